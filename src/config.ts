@@ -1,0 +1,150 @@
+import { isIP } from 'node:net'
+import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import type { FixedKey } from './api-keys/fixed-keys.ts'
+
+FormatRegistry.Set('postgres-url', (text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text))
+FormatRegistry.Set('base-url', (text) => /^https?:\/\/\S+\/v1$/.test(text) && URL.canParse(text))
+FormatRegistry.Set('network', (text) => {
+  const [address = '', bits, ...rest] = text.split('/')
+  const widest = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
+  return (
+    rest.length === 0 &&
+    widest > 0 &&
+    (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= widest))
+  )
+})
+
+/**
+ * The environment. A description says what a value must be, and completes the sentence "NAME must be …".
+ * `writeOnly` marks what no message may repeat. An empty variable counts as unset; lists are comma-separated.
+ */
+const Environment = Type.Object({
+  NODE_ENV: Type.Optional(Type.String({ description: 'a name such as production' })),
+  HOST: Type.String({ default: '127.0.0.1', pattern: '^\\S+$', description: 'a host name or an IP address' }),
+  PORT: Type.Integer({
+    default: 3000,
+    minimum: 0,
+    maximum: 65535,
+    description: 'an integer from 0 to 65535',
+  }),
+  DATABASE_URL: Type.Optional(
+    Type.String({
+      format: 'postgres-url',
+      writeOnly: true,
+      description:
+        'an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded',
+    }),
+  ),
+  DATABASE_POOL_SIZE: Type.Integer({
+    default: 10,
+    minimum: 1,
+    maximum: 1000,
+    description: 'an integer from 1 to 1000',
+  }),
+  API_KEYS: Type.Array(Type.String({ pattern: '^([A-Za-z0-9_-]{1,64}:)?[A-Za-z0-9._~+/-]+=*$' }), {
+    default: [],
+    writeOnly: true,
+    description:
+      'a comma-separated list of keys or name:key pairs; a key has letters, digits and any of - . _ ~ + / (RFC 6750)',
+  }),
+  LOG_LEVEL: Type.String({
+    default: 'info',
+    pattern: '^(fatal|error|warn|info|debug|trace|silent)$',
+    description: 'one of fatal, error, warn, info, debug, trace, silent',
+  }),
+  PUBLIC_URLS: Type.Array(Type.String({ format: 'base-url' }), {
+    default: [],
+    description: 'a comma-separated list of http(s) addresses that end in /v1, production first',
+  }),
+  TRUST_PROXY: Type.Array(Type.String({ format: 'network' }), {
+    default: [],
+    description: 'a comma-separated list of IP addresses or networks such as 10.0.0.0/8',
+  }),
+})
+
+const variables = new Map<string, TSchema>(Object.entries(Environment.properties))
+
+/** What the service is told from outside: checked, complete and frozen. */
+export interface Config {
+  readonly host: string
+  readonly port: number
+  /** Absent where nobody set up a database; never so in production. */
+  readonly databaseUrl: string | undefined
+  readonly databasePoolSize: number
+  readonly apiKeys: readonly FixedKey[]
+  readonly logLevel: string
+  readonly publicUrls: readonly string[]
+  readonly trustProxy: readonly string[]
+}
+
+/** The environment does not hold together. The message lists every fault, a line each, without any secret. */
+export class ConfigurationError extends Error {
+  override readonly name = 'ConfigurationError'
+
+  constructor(faults: readonly string[]) {
+    super(faults.join('\n'))
+  }
+}
+
+/**
+ * Reads the configuration out of environment variables.
+ *
+ * @throws {ConfigurationError} naming every variable that is missing or wrong, and what it must be
+ */
+export function loadConfig(env: Readonly<Record<string, string | undefined>>): Config {
+  const values: unknown = Value.Default(Environment, readVariables(env))
+  const faults = [...schemaFaults(values)]
+  if (env['NODE_ENV'] === 'production' && !env['DATABASE_URL']) {
+    faults.push('DATABASE_URL must be set when NODE_ENV is production')
+  }
+  if (faults.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(faults)
+  return Object.freeze({
+    host: values.HOST,
+    port: values.PORT,
+    databaseUrl: values.DATABASE_URL,
+    databasePoolSize: values.DATABASE_POOL_SIZE,
+    apiKeys: values.API_KEYS.map(namedKey),
+    logLevel: values.LOG_LEVEL,
+    publicUrls: values.PUBLIC_URLS,
+    trustProxy: values.TRUST_PROXY,
+  })
+}
+
+/** The variables of the schema that are set, as the types that the schema asks for where their text is of that type. */
+function readVariables(env: Readonly<Record<string, string | undefined>>): Record<string, unknown> {
+  const values: Record<string, unknown> = {}
+  for (const [name, schema] of variables) {
+    const text = env[name]?.trim()
+    if (text) values[name] = readVariable(schema, text)
+  }
+  return values
+}
+
+function readVariable(schema: TSchema, text: string): unknown {
+  if (KindGuard.IsArray(schema)) {
+    return text
+      .split(',')
+      .map((entry) => entry.trim())
+      .filter((entry) => entry !== '')
+  }
+  return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
+}
+
+/** One sentence for each variable that is wrong, however many faults it has. */
+function schemaFaults(values: unknown): Set<string> {
+  const sentences = new Set<string>()
+  for (const { path, value } of Value.Errors(Environment, values)) {
+    const name = path.split('/')[1] ?? ''
+    const schema = variables.get(name)
+    const instead = schema?.['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
+    sentences.add(`${name} must be ${schema?.description}${instead}`)
+  }
+  return sentences
+}
+
+/** `name:key`, or a key alone, which is then named by its place in the list. */
+function namedKey(entry: string, index: number): FixedKey {
+  const [name, key] = entry.split(':')
+  return name !== undefined && key !== undefined ? { name, key } : { name: `key-${index + 1}`, key: entry }
+}

@@ -1,0 +1,116 @@
+import { readFile } from 'node:fs/promises'
+import t from 'tap'
+import { ConfigurationError, loadConfig } from '../src/config.ts'
+
+t.test('has a default for everything but secrets', async (t) => {
+  t.strictSame(loadConfig({}), {
+    host: '127.0.0.1',
+    port: 3000,
+    databaseUrl: undefined,
+    databasePoolSize: 10,
+    apiKeys: [],
+    logLevel: 'info',
+    publicUrls: [],
+    trustProxy: [],
+  })
+  t.ok(Object.isFrozen(loadConfig({})))
+})
+
+t.test('reads every variable', async (t) => {
+  t.strictSame(
+    loadConfig({
+      HOST: '0.0.0.0',
+      PORT: '8080',
+      DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      DATABASE_POOL_SIZE: '25',
+      API_KEYS: 'billing:first-key, second-key ,',
+      LOG_LEVEL: 'debug',
+      PUBLIC_URLS: 'https://api.example.com/v1,https://staging.example.com/v1',
+      TRUST_PROXY: '10.0.0.0/8, ::1',
+      NODE_ENV: 'production',
+      UNRELATED: 'x',
+    }),
+    {
+      host: '0.0.0.0',
+      port: 8080,
+      databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      databasePoolSize: 25,
+      apiKeys: [
+        { name: 'billing', key: 'first-key' },
+        { name: 'key-2', key: 'second-key' },
+      ],
+      logLevel: 'debug',
+      publicUrls: ['https://api.example.com/v1', 'https://staging.example.com/v1'],
+      trustProxy: ['10.0.0.0/8', '::1'],
+    },
+  )
+})
+
+t.test('takes an empty variable for one that is not set', async (t) => {
+  t.strictSame(loadConfig({ PORT: '', DATABASE_URL: ' ', API_KEYS: '', LOG_LEVEL: '' }), loadConfig({}))
+})
+
+t.test('refuses every wrong value', async (t) => {
+  const wrong = {
+    HOST: ['a b'],
+    PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
+    DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
+    DATABASE_POOL_SIZE: ['0', '1001', 'many'],
+    API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
+    LOG_LEVEL: ['loud', 'INFO'],
+    PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
+    TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
+  }
+  for (const [name, values] of Object.entries(wrong)) {
+    for (const value of values) {
+      t.throws(() => loadConfig({ [name]: value }), {
+        name: 'ConfigurationError',
+        message: new RegExp(`^${name} must be `),
+      })
+    }
+  }
+})
+
+t.test('names all faults at once, without repeating a secret', async (t) => {
+  const load = (): unknown =>
+    loadConfig({
+      NODE_ENV: 'production',
+      PORT: 'http',
+      DATABASE_POOL_SIZE: '0',
+      API_KEYS: 'the secret key',
+      LOG_LEVEL: 'loud',
+    })
+  t.throws(load, ConfigurationError)
+  try {
+    load()
+  } catch (error) {
+    const { message } = error instanceof Error ? error : { message: '' }
+    const lines = message.split('\n')
+    t.match(lines, [
+      'PORT must be an integer from 0 to 65535, not "http"',
+      'DATABASE_POOL_SIZE must be an integer from 1 to 1000, not 0',
+      /^API_KEYS must be a comma-separated list of keys/,
+      'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"',
+      'DATABASE_URL must be set when NODE_ENV is production',
+    ])
+    t.equal(lines.length, 5)
+    t.notMatch(message, 'the secret key')
+  }
+  t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
+})
+
+t.test('knows every variable of .env.example, and no other', async (t) => {
+  const example = await readFile('.env.example', 'utf8')
+  const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
+  t.strictSame(listed.sort(), [
+    'API_KEYS',
+    'DATABASE_POOL_SIZE',
+    'DATABASE_URL',
+    'HOST',
+    'LOG_LEVEL',
+    'NODE_ENV',
+    'PORT',
+    'PUBLIC_URLS',
+    'TRUST_PROXY',
+  ])
+})
