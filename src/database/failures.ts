@@ -1,0 +1,62 @@
+import pg from 'pg'
+
+/**
+ * PostgreSQL cannot be asked now: it is away, too busy, or refuses this service. Nothing is wrong with the
+ * request, so trying again later may help. The cause says what happened; it is for logs alone.
+ */
+export class DatabaseUnavailableError extends Error {
+  override readonly name = 'DatabaseUnavailableError'
+
+  constructor(cause: unknown) {
+    super('The database is unavailable', { cause })
+  }
+}
+
+/**
+ * SQLSTATE codes, and classes of them by their first two characters, that speak of the server's state and
+ * not of the statement (PostgreSQL manual, appendix A).
+ */
+const unavailableStates = new Set([
+  '08', // connection exceptions
+  '28', // authorization refused: the operator's to mend
+  '53', // insufficient resources, too many connections among them
+  '57', // operator intervention: shutdown, crash, cancelled by statement_timeout
+  '58', // system errors
+  '25006', // read-only transaction: this server is a standby now
+  '25P03', // idle in transaction for too long
+  '3D000', // no such database
+  '40001', // serialization failure
+  '40P01', // deadlock
+  '42P01', // no such table: the migrations have not been run
+  '42703', // no such column: the same
+  '42501', // no permission for the table
+  '55P03', // lock_timeout
+])
+
+/** True where the failure is the database's and not the statement's, so that the caller should try again later. */
+export function isUnavailable(error: unknown): boolean {
+  if (error instanceof pg.DatabaseError) {
+    const state = error.code ?? ''
+    return unavailableStates.has(state) || unavailableStates.has(state.slice(0, 2))
+  }
+  return !isProgrammingError(error)
+}
+
+/** True where the connection itself is lost or in an unknown state, so that it must not be used again. */
+export function isFatal(error: unknown): boolean {
+  if (error instanceof pg.DatabaseError) return error.severity !== 'ERROR'
+  return !isProgrammingError(error)
+}
+
+/**
+ * True where the server refused to let this service in: the role, its password or the database's name is wrong,
+ * which no waiting mends.
+ */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && (error.code?.startsWith('28') || error.code === '3D000')
+}
+
+/** pg raises plain errors for every failure of a connection; those of a faulty call are subclasses. */
+function isProgrammingError(error: unknown): boolean {
+  return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError
+}

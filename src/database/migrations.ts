@@ -1,0 +1,87 @@
+import { readdir } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import { Migration, runner } from 'node-pg-migrate'
+import pg from 'pg'
+import type { Database } from './pool.ts'
+
+/** Plain SQL files, each with an up and a down part; the same place seen from `src` and from `dist`. */
+const directory = fileURLToPath(new URL('../../migrations', import.meta.url))
+const template = fileURLToPath(new URL('../../migrations/.template.sql', import.meta.url))
+
+/** The table in which node-pg-migrate keeps what it has applied. */
+const APPLIED_TABLE = 'pgmigrations'
+
+/** How long to wait for another migration of the same database to end, in milliseconds. */
+const WAIT_FOR_OTHERS = 60_000
+
+export interface MigrateOptions {
+  /** A `postgres://` address that leads to the server itself: a pooler would lose the lock. */
+  readonly url: string
+  readonly direction: 'up' | 'down'
+  /** How many steps; by default all that are pending for `up`, one for `down`. */
+  readonly count?: number
+  /** Receives what is done, line by line. */
+  readonly log: (line: string) => void
+}
+
+/**
+ * Applies or takes back migrations in one transaction, all or none, and returns the names of those it ran.
+ * Migrations of one database wait for each other: of several that start at once, the first does the work.
+ *
+ * @throws whatever the database raises; nothing has changed then
+ */
+export async function migrate({ url, direction, count, log }: MigrateOptions): Promise<string[]> {
+  const client = new pg.Client({
+    connectionString: url,
+    application_name: 'petstore-inventory migrate',
+    connectionTimeoutMillis: 10_000,
+    // Bounds the wait for the others. The migrations set a far shorter one for the tables that they change.
+    lock_timeout: WAIT_FOR_OTHERS,
+  })
+  // A connection that breaks between two statements fails the next one; without a listener it would end the process.
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    const ran = await runner({
+      dbClient: client,
+      dir: directory,
+      direction,
+      migrationsTable: APPLIED_TABLE,
+      singleTransaction: true,
+      advisoryLockMode: 'wait',
+      log,
+      ...(count === undefined ? {} : { count }),
+    })
+    return ran.map(({ name }) => name)
+  } finally {
+    await client.end()
+  }
+}
+
+/** Writes a new, empty migration named after the present moment in UTC and returns its path. */
+export function createMigration(name: string): Promise<string> {
+  return Migration.create(name, directory, { filenameFormat: 'utc', templateFileName: template })
+}
+
+/** The names of all migrations that this version brings, in their order. */
+export async function knownMigrations(): Promise<string[]> {
+  const files = await readdir(directory)
+  return files
+    .filter((file) => !file.startsWith('.') && file.endsWith('.sql'))
+    .map((file) => file.slice(0, -'.sql'.length))
+    .sort()
+}
+
+/**
+ * Those of the known migrations that the database has not seen. A database that has seen more is newer, which is
+ * how a rolling deployment looks from the older version's side.
+ */
+export async function pendingMigrations(database: Database, known: readonly string[]): Promise<string[]> {
+  const [table] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
+    APPLIED_TABLE,
+  ])
+  if (!table?.exists) return [...known]
+  const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE}`)
+  const applied = new Set(rows.map((row) => row.name))
+  return known.filter((name) => !applied.has(name))
+}

@@ -1,0 +1,56 @@
+import { randomBytes } from 'node:crypto'
+import pg from 'pg'
+import type { Test } from 'tap'
+import { onServer, urlOf } from './template.ts'
+
+/** A database of a test's own, and a way to look into it that does not go through the service. */
+export interface TestDatabase {
+  readonly url: string
+  /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
+  query(text: string, values?: unknown[]): Promise<Record<string, string | null>[]>
+  /** Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called. */
+  hold(statement: string): Promise<() => Promise<void>>
+}
+
+interface CloneOptions {
+  /** An empty database instead of one with the newest schema. */
+  readonly empty?: boolean
+}
+
+/** Makes a database, migrated and without rows, that goes away with the test. */
+export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}): Promise<TestDatabase> {
+  const { TEST_SERVER_URL: serverUrl, TEST_TEMPLATE: template } = process.env
+  if (!serverUrl || !template) throw new Error('Run the tests with "npm test", which provides the database.')
+  const name = `test_${randomBytes(8).toString('hex')}`
+  await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template}`)
+  const url = urlOf(serverUrl, name)
+  const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
+  pool.on('error', () => {})
+  t.teardown(async () => {
+    await pool.end()
+    await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
+  })
+  return {
+    url,
+    hold: async (statement) => {
+      const client = await pool.connect()
+      await client.query('BEGIN')
+      await client.query(statement)
+      return async () => {
+        await client.query('ROLLBACK')
+        client.release()
+      }
+    },
+    query: async (text, values) => (await pool.query<Record<string, string | null>>(text, values)).rows,
+  }
+}
+
+/** Adds entries to the inventory. */
+export async function addEntries(
+  database: TestDatabase,
+  entries: readonly (readonly [petId: string, quantity: number, status: string])[],
+): Promise<void> {
+  for (const entry of entries) {
+    await database.query('INSERT INTO inventory (pet_id, quantity, status) VALUES ($1, $2, $3)', [...entry])
+  }
+}
