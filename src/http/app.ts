@@ -1,0 +1,96 @@
+import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
+import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import type { FindApiKey } from '../api-keys/fixed-keys.ts'
+import { ErrorBody } from '../errors.ts'
+import type { InventoryRepository } from '../inventory/repository.ts'
+import { inventoryRoutes } from '../inventory/routes.ts'
+import { requireApiKey } from './authentication.ts'
+import { clientErrorHandler } from './client-errors.ts'
+import { Connections } from './connections.ts'
+import { handleErrors, sendError } from './error-handler.ts'
+import { healthRoutes, type Readiness } from './health.ts'
+import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
+import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
+import { describeApi, serveDescription } from './openapi.ts'
+import { enforceProtocol } from './protocol.ts'
+import { logRequest, requestId, requestLog } from './request-log.ts'
+import { ajvOptions, describeFault } from './validation.ts'
+
+/** How long a request may take to arrive, its body included, in milliseconds. */
+const ARRIVAL_LIMIT = 10_000
+
+export interface AppOptions {
+  readonly logger: FastifyBaseLogger
+  readonly findApiKey: FindApiKey
+  readonly inventory: InventoryRepository
+  readonly readiness: Readiness
+  /** Base addresses for the OpenAPI document, production first. */
+  readonly publicUrls: readonly string[]
+  /** Proxies whose `X-Forwarded-For` is believed, as IP addresses or networks. */
+  readonly trustProxy: readonly string[]
+}
+
+/** The service's HTTP side with all of its options; what tests drive is what production runs. */
+export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
+  const connections = new Connections()
+  const app = fastify({
+    loggerInstance: options.logger,
+    logController: requestLog,
+    genReqId: requestId,
+    trustProxy: [...options.trustProxy],
+    bodyLimit: BODY_LIMIT,
+    ajv: ajvOptions,
+    schemaErrorFormatter: describeFault,
+    // Out of the router's way, so that a long parameter is refused by the route's schema, after the key was checked.
+    routerOptions: { maxParamLength: 16_384 },
+    frameworkErrors: (error, request, reply) => {
+      reply.header('x-request-id', request.id)
+      logRequest(request, reply)
+      sendError(error, request, reply)
+    },
+    clientErrorHandler: clientErrorHandler(connections, options.logger),
+    requestTimeout: ARRIVAL_LIMIT,
+    http: {
+      headersTimeout: ARRIVAL_LIMIT,
+      // Node looks every 30 seconds by itself, which would make up to 40 seconds of the 10.
+      connectionsCheckingInterval: 1000,
+      requireHostHeader: false,
+    },
+    // Requests that come on open connections while the process stops are answered as ever.
+    return503OnClosing: false,
+  }).withTypeProvider<TypeBoxTypeProvider>()
+
+  connections.watch(app.server)
+  app.addHook('preClose', async () => connections.drain())
+  knowEveryMethod(app)
+  readJsonBodies(app)
+  app.addSchema(ErrorBody)
+  app.decorateRequest('apiKeyName', null)
+  app.addHook('onRequest', (request, reply, done) => {
+    reply.header('x-request-id', request.id)
+    logRequest(request, reply)
+    done()
+  })
+  handleErrors(app)
+  enforceProtocol(app)
+  await describeApi(app, options.publicUrls)
+
+  await app.register(async (open) => {
+    const refuseOthers = refuseOtherMethods(open)
+    await open.register(healthRoutes, { readiness: options.readiness })
+    serveDescription(open)
+    refuseOthers()
+  })
+
+  await app.register(
+    async (v1) => {
+      await requireApiKey(v1, options.findApiKey)
+      const refuseOthers = refuseOtherMethods(v1)
+      await v1.register(inventoryRoutes, { inventory: options.inventory })
+      refuseOthers()
+    },
+    { prefix: '/v1' },
+  )
+
+  return app
+}

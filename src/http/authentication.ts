@@ -1,0 +1,65 @@
+import bearerAuth from '@fastify/bearer-auth'
+import type { FastifyInstance } from 'fastify'
+import type { FindApiKey } from '../api-keys/fixed-keys.ts'
+import { ApiError, ErrorBody, nothingHere } from '../errors.ts'
+import { Reference } from '../schema-types.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The name of the API key that the request came with; null where none was asked for or none was valid. */
+    apiKeyName: string | null
+  }
+}
+
+/** The name of the security scheme in the OpenAPI document. */
+export const SECURITY_SCHEME = 'apiKey'
+
+/**
+ * Guards everything that is registered in `scope`, its unknown paths too, with an API key as a bearer token
+ * (RFC 6750), before anything of a body is read. It also adds its own 401 and the security requirement to the schema
+ * of each of the scope's routes. A request without a valid key fails with a 401 ApiError.
+ */
+export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
+  scope.addHook('onRoute', (route) => {
+    route.schema = {
+      ...route.schema,
+      security: [{ [SECURITY_SCHEME]: [] }],
+      response: {
+        ...(route.schema?.response ?? {}),
+        401: Reference(ErrorBody, { description: 'API key missing or invalid' }),
+      },
+    }
+  })
+
+  await scope.register(bearerAuth, {
+    addHook: false,
+    // Letter case does not matter in the name of an authentication scheme (RFC 9110, section 11.1).
+    specCompliance: 'rfc6749',
+    verifyErrorLogLevel: 'debug',
+    keys: [],
+    auth: (key, request) => {
+      request.apiKeyName = findApiKey(key)?.name ?? null
+      return request.apiKeyName !== null
+    },
+  })
+  const { verifyBearerAuth } = scope
+  if (verifyBearerAuth === undefined)
+    throw new Error('@fastify/bearer-auth was registered without its decorator')
+  scope.addHook('onRequest', (request, reply, done) => {
+    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
+  })
+  // With a handler of its own, the scope's unknown paths run the scope's hooks, the check of the key among them.
+  scope.setNotFoundHandler(() => {
+    throw nothingHere()
+  })
+}
+
+function unauthorized(): ApiError {
+  return new ApiError(
+    401,
+    'The API key is missing or invalid. Send it in the header Authorization: Bearer <API key>.',
+    {
+      'www-authenticate': 'Bearer realm="inventory"',
+    },
+  )
+}

@@ -1,0 +1,73 @@
+import { randomUUID } from 'node:crypto'
+import { STATUS_CODES } from 'node:http'
+import type { Duplex } from 'node:stream'
+import type { ConnectionError, FastifyBaseLogger, FastifyServerOptions } from 'fastify'
+import { ApiError } from '../errors.ts'
+import type { Connections } from './connections.ts'
+
+/** How long a refused client may go on reading its answer before the connection is cut, in milliseconds. */
+const LINGER = 1000
+
+/**
+ * Answers what Node's HTTP parser refuses, for which there is no request and no reply: the bytes go to the socket.
+ * (`clientError` in the Node.js manual, class http.Server.)
+ */
+export function clientErrorHandler(
+  connections: Connections,
+  log: FastifyBaseLogger,
+): NonNullable<FastifyServerOptions['clientErrorHandler']> {
+  const refused = new WeakSet<Duplex>()
+  return (error, socket) => {
+    // What a refused client goes on sending raises further errors; it gets one answer.
+    if (refused.has(socket)) return
+    refused.add(socket)
+    if (error.code === 'ECONNRESET' || !socket.writable) {
+      socket.destroy()
+      return
+    }
+    const refuse = (): void => {
+      const requestId = randomUUID()
+      const answer = answerTo(error)
+      log.info({ requestId, status: answer.status, reason: error.code }, 'malformed request refused')
+      writeError(socket, answer, requestId)
+    }
+    const last = connections.owedOn(socket).at(-1)
+    // Garbage behind a whole request must not be taken for the answer to it: that one comes first.
+    if (last?.req.complete) last.once('close', refuse)
+    else if (last?.headersSent) socket.destroy()
+    else refuse()
+  }
+}
+
+/** Writes an error response by hand and ends the connection. */
+export function writeError(socket: Duplex, { status, headers, body }: ApiError, requestId: string): void {
+  if (!socket.writable) return
+  const json = JSON.stringify(body)
+  const lines = Object.entries({
+    ...headers,
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(json)),
+    'x-request-id': requestId,
+    date: new Date().toUTCString(),
+    connection: 'close',
+  }).map(([name, value]) => `${name}: ${value}\r\n`)
+  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${json}`)
+  // Closing at once, with bytes of the client unread, would reset the connection under the answer.
+  setTimeout(() => socket.destroy(), LINGER).unref()
+}
+
+function answerTo(error: ConnectionError): ApiError {
+  switch (error.code) {
+    case 'HPE_HEADER_OVERFLOW':
+      return new ApiError(
+        431,
+        'The request line and headers are too large; at most 16384 bytes are accepted.',
+      )
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return new ApiError(413, 'The chunk extensions of the body are too large.')
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new ApiError(408, 'The request did not arrive in time.')
+    default:
+      return new ApiError(400, 'The request is not valid HTTP.')
+  }
+}

@@ -1,0 +1,50 @@
+import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { DatabaseUnavailableError } from '../database/failures.ts'
+import { ApiError, nothingHere, serviceUnavailable } from '../errors.ts'
+import { BODY_LIMIT } from './json-body.ts'
+
+/**
+ * Answers every failure that reaches the framework, and every unmatched route, with the one error body.
+ * Failures that Node finds before there is a request are answered in `client-errors.ts`.
+ */
+export function handleErrors(app: FastifyInstance): void {
+  app.setErrorHandler<FastifyError>(sendError)
+  // Not in a not-found handler, which runs after the body was parsed: a 404 comes before any fault of the body.
+  app.addHook('preParsing', (request, _reply, _payload, done) => {
+    done(request.is404 || hasEmptyParameter(request) ? nothingHere() : null)
+  })
+}
+
+/** Sends what an error means to the caller, and logs what it means to the operator where that is more. */
+export function sendError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
+  const answer = answerTo(error)
+  if (answer.status === 500) request.log.error({ err: error }, 'request failed')
+  if (answer.status === 503) request.log.warn({ err: error }, 'request turned away')
+  reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
+}
+
+function answerTo(error: FastifyError): ApiError {
+  if (error instanceof ApiError) return error
+  if (error instanceof DatabaseUnavailableError) {
+    return serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.')
+  }
+  const status = error.statusCode ?? 500
+  if (status >= 400 && status < 500)
+    return new ApiError(status, frameworkFaults[status] ?? 'The request is invalid.')
+  return new ApiError(
+    500,
+    'The service failed. Its log has the details under the X-Request-Id of this response.',
+  )
+}
+
+/** What the framework's own refusals mean; their messages speak of its inside. */
+const frameworkFaults: Record<number, string> = {
+  400: 'The request is malformed: its path has an invalid percent-escape or its body does not fit its length.',
+  413: `The body is too large; at most ${BODY_LIMIT} bytes are accepted.`,
+  415: 'The body must be application/json.',
+}
+
+/** The router takes `/inventory/` for `/inventory/:petId` with an empty petId; no route has such a path. */
+function hasEmptyParameter({ params }: FastifyRequest): boolean {
+  return typeof params === 'object' && params !== null && Object.values(params).includes('')
+}

@@ -1,0 +1,45 @@
+import { randomUUID } from 'node:crypto'
+import type { Server } from 'node:http'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { ApiError } from '../errors.ts'
+import { writeError } from './client-errors.ts'
+
+/**
+ * Takes over what Node would answer by itself and without a body: a missing Host, an unknown expectation, CONNECT;
+ * and has `100 Continue` sent only once a request has passed its checks, so that nobody without a key sends a body.
+ * The server must have been made with `requireHostHeader: false`.
+ */
+export function enforceProtocol(app: FastifyInstance): void {
+  app.addHook('onRequest', (request, _reply, done) => {
+    done(protocolFault(request))
+  })
+  app.addHook('preParsing', (request, reply, _payload, done) => {
+    if (expectation(request) !== undefined) reply.raw.writeContinue()
+    done()
+  })
+  const server: Server = app.server
+  server.on('checkContinue', (request, response) => server.emit('request', request, response))
+  server.on('checkExpectation', (request, response) => server.emit('request', request, response))
+  server.on('connect', (_request, socket) => {
+    writeError(socket, new ApiError(405, 'CONNECT is not served here.', { allow: '' }), randomUUID())
+  })
+}
+
+function protocolFault(request: FastifyRequest): ApiError | undefined {
+  const { rawHeaders, httpVersion } = request.raw
+  // RFC 9112, section 3.2. Node keeps the first of several Host lines and drops the others.
+  const hosts = rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === 'host').length
+  if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) {
+    return new ApiError(400, 'The request must have exactly one Host header.')
+  }
+  const expected = expectation(request)
+  if (expected !== undefined && expected !== '100-continue') {
+    return new ApiError(417, 'The only expectation that can be met is 100-continue.')
+  }
+  return undefined
+}
+
+/** The request's `Expect` in lower case; an HTTP/1.0 client has none (RFC 9110, section 10.1.1). */
+function expectation({ headers, raw }: FastifyRequest): string | undefined {
+  return raw.httpVersion === '1.0' ? undefined : headers.expect?.trim().toLowerCase()
+}

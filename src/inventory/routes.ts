@@ -1,0 +1,57 @@
+import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
+import { Type } from '@sinclair/typebox'
+import { ApiError, ErrorBody } from '../errors.ts'
+import { Reference } from '../schema-types.ts'
+import type { InventoryRepository } from './repository.ts'
+import { InventoryItem, InventoryUpdate, PetPath, PetStatus } from './schemas.ts'
+
+/** The two operations of the interface. They are guarded by the scope that they are registered in. */
+export const inventoryRoutes: FastifyPluginAsyncTypebox<{ inventory: InventoryRepository }> = async (
+  app,
+  { inventory },
+) => {
+  for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
+
+  app.get(
+    '/inventory',
+    {
+      schema: {
+        operationId: 'listInventory',
+        summary: 'List inventory',
+        description: 'Returns current stock levels for all pets in the store, in ascending order of petId.',
+        tags: ['Inventory'],
+        response: {
+          200: Type.Array(Reference(InventoryItem), { description: 'The stock levels' }),
+        },
+      },
+    },
+    () => inventory.list(),
+  )
+
+  app.patch(
+    '/inventory/:petId',
+    {
+      schema: {
+        operationId: 'updateInventory',
+        summary: 'Update stock level',
+        description:
+          'Sets the stock quantity of one pet; its status stays as it is. Repeating a request does no harm.\n\n' +
+          'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',
+        'x-stability': 'experimental',
+        tags: ['Inventory'],
+        params: PetPath,
+        body: Reference(InventoryUpdate),
+        response: {
+          200: Reference(InventoryItem, { description: 'The updated entry' }),
+          404: Reference(ErrorBody, { description: 'No entry exists for this petId' }),
+        },
+      },
+    },
+    async (request) => {
+      const item = await inventory.setQuantity(BigInt(request.params.petId), request.body.quantity)
+      if (item === undefined)
+        throw new ApiError(404, `No inventory entry exists for petId ${request.params.petId}.`)
+      return item
+    },
+  )
+}

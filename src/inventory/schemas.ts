@@ -1,0 +1,43 @@
+import { type Static, Type } from '@sinclair/typebox'
+import { Reference, StringEnum } from '../schema-types.ts'
+
+/** The largest quantity: PostgreSQL's `integer`, and what clients generate for an integer without a format. */
+const MAX_QUANTITY = 2_147_483_647
+
+export const PetStatus = StringEnum(['available', 'pending', 'sold'], {
+  $id: 'PetStatus',
+  description: 'Status of the pet',
+})
+export type PetStatus = Static<typeof PetStatus>
+
+export const InventoryItem = Type.Object(
+  {
+    // A bigint, because a JavaScript number would round 9007199254740993 and name another pet.
+    petId: Type.Unsafe<bigint>({
+      type: 'integer',
+      format: 'int64',
+      description: 'Identifier of the animal this entry tracks',
+    }),
+    quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'Current stock count' }),
+    status: Reference(PetStatus),
+  },
+  { $id: 'InventoryItem', description: 'The stock of one pet' },
+)
+export type InventoryItem = Static<typeof InventoryItem>
+
+/** Other fields are ignored: the shape of this request is announced to change. */
+export const InventoryUpdate = Type.Object(
+  {
+    quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'The new stock count' }),
+  },
+  { $id: 'InventoryUpdate', description: 'The new stock of one pet' },
+)
+
+/** Path parameters of an operation on one pet; a petId stays text until it is known to fit, see `int64Text`. */
+export const PetPath = Type.Object({
+  petId: Type.String({
+    format: 'int64-text',
+    maxLength: 100,
+    description: 'Identifier of the pet whose stock is updated',
+  }),
+})

@@ -1,0 +1,148 @@
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { type Answer, json } from '../support/http.ts'
+import { outageOf } from '../support/outage.ts'
+
+/** The longest that a request may wait for the database, and some room for a busy machine, in milliseconds. */
+const LONGEST = 10_000
+
+function isUnavailable(t: Test, answer: Answer): void {
+  isError(
+    t,
+    { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+    503,
+    'service_unavailable',
+  )
+  t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
+}
+
+t.test('answers 503 while the database is away, and serves again by itself', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const outage = await outageOf(t, database.url)
+  const { send } = await startApp(t, outage.url)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  for (let round = 0; round < 3; round++) {
+    await outage.cut()
+    isUnavailable(t, await send('GET', '/v1/inventory'))
+    isUnavailable(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+    await outage.restore()
+    t.equal((await send('GET', '/v1/inventory')).text, '[{"petId":1,"quantity":9,"status":"available"}]')
+  }
+})
+
+t.test('answers 503 in bounded time while the database accepts and says nothing', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const outage = await outageOf(t, database.url)
+  const { send } = await startApp(t, outage.url)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  outage.stall()
+  const start = performance.now()
+  const answers = await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
+  t.ok(performance.now() - start < LONGEST, 'nobody waits longer than the limits say')
+  for (const answer of answers) isUnavailable(t, answer)
+  await outage.restore()
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('starts and answers 503 while the database is away from the beginning', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  await outage.cut()
+  const { send } = await startApp(t, outage.url)
+  isUnavailable(t, await send('GET', '/v1/inventory'))
+  await outage.restore()
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('lives on when the server ends its idle connections', async (t) => {
+  const database = await testDatabase(t)
+  const { send, log } = await startApp(t, database.url)
+  await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
+  await database.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
+  )
+  await setTimeout(100)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  t.ok(log.some((line) => line['msg'] === 'a database connection was lost'))
+})
+
+t.test('answers 503 to a caller whose connection is ended in the middle of a statement', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+  await setTimeout(300)
+  await database.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+  )
+  isUnavailable(t, await waiting)
+  await release()
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
+})
+
+t.test(
+  'waits for a row that someone holds no longer than the lock limit, and answers others meanwhile',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 9, 'available'],
+      ['2', 9, 'available'],
+    ])
+    const { send } = await startApp(t, database.url)
+    const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
+    const start = performance.now()
+    const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+    t.equal((await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))).status, 200)
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+    isUnavailable(t, await waiting)
+    t.ok(performance.now() - start < LONGEST)
+    await release()
+    t.strictSame(await database.query('SELECT quantity FROM inventory ORDER BY pet_id'), [
+      { quantity: '9' },
+      { quantity: '5' },
+    ])
+  },
+)
+
+t.test('answers 503 when every connection is busy for too long', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const answers = await Promise.all(Array.from({ length: 5 }, () => send('GET', '/v1/inventory')))
+  for (const answer of answers) isUnavailable(t, answer)
+  await release()
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('answers 503 while the table is missing', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const { send } = await startApp(t, database.url)
+  isUnavailable(t, await send('GET', '/v1/inventory'))
+})
+
+t.test('keeps its connections through errors of clients and of statements', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const backend = async (): Promise<unknown> =>
+    database.query(
+      "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
+    )
+  await send('GET', '/v1/inventory')
+  const before = await backend()
+  for (let round = 0; round < 50; round++) {
+    await send('PATCH', '/v1/inventory/1', json({ quantity: -1 }))
+    await send('PATCH', '/v1/inventory/x', json({ quantity: 1 }))
+    await send('PATCH', '/v1/inventory/2', json({ quantity: 1 }))
+  }
+  await database.query('ALTER TABLE inventory ADD CHECK (quantity <> 13)')
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 500, 'a refused statement')
+  t.strictSame(await backend(), before)
+})

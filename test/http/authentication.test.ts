@@ -1,0 +1,137 @@
+import t from 'tap'
+import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { apiKey, startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { callerOf, json } from '../support/http.ts'
+
+const operations = [
+  ['GET', '/v1/inventory'],
+  ['HEAD', '/v1/inventory'],
+  ['PATCH', '/v1/inventory/1'],
+  ['DELETE', '/v1/inventory/1'],
+  ['OPTIONS', '/v1/inventory'],
+  ['TRACE', '/v1/inventory'],
+  ['QUERY', '/v1/inventory'],
+  ['GET', '/v1'],
+  ['GET', '/v1/'],
+  ['GET', '/v1/nothing'],
+  ['POST', '/v1/nothing'],
+  ['GET', '/%76%31/inventory'],
+] as const
+
+t.test('refuses every path and method under /v1 without a valid key', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { port } = await startApp(t, database.url)
+  const send = callerOf(port)
+  const credentials = [
+    undefined,
+    '',
+    'Bearer',
+    'Bearer ',
+    'Bearer wrong',
+    `Bearer ${apiKey}x`,
+    `Bearer ${apiKey.slice(1)}`,
+    `Bearer ${apiKey.toUpperCase()}`,
+    `Bearer Bearer ${apiKey}`,
+    `Basic ${apiKey}`,
+    apiKey,
+    `Bearer${apiKey}`,
+    `Bearer ${apiKey},${apiKey}`,
+  ]
+  for (const authorization of credentials) {
+    for (const [method, path] of operations) {
+      await t.test(`${method} ${path} with Authorization: ${authorization}`, async (t) => {
+        const answer = await send(method, path, {
+          ...(method === 'PATCH' ? json({ quantity: 1 }) : {}),
+          headers: authorization === undefined ? {} : { authorization },
+        })
+        t.equal(answer.headers['www-authenticate'], 'Bearer realm="inventory"')
+        if (method === 'HEAD') t.equal(answer.status, 401)
+        else
+          isError(
+            t,
+            { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+            401,
+            'unauthorized',
+          )
+      })
+    }
+  }
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
+})
+
+t.test('lets a valid key in, whatever the letter case of the scheme', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR']) {
+    const answer = await callerOf(port)('GET', '/v1/inventory', {
+      headers: { authorization: `${scheme} ${apiKey}` },
+    })
+    t.equal(answer.status, 200, scheme)
+  }
+})
+
+t.test('lets nobody in when no key is configured', async (t) => {
+  const database = await testDatabase(t)
+  const { send, port } = await startApp(t, database.url, { findApiKey: fixedApiKeys([]) })
+  t.equal((await send('GET', '/v1/inventory')).status, 401)
+  for (const authorization of ['Bearer ', 'Bearer undefined', 'Bearer null']) {
+    t.equal((await callerOf(port)('GET', '/v1/inventory', { headers: { authorization } })).status, 401)
+  }
+})
+
+t.test('lets each of several keys in, and names in the log which one it was', async (t) => {
+  const database = await testDatabase(t)
+  const keys = [
+    { name: 'billing', key: 'the-key-of-billing-0123456789abcdef' },
+    { name: 'shop', key: 'the-key-of-shop' },
+  ]
+  const { port, log, close } = await startApp(t, database.url, { findApiKey: fixedApiKeys(keys) })
+  for (const { key } of keys) {
+    const answer = await callerOf(port)('GET', '/v1/inventory', {
+      headers: { authorization: `Bearer ${key}` },
+    })
+    t.equal(answer.status, 200)
+  }
+  await callerOf(port)('GET', '/v1/inventory', { headers: { authorization: 'Bearer a-wrong-key' } })
+  await close()
+  const requests = log.filter((line) => line['msg'] === 'request')
+  t.strictSame(
+    requests.map((line) => line['key']),
+    ['billing', 'shop', null],
+  )
+  const text = JSON.stringify(log)
+  for (const secret of ['the-key-of-billing', 'the-key-of-shop', 'a-wrong-key']) t.notMatch(text, secret)
+})
+
+t.test('answers 500 and tells nothing when the look-up of a key fails by a fault', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url, {
+    findApiKey: () => {
+      throw new Error('the secret cause')
+    },
+  })
+  const answer = await send('GET', '/v1/inventory')
+  isError(
+    t,
+    { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+    500,
+    'internal_error',
+  )
+  t.notMatch(answer.text, 'secret')
+})
+
+t.test('reads nothing of a body that comes without a key', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const send = callerOf(port)
+  t.equal((await send('PATCH', '/v1/inventory/1', json('{'))).status, 401)
+  t.equal(
+    (await send('PATCH', '/v1/inventory/x', { headers: { 'content-type': 'text/xml' }, body: '<a/>' }))
+      .status,
+    401,
+  )
+  t.equal((await send('PATCH', '/v1/inventory/1', json('x'.repeat(100_000)))).status, 401)
+})

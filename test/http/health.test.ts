@@ -1,0 +1,78 @@
+import t from 'tap'
+import { startApp } from '../support/app.ts'
+import { testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { callerOf } from '../support/http.ts'
+import { outageOf } from '../support/outage.ts'
+
+t.test('says without a key that it lives and is ready', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const send = callerOf(port)
+  t.equal((await send('GET', '/livez')).text, '{"status":"ok"}')
+  t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
+  t.equal((await send('HEAD', '/readyz')).status, 200)
+})
+
+t.test('is not ready, but lives, while the database is away, and is ready again afterwards', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const { send, log } = await startApp(t, outage.url)
+  const readyAfterKeep = async (): Promise<number> => {
+    await new Promise((resolve) => setTimeout(resolve, 1100))
+    return (await send('GET', '/readyz')).status
+  }
+  t.equal((await send('GET', '/readyz')).status, 200)
+  outage.stall()
+  t.equal(await readyAfterKeep(), 503)
+  t.equal((await send('GET', '/livez')).status, 200)
+  await outage.restore()
+  t.equal(await readyAfterKeep(), 200)
+  t.strictSame(
+    log.map((line) => line['msg']).filter((message) => /ready/.test(String(message))),
+    ['not ready: The database cannot be reached.', 'ready again'],
+  )
+})
+
+t.test('is not ready, and says why, while the schema is behind', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const { send } = await startApp(t, database.url)
+  const answer = await send('GET', '/readyz')
+  isError(
+    t,
+    { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+    503,
+    'service_unavailable',
+  )
+  t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*npm run migrate -- up/)
+})
+
+t.test('is ready on a schema that a newer version has gone on with', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29990101000000000_later', now())")
+  const { send } = await startApp(t, database.url)
+  t.equal((await send('GET', '/readyz')).status, 200)
+})
+
+t.test('asks the database once for all who ask at the same time', async (t) => {
+  const database = await testDatabase(t)
+  let checks = 0
+  const { send } = await startApp(t, database.url, {
+    readiness: async () => {
+      checks++
+      return undefined
+    },
+  })
+  await Promise.all(Array.from({ length: 50 }, () => send('GET', '/readyz')))
+  t.equal(checks, 1)
+})
+
+t.test('stays ready while all connections of the pool are busy', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const waiting = send('GET', '/v1/inventory')
+  t.equal((await send('GET', '/readyz')).status, 200)
+  await release()
+  t.equal((await waiting).status, 200)
+})

@@ -1,0 +1,94 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { apiKey, startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { json } from '../support/http.ts'
+import { openRaw, sendRaw } from '../support/raw.ts'
+
+t.test('writes one line for each request: id, method, route, path, status, duration and key', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { send, log, close } = await startApp(t, database.url)
+  await send('PATCH', '/v1/inventory/1?token=secret', json({ quantity: 5 }))
+  await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))
+  await send('GET', '/v1/nothing')
+  await send('POST', '/v1/inventory')
+  await send('GET', '/v1/inventory/%zz')
+  await close()
+  const lines = log.filter((line) => line['msg'] === 'request')
+  t.strictSame(
+    lines.map(({ method, route, path, status, key }) => ({ method, route, path, status, key })),
+    [
+      { method: 'PATCH', route: '/v1/inventory/:petId', path: '/v1/inventory/1', status: 200, key: 'tests' },
+      { method: 'PATCH', route: '/v1/inventory/:petId', path: '/v1/inventory/2', status: 404, key: 'tests' },
+      { method: 'GET', route: null, path: '/v1/nothing', status: 404, key: 'tests' },
+      { method: 'POST', route: '/v1/inventory', path: '/v1/inventory', status: 405, key: 'tests' },
+      { method: 'GET', route: null, path: '/v1/inventory/%zz', status: 400, key: null },
+    ],
+  )
+  for (const line of lines) {
+    t.type(line['durationMs'], 'number')
+    t.equal(line['client'], '127.0.0.1')
+  }
+  t.notMatch(JSON.stringify(log), /secret/)
+  t.notMatch(JSON.stringify(log), apiKey)
+})
+
+t.test('takes a well-formed X-Request-Id, replaces any other, and returns it', async (t) => {
+  const database = await testDatabase(t)
+  const { send, log, close } = await startApp(t, database.url)
+  const good = ['a', 'A-Z.a_z-09', 'x'.repeat(128)]
+  const bad = ['', ' ', 'x'.repeat(129), 'a b', 'a"b', 'ä', '{"a":1}', '../..']
+  for (const id of good) {
+    t.equal(
+      (await send('GET', '/v1/inventory', { headers: { 'x-request-id': id } })).headers['x-request-id'],
+      id,
+    )
+  }
+  for (const id of bad) {
+    const answer = await send('GET', '/v1/inventory', {
+      headers: { 'x-request-id': id },
+    })
+    t.match(answer.headers['x-request-id'], /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, id)
+  }
+  await close()
+  const ids = log.filter((line) => line['msg'] === 'request').map((line) => line['requestId'])
+  t.equal(new Set(ids).size, good.length + bad.length)
+  t.ok(good.every((id) => ids.includes(id)))
+})
+
+t.test('keeps a hostile path in one line', async (t) => {
+  const database = await testDatabase(t)
+  const { port, log, close } = await startApp(t, database.url)
+  await sendRaw(port, 'GET /a%0a{"level":60,"msg":"forged"} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+  await close()
+  t.notOk(log.some((line) => line['msg'] === 'forged'))
+})
+
+t.test('says which requests their callers gave up', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { port, log, close } = await startApp(t, database.url)
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const { socket } = await openRaw(port)
+  socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
+  await setTimeout(100)
+  socket.destroy()
+  await setTimeout(100)
+  await release()
+  await close()
+  t.equal(log.find((line) => line['route'] === '/v1/inventory')?.['aborted'], true)
+})
+
+t.test('believes X-Forwarded-For from the proxies that it is told of, and from nobody else', async (t) => {
+  const database = await testDatabase(t)
+  const headers = { 'x-forwarded-for': '203.0.113.9' }
+  const alone = await startApp(t, database.url)
+  await alone.send('GET', '/v1/inventory', { headers })
+  await alone.close()
+  t.equal(alone.log.find((line) => line['msg'] === 'request')?.['client'], '127.0.0.1')
+  const proxied = await startApp(t, database.url, { trustProxy: ['127.0.0.0/8'] })
+  await proxied.send('GET', '/v1/inventory', { headers })
+  await proxied.close()
+  t.equal(proxied.log.find((line) => line['msg'] === 'request')?.['client'], '203.0.113.9')
+})
