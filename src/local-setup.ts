@@ -1,0 +1,69 @@
+import { existsSync } from 'node:fs'
+import { readFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import type { FixedKey } from './api-keys/fixed-keys.ts'
+import { makeApiKey } from './api-keys/key.ts'
+import { startEmbeddedServer } from './database/embedded.ts'
+import { migrate } from './database/migrations.ts'
+import { openDatabase, requestLimits } from './database/pool.ts'
+import { inventoryRepository } from './inventory/repository.ts'
+import { sampleInventory } from './inventory/sample.ts'
+
+/** What stands in for the setup that nobody has made: a database with entries, and a key. */
+export interface LocalSetup {
+  readonly databaseUrl: string
+  readonly key: FixedKey
+  /** Where the data is. */
+  readonly directory: string
+  stop(): Promise<void>
+}
+
+/**
+ * Makes the service ready to try on one machine: an embedded PostgreSQL with the newest schema, a few entries where
+ * there are none, and a key. All of it is kept in `directory` for the next start.
+ *
+ * @throws {EmbeddedServerError} where the embedded PostgreSQL cannot run
+ */
+export async function setUpLocally(directory: string): Promise<LocalSetup> {
+  const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres') })
+  try {
+    await migrate({ url: server.url, direction: 'up', log: () => {} })
+    const database = openDatabase({
+      url: server.url,
+      size: 1,
+      limits: requestLimits,
+      onConnectionLost: () => {},
+    })
+    await inventoryRepository(database).addIfEmpty(sampleInventory)
+    await database.close()
+    const key = { name: 'local', key: await keptKey(path.join(directory, 'api-key')) }
+    return { databaseUrl: server.url, key, directory: server.directory, stop: () => server.stop() }
+  } catch (error) {
+    await server.stop()
+    throw error
+  }
+}
+
+async function keptKey(file: string): Promise<string> {
+  if (existsSync(file)) return (await readFile(file, 'utf8')).trim()
+  const key = makeApiKey()
+  await writeFile(file, `${key}\n`, { mode: 0o600 })
+  return key
+}
+
+/** What a newcomer reads once the service listens at `address`: two commands to paste. */
+export function welcome(address: string, { directory }: LocalSetup, key: string): string {
+  return `
+  The Petstore inventory service is ready at ${address}
+
+  List the stock levels:
+    curl -H 'Authorization: Bearer ${key}' ${address}/v1/inventory
+
+  Set the quantity of pet 1:
+    curl -X PATCH -H 'Authorization: Bearer ${key}' \\
+      -H 'Content-Type: application/json' -d '{"quantity": 20}' ${address}/v1/inventory/1
+
+  An embedded PostgreSQL keeps the data in ${directory}
+  Ctrl-C stops both.
+`
+}
