@@ -26,7 +26,10 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
       security: [{ [SECURITY_SCHEME]: [] }],
       response: {
         ...(route.schema?.response ?? {}),
-        401: Reference(ErrorBody, { description: 'API key missing or invalid' }),
+        401: Reference(ErrorBody, {
+          description: 'API key missing or invalid',
+          headers: { 'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' } },
+        }),
       },
     }
   })
