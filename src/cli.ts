@@ -29,9 +29,9 @@ migrations
 
 migrations
   .command('create')
-  .description('write a new, empty migration')
+  .description('write a new, empty migration into the folder migrations')
   .argument('<name>', 'what it does, for example add-price', readName)
-  .action(async (name: string) => console.log(await createMigration(name)))
+  .action(async (name: string) => console.log(await createMigration(name, 'migrations')))
 
 async function run(direction: MigrateOptions['direction'], count?: number): Promise<void> {
   const { databaseUrl } = loadConfig(readEnvironment())

@@ -58,9 +58,9 @@ export async function migrate({ url, direction, count, log }: MigrateOptions): P
   }
 }
 
-/** Writes a new, empty migration named after the present moment in UTC and returns its path. */
-export function createMigration(name: string): Promise<string> {
-  return Migration.create(name, directory, { filenameFormat: 'utc', templateFileName: template })
+/** Writes a new, empty migration into a folder, named after the present moment in UTC, and returns its path. */
+export function createMigration(name: string, folder: string): Promise<string> {
+  return Migration.create(name, folder, { filenameFormat: 'utc', templateFileName: template })
 }
 
 /** The names of all migrations that this version brings, in their order. */

@@ -1,0 +1,120 @@
+import { chmod, readFile, rm } from 'node:fs/promises'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { callerOf, json } from '../support/http.ts'
+import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+
+const sample =
+  '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
+  '{"petId":3,"quantity":0,"status":"sold"},{"petId":4,"quantity":1,"status":"pending"},' +
+  '{"petId":9007199254740993,"quantity":7,"status":"available"}]'
+
+const changed = sample.replace('"quantity":12', '"quantity":20')
+
+/** Starts the server where nobody has set up anything, and the key that its welcome shows. */
+async function start(t: Test, cwd: string): Promise<{ server: Program; port: number; key: string }> {
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
+  const [, key = ''] = await server.output(/Authorization: Bearer (\S+)'[\s\S]*Ctrl-C stops both/)
+  return { server, port: await portOf(server), key }
+}
+
+async function stop(server: Program): Promise<number | null> {
+  server.process.kill('SIGINT')
+  return (await server.ended).code
+}
+
+/** The process of the database; it removes the file that says so when it stops. */
+async function serverProcess(cwd: string): Promise<number> {
+  const file = path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid')
+  return Number((await readFile(file, 'utf8')).split('\n')[0])
+}
+
+function runs(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}
+
+t.test('without any setup it starts a database of its own with a few entries, and keeps them', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+
+  const first = await start(t, cwd)
+  const send = callerOf(first.port, { authorization: `Bearer ${first.key}` })
+  t.match(first.key, /^inv_[A-Za-z0-9_-]{43}$/)
+  t.equal((await send('GET', '/v1/inventory')).text, sample)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 20 }))).status, 200)
+  await serverProcess(cwd)
+  t.equal(await stop(first.server), 0)
+  await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped as well')
+
+  await t.test('a second start finds the data and the key again', async (t) => {
+    const { server, port, key } = await start(t, cwd)
+    t.equal(key, first.key)
+    t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, changed)
+
+    await t.test('while another process refuses to share it', async (t) => {
+      const { code, stderr } = await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended
+      t.equal(code, 1)
+      t.match(stderr, /Another process is using the database in .*stop that one first/)
+    })
+    t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/readyz')).status, 200)
+
+    server.process.kill('SIGKILL')
+    await server.ended
+    t.ok(runs(await serverProcess(cwd)), 'the killed process has left its database running')
+  })
+
+  await t.test('a start after a kill takes the running database over, and stops it in the end', async (t) => {
+    const orphan = await serverProcess(cwd)
+    const { server, port, key } = await start(t, cwd)
+    t.equal(await serverProcess(cwd), orphan)
+    t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, changed)
+    t.equal(await stop(server), 0)
+    await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
+  })
+})
+
+t.test('a port in use leaves no database running', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  const first = await start(t, cwd)
+  const elsewhere = await temporaryFolder(t)
+  await chmod(elsewhere, 0o755)
+  const { code, stderr } = await (
+    await startProgram(t, 'server', { cwd: elsewhere, env: { PORT: String(first.port) } })
+  ).ended
+  t.equal(code, 1)
+  t.match(stderr, /is in use/)
+  await t.rejects(serverProcess(elsewhere), { code: 'ENOENT' }, 'the database has stopped')
+  t.equal(await stop(first.server), 0)
+})
+
+t.test(
+  'as root it runs in a folder that nobody else may enter',
+  { skip: process.getuid?.() !== 0 && 'this user is not root' },
+  async (t) => {
+    const cwd = await temporaryFolder(t)
+    await chmod(cwd, 0o700)
+    const { server, port, key } = await start(t, cwd)
+    t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, sample)
+    const [, directory = ''] = await server.output(/keeps the data in (\S+)/)
+    t.match(directory, /^\/var\/lib\/petstore-inventory\//)
+    t.equal(await stop(server), 0)
+    await rm(directory, { recursive: true })
+  },
+)
+
+t.test('with keys of the operator it shows none', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  const server = await startProgram(t, 'server', {
+    cwd,
+    env: { PORT: '0', API_KEYS: 'the-key-of-the-operator-0123456789' },
+  })
+  await server.output(/Bearer <your API key>/)
+  t.equal(await stop(server), 0)
+  t.notMatch((await server.ended).stdout, 'the-key-of-the-operator')
+})

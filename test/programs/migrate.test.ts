@@ -1,0 +1,128 @@
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
+import t, { type Test } from 'tap'
+import { knownMigrations } from '../../src/database/migrations.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+
+async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
+  return (await startProgram(t, 'cli', { args: ['migrate', ...args], env })).ended
+}
+
+/** Everything that migrations make, as text: columns, constraints and indexes. */
+async function schemaOf(database: TestDatabase): Promise<unknown> {
+  return database.query(
+    `SELECT table_name, column_name, data_type, is_nullable, NULL AS rule FROM information_schema.columns
+     WHERE table_schema = 'public' AND table_name <> 'pgmigrations'
+     UNION ALL
+     SELECT conrelid::regclass::text, conname, contype::text, NULL, pg_get_constraintdef(oid) FROM pg_constraint
+     WHERE connamespace = 'public'::regnamespace AND conrelid <> coalesce(to_regclass('pgmigrations')::oid, 0)
+     ORDER BY 1, 2, 3`,
+  )
+}
+
+t.test('up, down and up again leave the same schema as up', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const env = { DATABASE_URL: database.url }
+  const empty = await schemaOf(database)
+  t.equal((await run(t, ['up'], env)).code, 0)
+  const migrated = await schemaOf(database)
+  t.notSame(migrated, empty)
+  t.equal((await run(t, ['up'], env)).code, 0, 'a second time there is nothing to do')
+  t.strictSame(await schemaOf(database), migrated)
+  const names = await database.query('SELECT name FROM pgmigrations')
+  t.equal((await run(t, ['down', String(names.length)], env)).code, 0)
+  t.strictSame(await schemaOf(database), empty)
+  t.equal((await run(t, ['up'], env)).code, 0)
+  t.strictSame(await schemaOf(database), migrated)
+})
+
+t.test('five at once on an empty database all succeed, and the work is done once', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const outcomes = await Promise.all(
+    Array.from({ length: 5 }, () => run(t, ['up'], { DATABASE_URL: database.url })),
+  )
+  t.strictSame(
+    outcomes.map(({ code }) => code),
+    [0, 0, 0, 0, 0],
+  )
+  const [row] = await database.query('SELECT count(*) = count(DISTINCT name) AS once FROM pgmigrations')
+  t.equal(row?.['once'], 't')
+})
+
+t.test(
+  'a migration that cannot have its lock soon fails, changes nothing and lets readers go on',
+  async (t) => {
+    const database = await testDatabase(t)
+    const release = await database.hold('SELECT * FROM inventory')
+    const { code, stderr } = await run(t, ['down'], { DATABASE_URL: database.url })
+    t.equal(code, 1)
+    t.match(stderr, /lock timeout/)
+    await release()
+    t.strictSame(await database.query('SELECT * FROM inventory'), [])
+  },
+)
+
+t.test(
+  'every migration limits how long it waits for a lock, in both directions, and says why it is there',
+  async (t) => {
+    for (const name of await knownMigrations()) {
+      const sql = await readFile(`migrations/${name}.sql`, 'utf8')
+      t.match(sql, /^-- \S.*\n/, `${name} has a header`)
+      t.match(
+        sql,
+        /-- Up Migration\nSET LOCAL lock_timeout = '\d+s';\n[\s\S]*\n-- Down Migration\nSET LOCAL lock_timeout = '\d+s';\n/,
+        name,
+      )
+      t.match(name, /^\d{17}_[a-z0-9-]+$/)
+    }
+  },
+)
+
+t.test('the table refuses what the interface has no words for', async (t) => {
+  const database = await testDatabase(t)
+  for (const values of [
+    "1, -1, 'sold'",
+    "1, 1, 'eaten'",
+    "1, NULL, 'sold'",
+    '1, 1, NULL',
+    "NULL, 1, 'sold'",
+    "1, 2147483648, 'sold'",
+  ]) {
+    await t.rejects(
+      database.query(`INSERT INTO inventory (pet_id, quantity, status) VALUES (${values})`),
+      values,
+    )
+  }
+})
+
+t.test('create writes an empty migration named after the present moment', async (t) => {
+  const cwd = await temporaryFolder(t)
+  const { code, stdout } = await (
+    await startProgram(t, 'cli', { args: ['migrate', 'create', 'add-price'], cwd })
+  ).ended
+  t.equal(code, 0)
+  t.match(stdout, /^migrations[/\\]\d{17}_add-price\.sql\n$/)
+  t.match(await readFile(path.join(cwd, stdout.trim()), 'utf8'), /-- Up Migration[\s\S]*-- Down Migration/)
+})
+
+t.test('it fails with one clear message and exit code 1', async (t) => {
+  const faults: [args: string[], env: Record<string, string>, message: RegExp][] = [
+    [['up'], {}, /DATABASE_URL must be set/],
+    [['up'], { DATABASE_URL: 'nowhere' }, /DATABASE_URL must be an address like/],
+    [
+      ['up'],
+      { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x' },
+      /PostgreSQL cannot be reached at 127\.0\.0\.1:1/,
+    ],
+    [['up', 'many'], {}, /must be a whole number/],
+    [['upp'], {}, /Did you mean up\?/],
+    [['create', 'Add Price'], {}, /words of a-z/],
+  ]
+  for (const [args, env, message] of faults) {
+    const { code, stderr } = await run(t, args, env)
+    t.equal(code, 1, args.join(' '))
+    t.match(stderr, message)
+    t.notMatch(stderr, /\n\s+at |secret/, 'no stack trace and no secret')
+  }
+})

@@ -1,0 +1,206 @@
+import { once } from 'node:events'
+import { writeFile } from 'node:fs/promises'
+import { Agent } from 'node:http'
+import { createServer } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf, json } from '../support/http.ts'
+import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { openRaw, parseResponse } from '../support/raw.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const headers = { authorization: `Bearer ${key}` }
+
+for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  t.test(
+    `on ${signal} it answers what is in flight, lets no idle connection hold it, and exits with 0`,
+    async (t) => {
+      const database = await testDatabase(t)
+      await addEntries(database, [['1', 9, 'available']])
+      const server = await startProgram(t, 'server', {
+        env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+      })
+      const port = await portOf(server)
+      const agent = new Agent({ keepAlive: true })
+      t.teardown(() => agent.destroy())
+      await callerOf(port, headers, agent)('GET', '/v1/inventory')
+      const silent = await openRaw(port)
+      const halfSent = await openRaw(port)
+      halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
+
+      const release = await database.hold('UPDATE inventory SET quantity = 1')
+      const inFlight = callerOf(port, headers, agent)('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+      await setTimeout(200)
+      const start = performance.now()
+      server.process.kill(signal)
+      await setTimeout(200)
+      await t.rejects(
+        callerOf(port)('GET', '/livez'),
+        { code: 'ECONNREFUSED' },
+        'new connections are refused at once',
+      )
+      await release()
+      const answer = await inFlight
+      t.equal(answer.status, 200)
+      t.equal(answer.headers.connection, 'close')
+      const { code, stdout } = await server.ended
+      t.equal(code, 0)
+      t.ok(performance.now() - start < 6000, 'well inside the grace period')
+      t.match(stdout, `"${signal}: stopping"`)
+      t.match(stdout, /"stopped"/)
+      await Promise.all([silent.received, halfSent.received])
+    },
+  )
+}
+
+t.test('it answers what comes on open connections while it stops, and is not ready', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+  })
+  const port = await portOf(server)
+  const { socket, received } = await openRaw(port)
+  const head = `Host: x\r\nAuthorization: Bearer ${key}\r\n\r\n`
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  socket.write(`GET /v1/inventory HTTP/1.1\r\n${head}`)
+  await setTimeout(200)
+  server.process.kill('SIGTERM')
+  await setTimeout(200)
+  socket.write(`GET /readyz HTTP/1.1\r\n${head}`)
+  await setTimeout(100)
+  await release()
+  const first = parseResponse(await received)
+  t.equal(first.status, 200)
+  t.equal(first.headers.get('connection'), 'close')
+  t.equal((await server.ended).code, 0)
+})
+
+t.test(
+  'it gives up at its time limit, with another exit code, and a second signal ends it at once',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [['1', 9, 'available']])
+    const start = async (): Promise<Program> => {
+      const server = await startProgram(t, 'server', {
+        env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+      })
+      const { socket } = await openRaw(await portOf(server))
+      // Bytes of the body keep coming, so that the request is in flight for longer than the stop may take.
+      socket.write(
+        `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n`,
+      )
+      await setTimeout(200)
+      return server
+    }
+    const [stuck, hurried] = await Promise.all([start(), start()])
+    stuck.process.kill('SIGTERM')
+    hurried.process.kill('SIGTERM')
+    await setTimeout(500)
+    const second = performance.now()
+    hurried.process.kill('SIGTERM')
+    t.equal((await hurried.ended).code, 1)
+    t.ok(performance.now() - second < 1000)
+    t.equal((await stuck.ended).code, 1)
+  },
+)
+
+t.test('a Ctrl-C that arrives twice, from the terminal and from npm, is one', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+  })
+  const { socket } = await openRaw(await portOf(server))
+  await setTimeout(100)
+  server.process.kill('SIGINT')
+  await setTimeout(20)
+  server.process.kill('SIGINT')
+  t.equal((await server.ended).code, 0)
+  socket.destroy()
+})
+
+t.test('it starts while the database is away', async (t) => {
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: 'postgres://nobody:secret@127.0.0.1:1/none', API_KEYS: key, PORT: '0' },
+  })
+  const answer = await callerOf(await portOf(server), headers)('GET', '/v1/inventory')
+  t.equal(answer.status, 503)
+  server.process.kill('SIGTERM')
+  const { code, stdout } = await server.ended
+  t.equal(code, 0)
+  t.match(stdout, /not ready: The database cannot be reached/)
+  t.notMatch(stdout, /secret/)
+})
+
+t.test('it says how to set a key when there is none', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
+  t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 401)
+  await server.output(/no API key is set.*set API_KEYS/)
+})
+
+t.test('it warns of a key that can be guessed, without showing it', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, PORT: '0', API_KEYS: 'ops:hunter2' },
+  })
+  await server.output(/the API key \\"ops\\" is short enough to be guessed/)
+  server.process.kill('SIGTERM')
+  t.notMatch((await server.ended).stdout, /hunter2/)
+})
+
+t.test('it reads a file .env, which the environment overrides', async (t) => {
+  const database = await testDatabase(t)
+  const cwd = await temporaryFolder(t)
+  await writeFile(`${cwd}/.env`, `DATABASE_URL=${database.url}\nAPI_KEYS=${key}\nPORT=http\n`)
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
+  t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('it fails to start with one clear message and another exit code than 0', async (t) => {
+  const database = await testDatabase(t)
+  const taken = createServer().listen(0, '127.0.0.1')
+  await once(taken, 'listening')
+  t.teardown(() => taken.close())
+  const address = taken.address()
+  const port = typeof address === 'object' && address ? String(address.port) : ''
+  const wrongPassword = new URL(database.url)
+  wrongPassword.username = 'nobody_here'
+  wrongPassword.password = 'the-wrong-one'
+  const wrongDatabase = new URL(database.url)
+  wrongDatabase.pathname = '/no_such_database'
+  const faults: [title: string, env: Record<string, string>, message: RegExp][] = [
+    [
+      'a port in use',
+      { DATABASE_URL: database.url, PORT: port },
+      new RegExp(`127.0.0.1:${port} is in use.*set PORT`),
+    ],
+    [
+      'an address of another machine',
+      { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0' },
+      /192\.0\.2\.1 is no address of this machine/,
+    ],
+    ['bad settings', { PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
+    ['no database in production', { NODE_ENV: 'production' }, /DATABASE_URL must be set/],
+    [
+      'a wrong login',
+      { DATABASE_URL: wrongPassword.href },
+      /PostgreSQL refuses the connection: .*Check DATABASE_URL/,
+    ],
+    [
+      'a database that is not there',
+      { DATABASE_URL: wrongDatabase.href },
+      /"no_such_database" does not exist/,
+    ],
+  ]
+  for (const [title, env, message] of faults) {
+    await t.test(title, async (t) => {
+      const { code, stderr } = await (await startProgram(t, 'server', { env })).ended
+      t.equal(code, 1)
+      t.match(stderr, message)
+      t.notMatch(stderr, /\n\s+at /, 'no stack trace')
+      t.notMatch(stderr, /the-wrong-one/)
+    })
+  }
+})

@@ -1,0 +1,78 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Test } from 'tap'
+
+const dist = fileURLToPath(new URL('../../dist', import.meta.url))
+
+/** What a program did until it ended. */
+export interface Outcome {
+  readonly code: number | null
+  readonly signal: NodeJS.Signals | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** One of the two programs, as it ships, running as a process of its own. */
+export interface Program {
+  readonly process: ChildProcess
+  readonly ended: Promise<Outcome>
+  /** Resolves with the match once the output has it; rejects when the program ends without. */
+  output(pattern: RegExp): Promise<RegExpMatchArray>
+}
+
+/**
+ * Starts `dist/NAME.js` with no other environment than what it needs to run and what is given, in an empty folder
+ * unless told otherwise. It does not outlive the test.
+ */
+export async function startProgram(
+  t: Test,
+  name: 'server' | 'cli',
+  { args = [], env = {}, cwd }: { args?: string[]; env?: Record<string, string>; cwd?: string } = {},
+): Promise<Program> {
+  const child = spawn(process.execPath, [path.join(dist, `${name}.js`), ...args], {
+    cwd: cwd ?? (await temporaryFolder(t)),
+    env: { PATH: process.env['PATH'] ?? '', ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
+  let stdout = ''
+  let stderr = ''
+  child.stdout.on('data', (chunk) => (stdout += chunk))
+  child.stderr.on('data', (chunk) => (stderr += chunk))
+  const ended = once(child, 'close').then(([code, signal]): Outcome => ({ code, signal, stdout, stderr }))
+  t.teardown(async () => {
+    child.kill('SIGKILL')
+    await ended
+  })
+  return {
+    process: child,
+    ended,
+    output: (pattern) =>
+      new Promise((resolve, reject) => {
+        const look = (): void => {
+          const match = pattern.exec(stdout + stderr)
+          if (match) resolve(match)
+        }
+        child.stdout.on('data', look)
+        child.stderr.on('data', look)
+        look()
+        ended.then(() => reject(new Error(`It ended without ${pattern}:\n${stdout}\n${stderr}`)), reject)
+      }),
+  }
+}
+
+/** An empty folder that goes away with the test. Others may enter it, so that a server under another account can. */
+export async function temporaryFolder(t: Test): Promise<string> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-'))
+  t.teardown(() => rm(folder, { recursive: true, force: true }))
+  return folder
+}
+
+/** The port in the line with which the server says where it listens. */
+export async function portOf(program: Program): Promise<number> {
+  const [, port] = await program.output(/listening at http:\/\/[^:]+:(\d+)/i)
+  return Number(port)
+}
