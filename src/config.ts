@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -65,6 +66,8 @@ const Environment = Type.Object({
 
 const variables = new Map<string, TSchema>(Object.entries(Environment.properties))
 
+type Variables = Readonly<Record<string, string | undefined>>
+
 /** What the service is told from outside: checked, complete and frozen. */
 export interface Config {
   readonly host: string
@@ -92,10 +95,12 @@ export class ConfigurationError extends Error {
  *
  * @throws {ConfigurationError} naming every variable that is missing or wrong, and what it must be
  */
-export function loadConfig(env: Readonly<Record<string, string | undefined>>): Config {
-  const values: unknown = Value.Default(Environment, readVariables(env))
-  const faults = [...schemaFaults(values)]
-  if (env['NODE_ENV'] === 'production' && !env['DATABASE_URL']) {
+export function loadConfig(env: Variables): Config {
+  const faults: string[] = []
+  const given = readVariables(withSecretFiles(env, faults))
+  const values: unknown = Value.Default(Environment, given)
+  faults.push(...schemaFaults(values))
+  if (given['NODE_ENV'] === 'production' && given['DATABASE_URL'] === undefined) {
     faults.push('DATABASE_URL must be set when NODE_ENV is production')
   }
   if (faults.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(faults)
@@ -111,8 +116,26 @@ export function loadConfig(env: Readonly<Record<string, string | undefined>>): C
   })
 }
 
+/** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
+const secretNames = ['DATABASE_URL', 'API_KEYS']
+
+function withSecretFiles(env: Variables, faults: string[]): Variables {
+  const complete: Record<string, string | undefined> = { ...env }
+  for (const name of secretNames) {
+    const file = env[`${name}_FILE`]
+    if (!file) continue
+    if (env[name]) faults.push(`${name} and ${name}_FILE must not both be set`)
+    try {
+      complete[name] = readFileSync(file, 'utf8')
+    } catch {
+      faults.push(`${name}_FILE must be a file that can be read, not ${JSON.stringify(file)}`)
+    }
+  }
+  return complete
+}
+
 /** The variables of the schema that are set, as the types that the schema asks for where their text is of that type. */
-function readVariables(env: Readonly<Record<string, string | undefined>>): Record<string, unknown> {
+function readVariables(env: Variables): Record<string, unknown> {
   const values: Record<string, unknown> = {}
   for (const [name, schema] of variables) {
     const text = env[name]?.trim()

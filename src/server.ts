@@ -35,7 +35,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   if (local) closers.push(local.stop)
 
   const url = config.databaseUrl ?? local?.databaseUrl ?? ''
-  const onConnectionLost = (err: Error): void => log.warn({ err }, 'a database connection was lost')
+  const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const database = openDatabase({
     url,
     size: config.databasePoolSize,

@@ -99,13 +99,38 @@ t.test('names all faults at once, without repeating a secret', async (t) => {
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
 })
 
+t.test('reads secrets out of files', async (t) => {
+  const folder = t.testdir({
+    url: 'postgres://user:secret@host/db\n',
+    keys: 'ops:a-key,\nshop:another-key\n',
+  })
+  const config = loadConfig({
+    NODE_ENV: 'production',
+    DATABASE_URL_FILE: `${folder}/url`,
+    API_KEYS_FILE: `${folder}/keys`,
+  })
+  t.equal(config.databaseUrl, 'postgres://user:secret@host/db')
+  t.strictSame(config.apiKeys, [
+    { name: 'ops', key: 'a-key' },
+    { name: 'shop', key: 'another-key' },
+  ])
+  t.throws(() => loadConfig({ DATABASE_URL_FILE: `${folder}/none` }), {
+    message: /^DATABASE_URL_FILE must be a file that can be read/,
+  })
+  t.throws(() => loadConfig({ API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }), {
+    message: 'API_KEYS and API_KEYS_FILE must not both be set',
+  })
+})
+
 t.test('knows every variable of .env.example, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
   t.strictSame(listed.sort(), [
     'API_KEYS',
+    'API_KEYS_FILE',
     'DATABASE_POOL_SIZE',
     'DATABASE_URL',
+    'DATABASE_URL_FILE',
     'HOST',
     'LOG_LEVEL',
     'NODE_ENV',

@@ -28,8 +28,8 @@ export interface DatabaseOptions {
   /** The most connections that this pool opens. */
   readonly size: number
   readonly limits: TimeLimits
-  /** Called when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
-  readonly onConnectionLost: (error: Error) => void
+  /** Told why, when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
+  readonly onConnectionLost: (reason: string) => void
 }
 
 /** A pool of connections to PostgreSQL. Nothing else in the service speaks to `pg`. */
@@ -70,7 +70,8 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
     types,
   })
   // Without a listener, a connection that breaks while it is idle would end the process.
-  pool.on('error', onConnectionLost)
+  // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
+  pool.on('error', ({ message }) => onConnectionLost(message))
   // The pool stops listening while a connection is checked out; the one who has it may be between two statements.
   pool.on('connect', (client) => client.on('error', () => {}))
 

@@ -13,7 +13,7 @@ export async function reasonNotReady(
   try {
     const pending = await pendingMigrations(database, migrations)
     if (pending.length === 0) return undefined
-    return `The database schema is behind; to be applied: ${pending.join(', ')}. Run "npm run migrate -- up".`
+    return `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) return 'The database cannot be reached.'
     throw error

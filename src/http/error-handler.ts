@@ -19,7 +19,8 @@ export function handleErrors(app: FastifyInstance): void {
 export function sendError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
   const answer = answerTo(error)
   if (answer.status === 500) request.log.error({ err: error }, 'request failed')
-  if (answer.status === 503) request.log.warn({ err: error }, 'request turned away')
+  else if (answer.status > 500 && !(error instanceof ApiError))
+    request.log.warn({ err: error }, 'request turned away')
   reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
 }
 

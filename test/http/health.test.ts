@@ -44,7 +44,7 @@ t.test('is not ready, and says why, while the schema is behind', async (t) => {
     503,
     'service_unavailable',
   )
-  t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*npm run migrate -- up/)
+  t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*inventory migrate up/)
 })
 
 t.test('is ready on a schema that a newer version has gone on with', async (t) => {

@@ -35,7 +35,7 @@ export async function startApp(
     },
   })
   const logger = pino({ base: null }, stream)
-  const onConnectionLost = (err: Error): void => logger.warn({ err }, 'a database connection was lost')
+  const onConnectionLost = (reason: string): void => logger.warn({ reason }, 'a database connection was lost')
   const { poolSize = 10, ...options } = overrides
   const database = openDatabase({ url: databaseUrl, size: poolSize, limits: requestLimits, onConnectionLost })
   const probe = openDatabase({ url: databaseUrl, size: 1, limits: probeLimits, onConnectionLost })
