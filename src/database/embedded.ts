@@ -223,13 +223,13 @@ async function usablePrograms(native: string, directory: string, account: Accoun
   return copy
 }
 
-/** The package's own list, with paths relative to its folder. */
+/** The package's own list; its paths start with `native/`. */
 const Links = Type.Array(Type.Object({ source: Type.String(), target: Type.String() }))
 
 async function makeLinks(native: string): Promise<void> {
   const list: unknown = JSON.parse(await readFile(path.join(native, 'pg-symlinks.json'), 'utf8'))
   for (const { source, target } of Value.Parse(Links, list)) {
-    const link = path.join(native, '..', target)
+    const link = path.join(native, path.relative('native', target))
     if (!existsSync(link)) await symlink(path.relative(path.dirname(target), source), link)
   }
   for (const program of ['initdb', 'pg_ctl', 'postgres']) {

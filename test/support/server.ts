@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { startEmbeddedServer } from '../../src/database/embedded.ts'
@@ -45,13 +45,16 @@ async function startContainer(): Promise<TestServer> {
 
 async function startEmbedded(reason: string): Promise<TestServer> {
   const directory = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
+  // For the account that the server runs as where this is root.
+  await chmod(directory, 0o711)
   const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres'), settings })
   return {
     url: server.url,
     source: `the embedded one, because ${reason}`,
     stop: async () => {
       await server.stop()
-      await rm(directory, { recursive: true })
+      await rm(server.directory, { recursive: true })
+      await rm(directory, { recursive: true, force: true })
     },
   }
 }
