@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
+import { availableParallelism } from 'node:os'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
@@ -39,9 +40,14 @@ const Environment = Type.Object({
   ),
   DATABASE_POOL_SIZE: Type.Integer({
     default: 10,
-    minimum: 1,
+    minimum: 2,
     maximum: 1000,
-    description: 'an integer from 1 to 1000',
+    description: 'an integer from 2 to 1000',
+  }),
+  WEB_CONCURRENCY: Type.String({
+    default: '1',
+    pattern: '^(auto|[1-9][0-9]?)$',
+    description: 'a number of processes from 1 to 99, or auto for one for each processor',
   }),
   API_KEYS: Type.Array(Type.String({ pattern: '^([A-Za-z0-9_-]{1,64}:)?[A-Za-z0-9._~+/-]+=*$' }), {
     default: [],
@@ -74,7 +80,10 @@ export interface Config {
   readonly port: number
   /** Absent where nobody set up a database; never so in production. */
   readonly databaseUrl: string | undefined
+  /** The most connections that all workers together open to serve requests. */
   readonly databasePoolSize: number
+  /** How many processes serve requests. */
+  readonly workers: number
   readonly apiKeys: readonly FixedKey[]
   readonly logLevel: string
   readonly publicUrls: readonly string[]
@@ -109,6 +118,7 @@ export function loadConfig(env: Variables): Config {
     port: values.PORT,
     databaseUrl: values.DATABASE_URL,
     databasePoolSize: values.DATABASE_POOL_SIZE,
+    workers: workersOf(values.WEB_CONCURRENCY, values.DATABASE_POOL_SIZE),
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
     publicUrls: values.PUBLIC_URLS,
@@ -164,6 +174,21 @@ function schemaFaults(values: unknown): Set<string> {
     sentences.add(`${name} must be ${schema?.description}${instead}`)
   }
   return sentences
+}
+
+/**
+ * The number of workers, each with two connections at least: one for lists and one for updates.
+ *
+ * @throws {ConfigurationError} where there are not so many connections
+ */
+function workersOf(concurrency: string, poolSize: number): number {
+  const most = Math.floor(poolSize / 2)
+  if (concurrency === 'auto') return Math.min(availableParallelism(), most)
+  const workers = Number(concurrency)
+  if (workers <= most) return workers
+  throw new ConfigurationError([
+    `DATABASE_POOL_SIZE must be at least ${2 * workers} for ${workers} workers, not ${poolSize}`,
+  ])
 }
 
 /** `name:key`, or a key alone, which is then named by its place in the list. */

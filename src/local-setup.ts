@@ -34,7 +34,7 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
       limits: requestLimits,
       onConnectionLost: () => {},
     })
-    await inventoryRepository(database).addIfEmpty(sampleInventory)
+    await inventoryRepository(database, database).addIfEmpty(sampleInventory)
     await database.close()
     const key = { name: 'local', key: await keptKey(path.join(directory, 'api-key')) }
     return { databaseUrl: server.url, key, directory: server.directory, stop: () => server.stop() }

@@ -8,6 +8,7 @@ t.test('has a default for everything but secrets', async (t) => {
     port: 3000,
     databaseUrl: undefined,
     databasePoolSize: 10,
+    workers: 1,
     apiKeys: [],
     logLevel: 'info',
     publicUrls: [],
@@ -23,6 +24,7 @@ t.test('reads every variable', async (t) => {
       PORT: '8080',
       DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
       DATABASE_POOL_SIZE: '25',
+      WEB_CONCURRENCY: '4',
       API_KEYS: 'billing:first-key, second-key ,',
       LOG_LEVEL: 'debug',
       PUBLIC_URLS: 'https://api.example.com/v1,https://staging.example.com/v1',
@@ -35,6 +37,7 @@ t.test('reads every variable', async (t) => {
       port: 8080,
       databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
       databasePoolSize: 25,
+      workers: 4,
       apiKeys: [
         { name: 'billing', key: 'first-key' },
         { name: 'key-2', key: 'second-key' },
@@ -55,7 +58,8 @@ t.test('refuses every wrong value', async (t) => {
     HOST: ['a b'],
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
-    DATABASE_POOL_SIZE: ['0', '1001', 'many'],
+    DATABASE_POOL_SIZE: ['0', '1', '1001', 'many'],
+    WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
     LOG_LEVEL: ['loud', 'INFO'],
     PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
@@ -88,7 +92,7 @@ t.test('names all faults at once, without repeating a secret', async (t) => {
     const lines = message.split('\n')
     t.match(lines, [
       'PORT must be an integer from 0 to 65535, not "http"',
-      'DATABASE_POOL_SIZE must be an integer from 1 to 1000, not 0',
+      'DATABASE_POOL_SIZE must be an integer from 2 to 1000, not 0',
       /^API_KEYS must be a comma-separated list of keys/,
       'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"',
       'DATABASE_URL must be set when NODE_ENV is production',
@@ -97,6 +101,14 @@ t.test('names all faults at once, without repeating a secret', async (t) => {
     t.notMatch(message, 'the secret key')
   }
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
+})
+
+t.test('has two connections or more for each worker', async (t) => {
+  t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '7' }), {
+    message: 'DATABASE_POOL_SIZE must be at least 8 for 4 workers, not 7',
+  })
+  t.equal(loadConfig({ WEB_CONCURRENCY: 'auto', DATABASE_POOL_SIZE: '2' }).workers, 1)
+  t.ok(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers >= 1)
 })
 
 t.test('reads secrets out of files', async (t) => {
@@ -137,5 +149,6 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'PORT',
     'PUBLIC_URLS',
     'TRUST_PROXY',
+    'WEB_CONCURRENCY',
   ])
 })

@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto'
+import { hash, randomBytes } from 'node:crypto'
 
 /** A new API key: a prefix that people and secret scanners recognise, then 256 random bits in base64url. */
 export function makeApiKey(): string {
@@ -10,5 +10,5 @@ export function makeApiKey(): string {
  * because a key is random: there is no dictionary to try.
  */
 export function hashApiKey(key: string): Buffer {
-  return createHash('sha256').update(key).digest()
+  return hash('sha256', key, 'buffer')
 }

@@ -42,10 +42,22 @@ export function isUnavailable(error: unknown): boolean {
   return !isProgrammingError(error)
 }
 
-/** True where the connection itself is lost or in an unknown state, so that it must not be used again. */
+/** SQLSTATE codes and classes with which the server ends the connection, or may have lost its own state. */
+const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', 'XX']
+
+/**
+ * True where the connection itself is lost or in an unknown state, so that it must not be used again. Not told by the
+ * error's severity, which PostgreSQL translates.
+ */
 export function isFatal(error: unknown): boolean {
-  if (error instanceof pg.DatabaseError) return error.severity !== 'ERROR'
+  if (error instanceof pg.DatabaseError) return fatalStates.some((state) => error.code?.startsWith(state))
   return !isProgrammingError(error)
+}
+
+/** True where PostgreSQL has answered that it refuses the statement: then it has changed nothing, for certain. */
+export function wasRefused(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && !isFatal(cause)
 }
 
 /**

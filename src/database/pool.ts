@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { to as copyTo } from 'pg-copy-streams'
 import { DatabaseUnavailableError, isFatal, isUnavailable } from './failures.ts'
 
 /**
@@ -19,6 +20,9 @@ export interface TimeLimits {
 /** The longest that one statement can take is `connect` + `answer`. */
 export const requestLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 5000, answer: 6000 }
 
+/** For reading all entries: a large table may take its time, as long as it keeps coming. */
+export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
+
 /** For a readiness check, whose callers give up after a second or two. */
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
@@ -35,16 +39,28 @@ export interface DatabaseOptions {
 /** A pool of connections to PostgreSQL. Nothing else in the service speaks to `pg`. */
 export interface Database {
   /**
-   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt.
+   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
+   * planned once for each connection.
    *
    * @throws {DatabaseUnavailableError} when there is no connection, no answer in time, or the server cannot serve now
    * @throws {pg.DatabaseError} when PostgreSQL refuses the statement itself
    */
-  query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
+  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
+
+  /**
+   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The
+   * connection is held until the last piece was taken, or none is wanted any more.
+   *
+   * @throws what `query` does; the time limit for an answer holds for each piece
+   */
+  copy(query: string): AsyncIterable<Buffer>
 
   /** Waits for the statements on their way, then closes every connection. */
   close(): Promise<void>
 }
+
+/** An SQL text, with a name where it is used often; the same name always stands for the same text. */
+export type Statement = string | { readonly name: string; readonly text: string }
 
 const INT8_OID = 20
 
@@ -63,7 +79,6 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
-    query_timeout: limits.answer,
     keepAlive: true,
     idleTimeoutMillis: 30_000,
     maxLifetimeSeconds: 1800,
@@ -75,20 +90,50 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
   // The pool stops listening while a connection is checked out; the one who has it may be between two statements.
   pool.on('connect', (client) => client.on('error', () => {}))
 
+  const connect = (): Promise<pg.PoolClient> =>
+    pool.connect().catch((error: unknown) => {
+      throw new DatabaseUnavailableError(error)
+    })
+
   return {
-    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
-      const client = await pool.connect().catch((error: unknown) => {
-        throw new DatabaseUnavailableError(error)
-      })
+    async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
+      const client = await connect()
       let broken = false
       try {
-        const result = await client.query<Row>(text, [...values])
-        return result.rows
+        // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
+        const config = {
+          ...(typeof statement === 'string' ? { text: statement } : statement),
+          values: [...values],
+          query_timeout: limits.answer,
+        }
+        const { rows } = await client.query<Row>(config)
+        return rows
       } catch (error) {
         broken = isFatal(error)
         throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
       } finally {
         // pool.query() would throw the connection away after any refused statement; it is still good.
+        client.release(broken)
+      }
+    },
+
+    async *copy(query) {
+      const client = await connect()
+      // So it is released where its pieces are not taken to the end: what is left of them is still on its way.
+      let broken = true
+      const pieces = client.query(copyTo(`COPY (${query}) TO STDOUT`))
+      const limit = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
+      try {
+        for await (const piece of pieces) {
+          limit.refresh()
+          yield piece
+        }
+        broken = false
+      } catch (error) {
+        broken = isFatal(error)
+        throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
+      } finally {
+        clearTimeout(limit)
         client.release(broken)
       }
     },

@@ -19,6 +19,9 @@ import { ajvOptions, describeFault } from './validation.ts'
 /** How long a request may take to arrive, its body included, in milliseconds. */
 const ARRIVAL_LIMIT = 10_000
 
+/** How long a client may take none of a response that it is being sent, in milliseconds. */
+const STALL_LIMIT = 30_000
+
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
   readonly findApiKey: FindApiKey
@@ -50,6 +53,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     },
     clientErrorHandler: clientErrorHandler(connections, options.logger),
     requestTimeout: ARRIVAL_LIMIT,
+    connectionTimeout: STALL_LIMIT,
     http: {
       headersTimeout: ARRIVAL_LIMIT,
       // Node looks every 30 seconds by itself, which would make up to 40 seconds of the 10.
@@ -86,7 +90,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     async (v1) => {
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
-      await v1.register(inventoryRoutes, { inventory: options.inventory })
+      await v1.register(inventoryRoutes, { repository: options.inventory })
       refuseOthers()
     },
     { prefix: '/v1' },

@@ -1,35 +1,103 @@
 import type { Database } from '../database/pool.ts'
-import type { InventoryItem } from './schemas.ts'
+import { isPlainPostgres } from './plain-postgres.ts'
+import type { InventoryItem, PetStatus } from './schemas.ts'
+
+/** Where a server stands in its history. Two equal positions of one plain PostgreSQL have no commit between them. */
+export interface Position {
+  /** When the server was started: what it knew before a crash says nothing about afterwards. */
+  readonly startedAt: string
+  /** A standby does not know which transactions are in progress on its primary. */
+  readonly isStandby: boolean
+  /** Which transactions have ended (PostgreSQL manual, section 9.27.9, `pg_current_snapshot`). */
+  readonly transactions: string
+}
+
+/** The new quantity of one pet. */
+export interface QuantityUpdate {
+  readonly petId: bigint
+  readonly quantity: number
+}
 
 /** All access to the table `inventory`. Every method raises DatabaseUnavailableError when no answer can be had. */
 export interface InventoryRepository {
-  /** Every entry in ascending petId, read in one statement and so from one snapshot. */
-  list(): Promise<InventoryItem[]>
+  /** Every entry in ascending petId as of one moment, each a line of the JSON text that the response schema makes of it. */
+  lines(): AsyncIterable<Buffer>
+
+  position(): Promise<Position>
+
+  /** What kind of server it is; only of a plain PostgreSQL are positions known to be comparable. */
+  server(): Promise<{ version: string; isPlain: boolean }>
 
   /**
-   * Sets one pet's quantity and returns the entry as it is from then on, or undefined where the pet has none.
-   * It is committed when the promise resolves; repeating it does no harm, as the value is absolute.
+   * Sets one pet's quantity and returns its status, or undefined where the pet has no entry. It is committed when the
+   * promise resolves; repeating it does no harm, as the value is absolute.
    */
-  setQuantity(petId: bigint, quantity: number): Promise<InventoryItem | undefined>
+  setQuantity(update: QuantityUpdate): Promise<PetStatus | undefined>
+
+  /**
+   * The same for many different pets in one transaction: all of them are committed, or none. Returns the status of
+   * each pet that has an entry.
+   */
+  setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, PetStatus>>
 
   /** Adds entries to a table that has none; a table with entries stays as it is. */
   addIfEmpty(items: readonly InventoryItem[]): Promise<void>
 }
 
-export function inventoryRepository(database: Database): InventoryRepository {
+/** `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. */
+export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
   return {
-    list() {
-      return database.query<InventoryItem>(
-        'SELECT pet_id AS "petId", quantity, status FROM inventory ORDER BY pet_id',
+    lines() {
+      return lists.copy(
+        `SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
+         FROM inventory ORDER BY pet_id`,
       )
     },
 
-    async setQuantity(petId, quantity) {
-      const [item] = await database.query<InventoryItem>(
-        'UPDATE inventory SET quantity = $2 WHERE pet_id = $1 RETURNING pet_id AS "petId", quantity, status',
+    async position() {
+      const [position] = await lists.query<Position>({
+        name: 'inventory_position',
+        text: `SELECT pg_postmaster_start_time()::text AS "startedAt", pg_is_in_recovery() AS "isStandby",
+                      pg_current_snapshot()::text AS transactions`,
+      })
+      if (position === undefined) throw new Error('PostgreSQL has answered without a row')
+      return position
+    },
+
+    async server() {
+      const [server] = await lists.query<{ version: string; isTable: boolean; hasCitus: boolean }>(
+        `SELECT version() AS version,
+                EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('inventory') AND relkind = 'r') AS "isTable",
+                EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS "hasCitus"`,
+      )
+      if (server === undefined) throw new Error('PostgreSQL has answered without a row')
+      const { version, isTable, hasCitus } = server
+      return { version, isPlain: isPlainPostgres(version) && isTable && !hasCitus }
+    },
+
+    async setQuantity({ petId, quantity }) {
+      const [row] = await database.query<{ status: PetStatus }>(
+        {
+          name: 'inventory_set_quantity',
+          text: 'UPDATE inventory SET quantity = $2 WHERE pet_id = $1 RETURNING status',
+        },
         [petId, quantity],
       )
-      return item
+      return row?.status
+    },
+
+    async setQuantities(updates) {
+      const rows = await database.query<{ petId: bigint; status: PetStatus }>(
+        {
+          name: 'inventory_set_quantities',
+          text: `UPDATE inventory SET quantity = new.quantity
+                 FROM unnest($1::bigint[], $2::integer[]) AS new (pet_id, quantity)
+                 WHERE inventory.pet_id = new.pet_id
+                 RETURNING inventory.pet_id AS "petId", status`,
+        },
+        [updates.map(({ petId }) => petId), updates.map(({ quantity }) => quantity)],
+      )
+      return new Map(rows.map(({ petId, status }) => [petId, status]))
     },
 
     async addIfEmpty(items) {

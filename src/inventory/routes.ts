@@ -2,14 +2,22 @@ import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { ApiError, ErrorBody } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
+import { inventoryList } from './list.ts'
+import { Readers } from './readers.ts'
 import type { InventoryRepository } from './repository.ts'
 import { InventoryItem, InventoryUpdate, PetPath, PetStatus } from './schemas.ts'
+import { sendList } from './send-list.ts'
+import { UpdateQueue } from './update-queue.ts'
 
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
-export const inventoryRoutes: FastifyPluginAsyncTypebox<{ inventory: InventoryRepository }> = async (
+export const inventoryRoutes: FastifyPluginAsyncTypebox<{ repository: InventoryRepository }> = async (
   app,
-  { inventory },
+  { repository },
 ) => {
+  const readers = new Readers()
+  const list = inventoryList(repository, readers, app.log)
+  const updates = new UpdateQueue(repository)
+
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
 
   app.get(
@@ -21,11 +29,17 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<{ inventory: InventoryRe
         description: 'Returns current stock levels for all pets in the store, in ascending order of petId.',
         tags: ['Inventory'],
         response: {
-          200: Type.Array(Reference(InventoryItem), { description: 'The stock levels' }),
+          200: Type.Array(Reference(InventoryItem), {
+            description: 'The stock levels',
+            headers: {
+              ETag: { type: 'string', description: 'Changes with the list; for If-None-Match' },
+            },
+          }),
+          304: Type.Null({ description: 'The list has not changed since the one that If-None-Match names' }),
         },
       },
     },
-    () => inventory.list(),
+    async (request, reply) => sendList(await list(), readers, request, reply),
   )
 
   app.patch(
@@ -48,7 +62,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<{ inventory: InventoryRe
       },
     },
     async (request) => {
-      const item = await inventory.setQuantity(BigInt(request.params.petId), request.body.quantity)
+      const item = await updates.set(BigInt(request.params.petId), request.body.quantity)
       if (item === undefined)
         throw new ApiError(404, `No inventory entry exists for petId ${request.params.petId}.`)
       return item

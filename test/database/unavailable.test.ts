@@ -113,7 +113,7 @@ t.test(
 t.test('answers 503 when every connection is busy for too long', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const { send } = await startApp(t, database.url, { poolSize: 2 })
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const answers = await Promise.all(Array.from({ length: 5 }, () => send('GET', '/v1/inventory')))
   for (const answer of answers) isUnavailable(t, answer)
@@ -130,12 +130,13 @@ t.test('answers 503 while the table is missing', async (t) => {
 t.test('keeps its connections through errors of clients and of statements', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const { send } = await startApp(t, database.url, { poolSize: 2 })
   const backend = async (): Promise<unknown> =>
     database.query(
       "SELECT pid FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
     )
   await send('GET', '/v1/inventory')
+  await send('PATCH', '/v1/inventory/1', json({ quantity: 9 }))
   const before = await backend()
   for (let round = 0; round < 50; round++) {
     await send('PATCH', '/v1/inventory/1', json({ quantity: -1 }))

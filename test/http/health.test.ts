@@ -69,7 +69,7 @@ t.test('asks the database once for all who ask at the same time', async (t) => {
 
 t.test('stays ready while all connections of the pool are busy', async (t) => {
   const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url, { poolSize: 1 })
+  const { send } = await startApp(t, database.url, { poolSize: 2 })
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const waiting = send('GET', '/v1/inventory')
   t.equal((await send('GET', '/readyz')).status, 200)

@@ -122,7 +122,11 @@ t.test('a Ctrl-C that arrives twice, from the terminal and from npm, is one', as
 
 t.test('it starts while the database is away', async (t) => {
   const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none', API_KEYS: key, PORT: '0' },
+    env: {
+      DATABASE_URL: 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none',
+      API_KEYS: key,
+      PORT: '0',
+    },
   })
   const answer = await callerOf(await portOf(server), headers)('GET', '/v1/inventory')
   t.equal(answer.status, 503)

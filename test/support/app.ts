@@ -3,7 +3,7 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
 import { knownMigrations } from '../../src/database/migrations.ts'
-import { openDatabase, probeLimits, requestLimits } from '../../src/database/pool.ts'
+import { listLimits, openDatabase, probeLimits, requestLimits } from '../../src/database/pool.ts'
 import { reasonNotReady } from '../../src/database/readiness.ts'
 import { type AppOptions, buildApp } from '../../src/http/app.ts'
 import { inventoryRepository } from '../../src/inventory/repository.ts'
@@ -37,13 +37,19 @@ export async function startApp(
   const logger = pino({ base: null }, stream)
   const onConnectionLost = (reason: string): void => logger.warn({ reason }, 'a database connection was lost')
   const { poolSize = 10, ...options } = overrides
-  const database = openDatabase({ url: databaseUrl, size: poolSize, limits: requestLimits, onConnectionLost })
+  const database = openDatabase({
+    url: databaseUrl,
+    size: poolSize - 1,
+    limits: requestLimits,
+    onConnectionLost,
+  })
+  const lists = openDatabase({ url: databaseUrl, size: 1, limits: listLimits, onConnectionLost })
   const probe = openDatabase({ url: databaseUrl, size: 1, limits: probeLimits, onConnectionLost })
   const migrations = await knownMigrations()
   const app = await buildApp({
     logger,
     findApiKey: fixedApiKeys([{ name: 'tests', key: apiKey }]),
-    inventory: inventoryRepository(database),
+    inventory: inventoryRepository(database, lists),
     readiness: () => reasonNotReady(probe, migrations),
     publicUrls: [],
     trustProxy: [],
@@ -55,6 +61,7 @@ export async function startApp(
     closed ??= (async () => {
       await app.close()
       await probe.close()
+      await lists.close()
       await database.close()
     })()
     return closed

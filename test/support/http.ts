@@ -4,6 +4,7 @@ export interface Answer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
   /** The body, byte for byte as it came. */
+  readonly body: Buffer
   readonly text: string
 }
 
@@ -24,13 +25,15 @@ export function callerOf(port: number, common: OutgoingHttpHeaders = {}, agent?:
           const chunks: Buffer[] = []
           incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
           incoming.on('error', reject)
-          incoming.on('end', () =>
+          incoming.on('end', () => {
+            const body = Buffer.concat(chunks)
             resolve({
               status: incoming.statusCode ?? 0,
               headers: incoming.headers,
-              text: Buffer.concat(chunks).toString(),
-            }),
-          )
+              body,
+              text: body.toString(),
+            })
+          })
         },
       )
       outgoing.on('error', reject)

@@ -12,14 +12,18 @@ export interface Outage {
   stall(): void
   /** Ends the outage. */
   restore(): Promise<void>
+  /** How many bytes have come from the database. */
+  received(): number
 }
 
 export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
   const { hostname, port: databasePort } = new URL(databaseUrl)
   const sockets = new Set<Socket>()
   let stalled = false
+  let received = 0
   const server = createServer((near) => {
     const far = connect({ host: hostname, port: Number(databasePort || 5432) })
+    far.on('data', ({ length }) => (received += length))
     for (const [from, to] of [
       [near, far],
       [far, near],
@@ -53,6 +57,7 @@ export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
   return {
     url: url.href,
     cut,
+    received: () => received,
     stall() {
       stalled = true
       for (const socket of sockets) socket.unpipe().pause()

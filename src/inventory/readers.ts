@@ -1,0 +1,63 @@
+import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
+import type { Snapshot } from './snapshot.ts'
+
+export interface ReadersOptions {
+  /** How many bytes of superseded snapshots may be kept for those who are still being sent them. */
+  readonly budget: number
+  /** How long slow readers of a superseded snapshot may hold up the next one, in milliseconds. */
+  readonly patience: number
+}
+
+/** Snapshots below this size, in bytes, are not worth being counted. */
+const NEGLIGIBLE = 65_536
+
+/** Who is being sent which snapshot. It bounds the memory that slow readers can hold, however many they are. */
+export class Readers {
+  readonly #responses = new Map<Snapshot, Set<ServerResponse>>()
+  readonly #options: ReadersOptions
+
+  constructor(options: ReadersOptions = { budget: 48 * 1024 * 1024, patience: 5000 }) {
+    this.#options = options
+  }
+
+  /** Counts a response as a reader of the snapshot until it has ended. */
+  add(snapshot: Snapshot, response: ServerResponse): void {
+    if (snapshot.size < NEGLIGIBLE) return
+    const responses = this.#responses.get(snapshot) ?? new Set()
+    this.#responses.set(snapshot, responses.add(response))
+    response.once('close', () => {
+      responses.delete(response)
+      if (responses.size === 0) this.#responses.delete(snapshot)
+    })
+  }
+
+  /**
+   * Waits until there is room for one more snapshot beside the current one. The readers of the oldest are cut off
+   * where they take too long: their response stays visibly incomplete, and they can ask again.
+   */
+  async makeRoom(current: Snapshot | undefined): Promise<void> {
+    const deadline = performance.now() + this.#options.patience
+    for (
+      let superseded = this.#superseded(current);
+      sizeOf(superseded) > this.#options.budget;
+      superseded = this.#superseded(current)
+    ) {
+      const [oldest] = superseded
+      const responses = [...((oldest && this.#responses.get(oldest)) ?? [])]
+      const closed = Promise.all(responses.map((response) => once(response, 'close')))
+      await Promise.race([closed, setTimeout(Math.max(0, deadline - performance.now()))])
+      for (const response of responses) response.destroy()
+      await closed
+    }
+  }
+
+  #superseded(current: Snapshot | undefined): Snapshot[] {
+    return [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
+  }
+}
+
+function sizeOf(snapshots: readonly Snapshot[]): number {
+  return snapshots.reduce((size, snapshot) => size + snapshot.size, 0)
+}

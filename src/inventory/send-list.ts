@@ -1,0 +1,46 @@
+import { Readable } from 'node:stream'
+import type { FastifyReply, FastifyRequest } from 'fastify'
+import Negotiator from 'negotiator'
+import type { Readers } from './readers.ts'
+import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
+
+/**
+ * Answers with the list: in the content coding that the caller prefers, or with 304 where it has the same list already
+ * (RFC 9110, sections 12.5.3 and 13.1.2).
+ */
+export async function sendList(
+  snapshot: Snapshot,
+  readers: Readers,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { headers } = request
+  const encoding = headers['accept-encoding'] === undefined ? 'identity' : preferredEncoding(request)
+  const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
+  reply.header('etag', etag)
+  // Kept by its caller alone, and never used without asking whether it is still right.
+  reply.header('cache-control', 'private, no-cache')
+  reply.header('vary', 'Accept-Encoding')
+  if (matches(headers['if-none-match'], etag)) return reply.code(304).send()
+  reply.type('application/json; charset=utf-8')
+  if (encoding !== 'identity') reply.header('content-encoding', encoding)
+  readers.add(snapshot, reply.raw)
+  const [only, ...others] = chunks
+  if (others.length === 0) return reply.send(only)
+  return reply.header('content-length', size).send(Readable.from(chunks))
+}
+
+/** The best coding that the caller accepts; plain bytes where it prefers them, or accepts nothing that there is. */
+function preferredEncoding(request: FastifyRequest): Encoding {
+  const accepted = new Negotiator(request.raw).encodings([...encodings])
+  if (accepted[0] === 'identity') return 'identity'
+  return encodings.find((encoding) => accepted.includes(encoding)) ?? 'identity'
+}
+
+/** True where the `If-None-Match` names the entity tag, by the weak comparison of RFC 9110, section 8.8.3.2. */
+function matches(condition: string | undefined, etag: string): boolean {
+  if (condition === undefined) return false
+  return (
+    condition.trim() === '*' || condition.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag)
+  )
+}

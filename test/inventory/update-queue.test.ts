@@ -1,0 +1,150 @@
+import { connect } from 'node:net'
+import t from 'tap'
+import { apiKey, startApp } from '../support/app.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { json } from '../support/http.ts'
+import { sendRaw } from '../support/raw.ts'
+
+const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
+  database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
+
+/** Sends one update after the other on one connection without waiting, and returns all that came back. */
+async function pipeline(
+  port: number,
+  updates: readonly (readonly [petId: number, quantity: number])[],
+): Promise<string> {
+  const messages = updates.map(([petId, quantity], index) => {
+    const body = JSON.stringify({ quantity })
+    const close = index === updates.length - 1 ? 'Connection: close\r\n' : ''
+    return (
+      `PATCH /v1/inventory/${petId} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n${close}\r\n${body}`
+    )
+  })
+  return sendRaw(port, messages.join(''))
+}
+
+t.test('commits updates that arrive together at once, and gives each caller its own', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 100)
+  const { port, send } = await startApp(t, database.url)
+  await pipeline(
+    port,
+    Array.from({ length: 100 }, (_, index) => [index + 1, 7] as const),
+  )
+  const [commits] = await database.query(
+    'SELECT count(DISTINCT xmin::text), min(quantity), max(quantity) FROM inventory',
+  )
+  t.ok(Number(commits?.['count']) < 20, '100 entries were written by a few transactions')
+  t.match(commits, { min: '7', max: '7' })
+  await Promise.all(
+    Array.from({ length: 400 }, async (_, index) => {
+      const petId = (index % 110) + 1
+      const answer = await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: index }))
+      if (petId > 100) t.equal(answer.status, 404)
+      else t.equal(answer.text, `{"petId":${petId},"quantity":${index},"status":"sold"}`)
+    }),
+  )
+  const rows = await database.query('SELECT pet_id, quantity FROM inventory')
+  for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
+})
+
+t.test('lets the last of several updates of one pet win, as they arrived', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1)
+  const { port } = await startApp(t, database.url)
+  const text = await pipeline(
+    port,
+    Array.from({ length: 50 }, (_, index) => [1, index + 1] as const),
+  )
+  const quantities = Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => Number(quantity))
+  t.strictSame(
+    quantities,
+    Array.from({ length: 50 }, (_, index) => index + 1),
+  )
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '50' }])
+})
+
+t.test('a row that someone holds fails only those who want it', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
+  for (let round = 1; round <= 2; round++) {
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: round })),
+      ),
+    )
+    for (const [index, { status }] of answers.entries()) t.equal(status, index + 1 === 7 ? 503 : 200)
+  }
+  await release()
+  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
+    { quantity: '2' },
+  ])
+  t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 3 }))).status, 200)
+})
+
+t.test('a row that cannot be written fails only those who want it', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  await database.query(
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`,
+  )
+  await database.query(
+    'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 7) EXECUTE FUNCTION fail()',
+  )
+  const { send } = await startApp(t, database.url)
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
+    ),
+  )
+  for (const [index, { status }] of answers.entries()) t.equal(status, index + 1 === 7 ? 500 : 200)
+  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
+    { quantity: '5' },
+  ])
+})
+
+t.test('two processes that write the same pets in any order all succeed', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 30)
+  const apps = [await startApp(t, database.url), await startApp(t, database.url)]
+  for (let round = 0; round < 10; round++) {
+    const answers = await Promise.all(
+      apps.flatMap(({ send }, app) =>
+        Array.from({ length: 30 }, (_, index) => {
+          const petId = app === 0 ? index + 1 : 30 - index
+          return send('PATCH', `/v1/inventory/${petId}`, json({ quantity: round }))
+        }),
+      ),
+    )
+    t.ok(answers.every(({ status }) => status === 200))
+  }
+})
+
+t.test('turns callers away at once when too many wait', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1)
+  const { port } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1')
+  const body = '{"quantity":5}'
+  const message = `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+  const texts: string[] = []
+  const sockets = Array.from({ length: 40 }, (_, index) => {
+    const socket = connect({ port, host: '127.0.0.1' })
+    socket.on('data', (chunk) => (texts[index] = (texts[index] ?? '') + chunk))
+    socket.write(message.repeat(300))
+    return socket
+  })
+  const deadline = performance.now() + 30_000
+  const answered = (): number => texts.join('').match(/HTTP\/1\.1 /g)?.length ?? 0
+  while (answered() < 12_000 && performance.now() < deadline)
+    await new Promise((resolve) => setTimeout(resolve, 100))
+  for (const socket of sockets) socket.destroy()
+  await release()
+  t.match(
+    texts.join(''),
+    /HTTP\/1\.1 503 Service Unavailable\r\n[\s\S]*?retry-after: 1\r\n[\s\S]*Too many updates are waiting/,
+  )
+})
