@@ -18,7 +18,7 @@ export class Readers {
   readonly #responses = new Map<Snapshot, Set<ServerResponse>>()
   readonly #options: ReadersOptions
 
-  constructor(options: ReadersOptions = { budget: 48 * 1024 * 1024, patience: 5000 }) {
+  constructor(options: ReadersOptions = { budget: 24 * 1024 * 1024, patience: 5000 }) {
     this.#options = options
   }
 

@@ -1,8 +1,12 @@
 import { Readable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Negotiator from 'negotiator'
 import type { Readers } from './readers.ts'
 import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
+
+/** How much of a list one client is sent in one turn of the event loop, in bytes. */
+const SLICE = 262_144
 
 /**
  * Answers with the list: in the content coding that the caller prefers, or with 304 where it has the same list already
@@ -27,7 +31,23 @@ export async function sendList(
   readers.add(snapshot, reply.raw)
   const [only, ...others] = chunks
   if (others.length === 0) return reply.send(only)
-  return reply.header('content-length', size).send(Readable.from(chunks))
+  return reply.header('content-length', size).send(Readable.from(inTurns(chunks)))
+}
+
+/**
+ * Hands out the chunks with a turn of the event loop between slices of them. A client that reads as fast as this
+ * process writes would otherwise get the whole list in one turn, and everybody else would wait for it.
+ */
+async function* inTurns(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
+  let sent = 0
+  for (const chunk of chunks) {
+    yield chunk
+    sent += chunk.length
+    if (sent >= SLICE) {
+      await setImmediate()
+      sent = 0
+    }
+  }
 }
 
 /** The best coding that the caller accepts; plain bytes where it prefers them, or accepts nothing that there is. */
