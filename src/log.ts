@@ -6,7 +6,11 @@ import pretty from 'pino-pretty'
 export function openLog(level: string): Logger {
   // Only workers need to be told apart; a container has one process.
   const base = cluster.worker ? { pid: process.pid, worker: cluster.worker.id } : null
-  return process.stdout.isTTY
-    ? pino({ level, base }, pretty({ sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }))
-    : pino({ level, base })
+  if (process.stdout.isTTY) {
+    return pino({ level, base }, pretty({ sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }))
+  }
+  // A log that cannot be written, on a full disk for one, must not stop the service. Pino's own destination would try
+  // again without end, and nothing else would run.
+  process.stdout.on('error', () => {})
+  return pino({ level, base }, process.stdout)
 }

@@ -65,7 +65,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   }).withTypeProvider<TypeBoxTypeProvider>()
 
   connections.watch(app.server)
-  app.addHook('preClose', async () => connections.drain())
+  let closing = false
+  app.addHook('preClose', async () => {
+    closing = true
+    await connections.drain()
+  })
   knowEveryMethod(app)
   readJsonBodies(app)
   app.addSchema(ErrorBody)
@@ -81,7 +85,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(async (open) => {
     const refuseOthers = refuseOtherMethods(open)
-    await open.register(healthRoutes, { readiness: options.readiness })
+    await open.register(healthRoutes, {
+      readiness: options.readiness,
+      isClosing: () => closing,
+    })
     serveDescription(open)
     refuseOthers()
   })

@@ -21,7 +21,11 @@ export function clientErrorHandler(
     // What a refused client goes on sending raises further errors; it gets one answer.
     if (refused.has(socket)) return
     refused.add(socket)
-    if (error.code === 'ECONNRESET' || !socket.writable) {
+    const newest = connections.newestOn(socket)
+    // A request whose answer has gone out already, although the rest of it never came, gets no second one; neither does
+    // a connection on which nothing was asked.
+    const isAnswered = newest?.response.headersSent === true && !newest.response.req.complete
+    if (error.code === 'ECONNRESET' || !socket.writable || isAnswered || socket.bytesRead === 0) {
       socket.destroy()
       return
     }
@@ -31,10 +35,8 @@ export function clientErrorHandler(
       log.info({ requestId, status: answer.status, reason: error.code }, 'malformed request refused')
       writeError(socket, answer, requestId)
     }
-    const last = connections.owedOn(socket).at(-1)
     // Garbage behind a whole request must not be taken for the answer to it: that one comes first.
-    if (last?.req.complete) last.once('close', refuse)
-    else if (last?.headersSent) socket.destroy()
+    if (newest?.isOwed && newest.response.req.complete) newest.response.once('close', refuse)
     else refuse()
   }
 }

@@ -1,53 +1,70 @@
 import type { Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 
-/** How long a client that is in the middle of sending a request has for the rest of it, in milliseconds. */
-const SWEEP_DELAY = 1000
+/** How long callers have to leave by themselves once they are told to, in milliseconds. */
+const FAREWELL = 1000
+
+/** How long a request that was being sent when the server stopped to listen has to arrive, in milliseconds. */
+const LAST_CALL = 500
 const SWEEP_INTERVAL = 100
+
+/** What is known of an open connection. */
+interface Connection {
+  /** The responses that are not yet sent, oldest first. */
+  readonly owed: Set<ServerResponse>
+  /** The response to the newest request, sent or not. */
+  newest?: ServerResponse
+}
 
 /** The open connections of an HTTP server, and the responses that each of them still owes. */
 export class Connections {
-  readonly #owed = new Map<Socket, Set<ServerResponse>>()
+  readonly #open = new Map<Socket, Connection>()
   #sweep: NodeJS.Timeout | undefined
 
   /** Keeps count from now on. To be called once, before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
-      this.#owed.set(socket, new Set())
-      socket.once('close', () => this.#owed.delete(socket))
+      this.#open.set(socket, { owed: new Set() })
+      socket.once('close', () => this.#open.delete(socket))
     })
     server.on('request', (_request, response) => {
-      const owed = response.socket && this.#owed.get(response.socket)
-      owed?.add(response)
-      response.once('close', () => owed?.delete(response))
+      const connection = response.socket && this.#open.get(response.socket)
+      if (!connection) return
+      connection.newest = response
+      connection.owed.add(response)
+      response.once('close', () => connection.owed.delete(response))
     })
     server.once('close', () => clearInterval(this.#sweep))
   }
 
-  /** The responses to requests on this connection that are not yet sent, oldest first. */
-  owedOn(socket: Socket): ServerResponse[] {
-    return [...(this.#owed.get(socket) ?? [])]
+  /** The response to the newest request on a connection, and whether it is still owed; none where nothing was asked. */
+  newestOn(socket: Socket): { response: ServerResponse; isOwed: boolean } | undefined {
+    const { owed, newest } = this.#open.get(socket) ?? {}
+    return newest && { response: newest, isOwed: owed?.has(newest) ?? false }
   }
 
   /**
-   * Brings every connection to its end without cutting off an answer, so that `server.close()` can end: each response
-   * still owed announces that it is the last, and what is idle after a moment is closed. Node's `closeIdleConnections`
-   * leaves open those that have sent no request at all or a part of one.
+   * Brings every connection to its end without cutting off an answer. Callers that are busy learn from
+   * `Connection: close` that their response is the last on this connection, and have a moment to turn elsewhere, in
+   * which the server goes on listening. Then what is idle is closed: Node's `closeIdleConnections` would leave open
+   * those that have sent no request at all or a part of one. Resolves when the server should stop to listen.
    */
-  drain(): void {
-    for (const owed of this.#owed.values()) {
+  async drain(): Promise<void> {
+    for (const { owed } of this.#open.values()) {
       for (const response of owed) {
         if (!response.headersSent) response.setHeader('connection', 'close')
       }
     }
-    const sweepFrom = performance.now() + SWEEP_DELAY
+    if (this.#open.size > 0) await setTimeout(FAREWELL)
+    const sweepFrom = performance.now() + LAST_CALL
     this.#sweep = setInterval(() => {
       if (performance.now() >= sweepFrom) this.#closeIdle()
     }, SWEEP_INTERVAL)
   }
 
   #closeIdle(): void {
-    for (const [socket, owed] of this.#owed) {
+    for (const [socket, { owed }] of this.#open) {
       if (owed.size === 0) socket.destroy()
     }
   }

@@ -18,8 +18,9 @@ export function readJsonBodies(app: FastifyInstance): void {
     { parseAs: 'buffer' },
     async (request: FastifyRequest, body: Buffer) => {
       const charset = /;\s*charset\s*=\s*"?([^\s;"]+)/i.exec(request.headers['content-type'] ?? '')?.[1]
-      if (charset !== undefined && !/^utf-?8$/i.test(charset)) {
-        throw new ApiError(415, 'The body must be application/json in UTF-8.')
+      const coding = request.headers['content-encoding'] ?? 'identity'
+      if ((charset !== undefined && !/^utf-?8$/i.test(charset)) || coding.toLowerCase() !== 'identity') {
+        throw new ApiError(415, 'The body must be application/json in UTF-8, without a content coding.')
       }
       if (body.length === 0) throw new ApiError(400, 'The body is empty; it must be a JSON object.')
       try {
@@ -27,7 +28,7 @@ export function readJsonBodies(app: FastifyInstance): void {
       } catch {
         throw new ApiError(
           400,
-          'The body is not valid JSON in UTF-8, without a byte order mark and with no member given twice.',
+          'The body is not valid JSON in UTF-8, without a byte order mark and with no member given two values.',
         )
       }
     },

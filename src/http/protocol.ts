@@ -6,7 +6,7 @@ import { writeError } from './client-errors.ts'
 
 /**
  * Takes over what Node would answer by itself and without a body: a missing Host, an unknown expectation, CONNECT;
- * and has `100 Continue` sent only once a request has passed its checks, so that nobody without a key sends a body.
+ * and has `100 Continue` sent only once the key was checked, so that nobody without one is asked for a body.
  * The server must have been made with `requireHostHeader: false`.
  */
 export function enforceProtocol(app: FastifyInstance): void {
@@ -18,6 +18,8 @@ export function enforceProtocol(app: FastifyInstance): void {
     done()
   })
   const server: Server = app.server
+  // Node would drop what comes after the 2000th header without a word; their size has a limit of its own.
+  server.maxHeadersCount = 0
   server.on('checkContinue', (request, response) => server.emit('request', request, response))
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   server.on('connect', (_request, socket) => {
@@ -31,6 +33,10 @@ function protocolFault(request: FastifyRequest): ApiError | undefined {
   const hosts = rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === 'host').length
   if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) {
     return new ApiError(400, 'The request must have exactly one Host header.')
+  }
+  const transfer = request.headers['transfer-encoding']
+  if (transfer !== undefined && transfer.toLowerCase() !== 'chunked') {
+    return new ApiError(400, 'The only transfer coding that is accepted is chunked.')
   }
   const expected = expectation(request)
   if (expected !== undefined && expected !== '100-continue') {

@@ -24,7 +24,8 @@ export function logRequest(request: FastifyRequest, reply: FastifyReply): void {
         method: request.method,
         route: request.routeOptions.url ?? null,
         path: request.url.split('?', 1)[0],
-        status: raw.statusCode,
+        // Null where the caller got no answer of this request's, say because its body never came.
+        status: raw.headersSent ? raw.statusCode : null,
         durationMs: Math.round((performance.now() - start) * 100) / 100,
         key: request.apiKeyName ?? null,
         client: request.ip,

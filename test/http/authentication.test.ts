@@ -9,6 +9,7 @@ const operations = [
   ['GET', '/v1/inventory'],
   ['HEAD', '/v1/inventory'],
   ['PATCH', '/v1/inventory/1'],
+  ['PATCH', `/v1/inventory/${'1'.repeat(500)}`],
   ['DELETE', '/v1/inventory/1'],
   ['OPTIONS', '/v1/inventory'],
   ['TRACE', '/v1/inventory'],

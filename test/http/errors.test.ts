@@ -45,6 +45,18 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
   ['no Host', `GET /v1/inventory HTTP/1.1\r\n${authorization}${close}\r\n`, 400, 'invalid_request'],
   ['two Hosts', `GET /v1/inventory HTTP/1.1\r\n${host}${common}\r\n`, 400, 'invalid_request'],
   [
+    'an unknown transfer coding',
+    `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
+    400,
+    'invalid_request',
+  ],
+  [
+    'a content coding',
+    `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Content-Encoding: gzip\r\nContent-Length: 14\r\n\r\n{"quantity":5}`,
+    415,
+    'unsupported_media_type',
+  ],
+  [
     'an unknown expectation',
     `GET /v1/inventory HTTP/1.1\r\n${common}Expect: a-miracle\r\n\r\n`,
     417,
@@ -183,8 +195,18 @@ t.test('takes what RFC 9112 lets a client send', async (t) => {
 t.test('answers a request that does not arrive in time with 408', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
+  const half = 'Content-Length: 14\r\n\r\n{"qua'
+  const [nothing, answered] = await Promise.all([
+    sendRaw(port, ''),
+    sendRaw(port, `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${json}${half}`),
+  ])
+  t.equal(nothing, '', 'a connection on which nothing was asked gets no answer')
+  t.strictSame(
+    answered.match(/HTTP\/1\.1 \d+/g),
+    ['HTTP/1.1 401'],
+    'an answered request gets no second answer',
+  )
   const halves = [
-    '',
     `GET /v1/inventory HTTP/1.1\r\n${host}`,
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${authorization}${json}Content-Length: 14\r\n\r\n{"qua`,
   ]

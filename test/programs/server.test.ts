@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { closeSync, existsSync, openSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { createServer } from 'node:net'
@@ -7,7 +9,7 @@ import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw, parseResponse } from '../support/raw.ts'
+import { openRaw } from '../support/raw.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
@@ -35,11 +37,6 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       const start = performance.now()
       server.process.kill(signal)
       await setTimeout(200)
-      await t.rejects(
-        callerOf(port)('GET', '/livez'),
-        { code: 'ECONNREFUSED' },
-        'new connections are refused at once',
-      )
       await release()
       const answer = await inFlight
       t.equal(answer.status, 200)
@@ -54,26 +51,31 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
   )
 }
 
-t.test('it answers what comes on open connections while it stops, and is not ready', async (t) => {
+t.test('it tells callers that it stops before it does, so that none of them is cut off', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
   })
   const port = await portOf(server)
-  const { socket, received } = await openRaw(port)
-  const head = `Host: x\r\nAuthorization: Bearer ${key}\r\n\r\n`
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  socket.write(`GET /v1/inventory HTTP/1.1\r\n${head}`)
-  await setTimeout(200)
+  const callers = Array.from({ length: 8 }, async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const send = callerOf(port, headers, agent)
+    let isLast = false
+    while (!isLast) {
+      const answer = await send('GET', '/v1/inventory')
+      t.equal(answer.status, 200)
+      isLast = answer.headers.connection === 'close'
+    }
+    agent.destroy()
+  })
+  await setTimeout(300)
   server.process.kill('SIGTERM')
   await setTimeout(200)
-  socket.write(`GET /readyz HTTP/1.1\r\n${head}`)
-  await setTimeout(100)
-  await release()
-  const first = parseResponse(await received)
-  t.equal(first.status, 200)
-  t.equal(first.headers.get('connection'), 'close')
+  const notReady = await callerOf(port)('GET', '/readyz')
+  t.equal(notReady.status, 503)
+  t.match(notReady.text, /shutting down/)
+  await Promise.all(callers)
   t.equal((await server.ended).code, 0)
 })
 
@@ -162,6 +164,32 @@ t.test('it reads a file .env, which the environment overrides', async (t) => {
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
 })
 
+const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
+t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, async (t) => {
+  const database = await testDatabase(t)
+  const full = openSync('/dev/full', 'w')
+  t.teardown(() => closeSync(full))
+  const port = await freePort()
+  const server = spawn(process.execPath, ['dist/server.js'], {
+    env: { PATH: process.env['PATH'], DATABASE_URL: database.url, API_KEYS: key, PORT: String(port) },
+    stdio: ['ignore', full, full],
+  })
+  t.teardown(() => server.kill('SIGKILL'))
+  const send = callerOf(port, headers)
+  const statusOf = (path: string): Promise<number> =>
+    send('GET', path).then(
+      ({ status }) => status,
+      () => 0,
+    )
+  for (let attempt = 0; (await statusOf('/v1/inventory')) !== 200 && attempt < 100; attempt++) {
+    await setTimeout(100)
+  }
+  for (let round = 0; round < 20; round++) t.equal(await statusOf('/v1/inventory'), 200)
+  server.kill('SIGTERM')
+  const [code] = await once(server, 'exit')
+  t.equal(code, 0)
+})
+
 t.test('it fails to start with one clear message and another exit code than 0', async (t) => {
   const database = await testDatabase(t)
   const taken = createServer().listen(0, '127.0.0.1')
@@ -208,3 +236,11 @@ t.test('it fails to start with one clear message and another exit code than 0', 
     })
   }
 })
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  return typeof address === 'object' && address ? address.port : 0
+}
