@@ -136,7 +136,9 @@ function withSecretFiles(env: Variables, faults: string[]): Variables {
     if (!file) continue
     if (env[name]) faults.push(`${name} and ${name}_FILE must not both be set`)
     try {
-      complete[name] = readFileSync(file, 'utf8')
+      complete[name] = readFileSync(file, 'utf8').trim()
+      if (complete[name] === '')
+        faults.push(`${name}_FILE must be a file with a value in it, not ${JSON.stringify(file)}`)
     } catch {
       faults.push(`${name}_FILE must be a file that can be read, not ${JSON.stringify(file)}`)
     }

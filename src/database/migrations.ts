@@ -40,8 +40,8 @@ export async function migrate({ url, direction, count, log }: MigrateOptions): P
   })
   // A connection that breaks between two statements fails the next one; without a listener it would end the process.
   client.on('error', () => {})
-  await client.connect()
   try {
+    await client.connect()
     const ran = await runner({
       dbClient: client,
       dir: directory,

@@ -2,20 +2,31 @@ import { DatabaseUnavailableError } from './failures.ts'
 import { pendingMigrations } from './migrations.ts'
 import type { Database } from './pool.ts'
 
+/** Why requests cannot be served now. */
+export interface NotReady {
+  /** In words that anyone may read. */
+  readonly reason: string
+  /** What happened, for the log alone. */
+  readonly cause?: unknown
+}
+
 /**
- * Why the database cannot serve this version now, in words for an operator; undefined when it can. `migrations` are
- * the names of those that this version needs.
+ * Why the database cannot serve this version now; undefined when it can. `migrations` are the names of those that this
+ * version needs.
  */
 export async function reasonNotReady(
   database: Database,
   migrations: readonly string[],
-): Promise<string | undefined> {
+): Promise<NotReady | undefined> {
   try {
     const pending = await pendingMigrations(database, migrations)
     if (pending.length === 0) return undefined
-    return `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
+    const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
+    return { reason }
   } catch (error) {
-    if (error instanceof DatabaseUnavailableError) return 'The database cannot be reached.'
+    if (error instanceof DatabaseUnavailableError) {
+      return { reason: 'The database cannot be reached.', cause: error.cause }
+    }
     throw error
   }
 }

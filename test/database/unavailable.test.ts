@@ -1,5 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -146,4 +147,21 @@ t.test('keeps its connections through errors of clients and of statements', asyn
   await database.query('ALTER TABLE inventory ADD CHECK (quantity <> 13)')
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 500, 'a refused statement')
   t.strictSame(await backend(), before)
+})
+
+t.test('every connection has its limits, and its name', async (t) => {
+  const { url } = await testDatabase(t)
+  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  t.teardown(() => database.close())
+  const settings = await database.query(
+    `SELECT name, setting FROM pg_settings
+     WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'application_name')
+     ORDER BY name`,
+  )
+  t.strictSame(settings, [
+    { name: 'application_name', setting: 'petstore-inventory' },
+    { name: 'idle_in_transaction_session_timeout', setting: '5000' },
+    { name: 'lock_timeout', setting: '2000' },
+    { name: 'statement_timeout', setting: '5000' },
+  ])
 })

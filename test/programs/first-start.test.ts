@@ -1,5 +1,6 @@
-import { chmod, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { callerOf, json } from '../support/http.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
@@ -75,6 +76,33 @@ t.test('without any setup it starts a database of its own with a few entries, an
     t.equal(await stop(server), 0)
     await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
   })
+})
+
+t.test('it mends what a crash or a full disk has left', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  await mkdir(path.join(cwd, '.data'))
+  await writeFile(path.join(cwd, '.data', 'api-key'), '')
+  const first = await start(t, cwd)
+  t.match(first.key, /^inv_/, 'an empty key is none')
+  t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
+  t.equal(await stop(first.server), 0)
+  // The number of a process that is not PostgreSQL, as after a reboot.
+  await writeFile(path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid'), `${process.pid}\n`)
+  const second = await start(t, cwd)
+  t.equal(await stop(second.server), 0)
+})
+
+t.test('a signal in the middle of a first start leaves no database running', async (t) => {
+  for (const delay of [700, 1200, 1700]) {
+    const cwd = await temporaryFolder(t)
+    await chmod(cwd, 0o755)
+    const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
+    await setTimeout(delay)
+    server.process.kill('SIGINT')
+    await server.ended
+    await t.rejects(serverProcess(cwd), { code: 'ENOENT' })
+  }
 })
 
 t.test('a port in use leaves no database running', async (t) => {

@@ -1,0 +1,57 @@
+import pg from 'pg'
+import t from 'tap'
+import {
+  DatabaseUnavailableError,
+  isFatal,
+  isRefusal,
+  isUnavailable,
+  wasRefused,
+} from '../../src/database/failures.ts'
+
+function refusal(code: string): pg.DatabaseError {
+  const error = new pg.DatabaseError('refused', 0, 'error')
+  error.code = code
+  return error
+}
+
+t.test('tells what may succeed later from what is wrong with the statement', async (t) => {
+  const later = [
+    '08006',
+    '28P01',
+    '53300',
+    '57014',
+    '57P01',
+    '58030',
+    '25006',
+    '3D000',
+    '40001',
+    '40P01',
+    '42P01',
+    '42501',
+    '55P03',
+  ]
+  const never = ['22003', '23514', '22P02', '42601', 'P0001', 'XX000']
+  for (const code of later) t.ok(isUnavailable(refusal(code)), code)
+  for (const code of never) t.notOk(isUnavailable(refusal(code)), code)
+  t.ok(isUnavailable(new Error('Connection terminated unexpectedly')))
+  t.notOk(isUnavailable(new TypeError('a fault of ours')))
+})
+
+t.test('tells a lost connection from a refused statement', async (t) => {
+  for (const code of ['08006', '25P03', '53300', '57P01', '57P02', 'XX000'])
+    t.ok(isFatal(refusal(code)), code)
+  for (const code of ['22003', '23514', '40P01', '42P01', '55P03', '57014']) {
+    t.notOk(isFatal(refusal(code)), code)
+    t.ok(wasRefused(refusal(code)))
+    t.ok(wasRefused(new DatabaseUnavailableError(refusal(code))))
+  }
+  t.ok(isFatal(new Error('Query read timeout')))
+  t.notOk(wasRefused(new Error('Query read timeout')), 'it may have been committed')
+  t.notOk(wasRefused(new DatabaseUnavailableError(refusal('57P01'))))
+})
+
+t.test('tells a wrong login from a database that is away', async (t) => {
+  for (const code of ['28P01', '28000', '3D000']) t.ok(isRefusal(refusal(code)), code)
+  t.notOk(isRefusal(refusal('57P03')))
+  t.notOk(isRefusal(new Error('connect ECONNREFUSED')))
+})
