@@ -1,0 +1,39 @@
+import type { ContenderName } from './cases.ts'
+import type { Contender } from './contender.ts'
+import type { BenchDatabase } from './database.ts'
+import { copyContender, pgContender } from './database-contenders.ts'
+import { httpContender } from './http-contender.ts'
+import type { Generator } from './load/generator.ts'
+import { type Server, type ServerSetup, startNodeHttp, startPlainFastify, startService } from './servers.ts'
+
+export interface ContenderOptions {
+  readonly setup: ServerSetup
+  readonly database: BenchDatabase
+  readonly generator: Generator
+  readonly psql: string | undefined
+  /** The list as it is while the inventory is as it was filled, and a file that has it. */
+  readonly list: Buffer
+  readonly listFile: string
+}
+
+/** Makes a contender ready to be measured; one that is a server is started. */
+export async function openContender(name: ContenderName, options: ContenderOptions): Promise<Contender> {
+  const { setup, database, psql, list, listFile } = options
+  const overHttp = (server: Server): Contender => httpContender({ ...options, server, key: setup.key })
+  switch (name) {
+    case 'service':
+      return overHttp(await startService(setup, 1))
+    case 'service-2':
+      return overHttp(await startService(setup, 2))
+    case 'service-4':
+      return overHttp(await startService(setup, 4))
+    case 'plain':
+      return overHttp(await startPlainFastify(setup))
+    case 'node-http':
+      return overHttp(await startNodeHttp(setup.directory, listFile))
+    case 'direct':
+      return pgContender(database)
+    case 'copy':
+      return copyContender(database, list, psql)
+  }
+}

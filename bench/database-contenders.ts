@@ -1,0 +1,82 @@
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { finished } from 'node:stream/promises'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { to as copyTo } from 'pg-copy-streams'
+import type { Contender } from './contender.ts'
+import { type BenchDatabase, COPY_LIST } from './database.ts'
+import { loadProcesses } from './load/parallelism.ts'
+import type { PgUpdates } from './load/pg-updates.ts'
+import { inProcesses, split } from './load/processes.ts'
+import { repeat } from './repeat.ts'
+
+/** One-row updates straight through pg, without HTTP, by as many clients as a case has connections. */
+export function pgContender({ url }: BenchDatabase): Contender {
+  return {
+    verify: async () => {},
+    async measure({ connections, entries }, seconds) {
+      const orders = split(connections, loadProcesses(connections)).map(
+        (clients): PgUpdates => ({ databaseUrl: url, clients, seconds, entries }),
+      )
+      const { sample } = await inProcesses('./pg-updates.ts', orders)
+      return sample
+    },
+    stop: async () => {},
+  }
+}
+
+/** The list as text by COPY, read to its end and thrown away: by psql where it is installed, else by pg. */
+export function copyContender(database: BenchDatabase, list: Buffer, psql: string | undefined): Contender {
+  const copy = psql === undefined ? copyByPg : copyByPsql
+  return {
+    async verify() {
+      const chunks: Buffer[] = []
+      await copyByPg(database.url, (chunk) => chunks.push(chunk))
+      const lines = Buffer.concat(chunks).toString().trimEnd()
+      if (`[${lines.replaceAll('\n', ',')}]` !== list.toString())
+        throw new Error('COPY has another text than the list')
+    },
+    measure: (_given, seconds) =>
+      repeat(seconds, async () => {
+        await database.change()
+        const start = performance.now()
+        await copy(database.url)
+        return performance.now() - start
+      }),
+    stop: async () => {},
+  }
+}
+
+/** The version of psql; undefined where it is not installed. */
+export async function installedPsql(): Promise<string | undefined> {
+  return promisify(execFile)('psql', ['--version']).then(
+    ({ stdout }) => stdout.trim(),
+    () => undefined,
+  )
+}
+
+async function copyByPsql(url: string): Promise<void> {
+  const address = new URL(url)
+  const password = decodeURIComponent(address.password)
+  // Everyone on the machine can read a command line, so the password goes another way.
+  address.password = ''
+  const child = spawn('psql', ['--no-psqlrc', `--dbname=${address.href}`, `--command=${COPY_LIST}`], {
+    env: { ...process.env, PGPASSWORD: password },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  const [code] = await once(child, 'exit')
+  if (code !== 0) throw new Error(`psql ended with ${code}`)
+}
+
+async function copyByPg(url: string, take: (chunk: Buffer) => void = () => {}): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    const copy = client.query(copyTo(COPY_LIST))
+    copy.on('data', take)
+    await finished(copy)
+  } finally {
+    await client.end()
+  }
+}

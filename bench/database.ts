@@ -1,0 +1,125 @@
+import { randomBytes, randomInt } from 'node:crypto'
+import { rm } from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import pg from 'pg'
+import { startEmbeddedServer } from '../src/database/embedded.ts'
+import { migrate } from '../src/database/migrations.ts'
+import { onServer, urlOf } from '../test/support/template.ts'
+
+/** A database of the benchmark's own, in which all contenders work. */
+export interface BenchDatabase {
+  readonly url: string
+  /** What the server is, and the settings that decide how durable a commit is. */
+  readonly description: string
+  /** How many connections the server accepts. */
+  readonly maxConnections: number
+  /** Replaces all entries by so many new ones, with ids from 1. */
+  fill(entries: number): Promise<void>
+  /** Waits until nobody else has a statement under way, nor has had one for a moment. */
+  quiet(): Promise<void>
+  /** Gives every entry the quantity that `fill` gave it, and removes the row versions that updates left behind. */
+  reset(): Promise<void>
+  /** Sets the quantity of `changedPet` to another one, which it returns. */
+  change(): Promise<number>
+  /** The list as it has to be answered now, byte for byte. */
+  list(): Promise<Buffer>
+  stop(): Promise<void>
+}
+
+/** An entry with the status `available`, which is the one that `change` changes. */
+export const changedPet = 3
+
+/** The JSON text of an entry. */
+const ENTRY = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
+
+/** Reads the whole list as text, an entry a line: as many bytes as the list has. */
+export const COPY_LIST = `COPY (SELECT ${ENTRY} FROM inventory ORDER BY pet_id) TO STDOUT`
+
+/** What a production server has; only the sizes that the defaults keep for very small machines are raised. */
+const settings = {
+  fsync: 'on',
+  synchronous_commit: 'on',
+  full_page_writes: 'on',
+  max_connections: '400',
+  shared_buffers: '512MB',
+  max_wal_size: '4GB',
+}
+
+/** Makes the database on the server at `DATABASE_URL`, or on an embedded one with its data below `directory`. */
+export async function openBenchDatabase(directory: string): Promise<BenchDatabase> {
+  const given = process.env['DATABASE_URL']
+  const server = given ? { url: given, stop: async () => {} } : await startEmbedded(directory)
+  const name = `bench_${randomBytes(6).toString('hex')}`
+  await onServer(server.url, `CREATE DATABASE ${name}`)
+  const url = urlOf(server.url, name)
+  await migrate({ url, direction: 'up', log: () => {} })
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  const show = async (setting: string): Promise<string> => {
+    const { rows } = await client.query<Record<string, string>>(`SHOW ${setting}`)
+    return rows[0]?.[setting] ?? ''
+  }
+  const values: string[] = []
+  for (const setting of ['fsync', 'synchronous_commit', 'full_page_writes', 'shared_buffers', 'max_wal_size'])
+    values.push(`${setting} = ${await show(setting)}`)
+
+  return {
+    url,
+    description: `PostgreSQL ${await show('server_version')}, ${given ? 'at DATABASE_URL' : 'embedded'}, ${values.join(', ')}`,
+    maxConnections: Number(await show('max_connections')),
+    async fill(entries) {
+      await client.query('TRUNCATE inventory')
+      await client.query(
+        `INSERT INTO inventory
+         SELECT id, id % 1000, (ARRAY['available', 'pending', 'sold'])[1 + id % 3] FROM generate_series(1, $1::bigint) id`,
+        [entries],
+      )
+      await client.query('VACUUM ANALYZE inventory')
+    },
+    async quiet() {
+      for (let looks = 0; looks < 3; looks++) {
+        const { rows } = await client.query<{ busy: boolean }>(
+          `SELECT EXISTS (
+             SELECT FROM pg_stat_activity
+             WHERE datname = current_database() AND backend_type = 'client backend'
+               AND state <> 'idle' AND pid <> pg_backend_pid()
+           ) AS busy`,
+        )
+        if (rows[0]?.busy) looks = -1
+        await setTimeout(20)
+      }
+    },
+    async reset() {
+      await client.query('UPDATE inventory SET quantity = pet_id % 1000 WHERE quantity <> pet_id % 1000')
+      await client.query('VACUUM inventory')
+    },
+    async change() {
+      const quantity = randomInt(1000)
+      await client.query('UPDATE inventory SET quantity = $2 WHERE pet_id = $1', [changedPet, quantity])
+      return quantity
+    },
+    async list() {
+      const { rows } = await client.query<{ list: string }>(
+        `SELECT '[' || string_agg(${ENTRY}, ',' ORDER BY pet_id) || ']' AS list FROM inventory`,
+      )
+      return Buffer.from(rows[0]?.list ?? '')
+    },
+    async stop() {
+      await client.end()
+      await onServer(server.url, `DROP DATABASE ${name} WITH (FORCE)`)
+      await server.stop()
+    },
+  }
+}
+
+async function startEmbedded(directory: string): Promise<{ url: string; stop(): Promise<void> }> {
+  const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres'), settings })
+  return {
+    url: server.url,
+    async stop() {
+      await server.stop()
+      await rm(server.directory, { recursive: true })
+    },
+  }
+}

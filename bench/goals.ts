@@ -1,0 +1,103 @@
+import type { ContenderName } from './cases.ts'
+import type { Results } from './results.ts'
+
+/** A ratio that is to be reached in one run. */
+interface Goal {
+  readonly work: string
+  readonly caseName: string
+  readonly contender: ContenderName
+  readonly against: ContenderName
+  /** Of throughput at least so much, or of the median time at most so much. */
+  readonly atLeast?: number
+  readonly atMost?: number
+}
+
+const goals: readonly Goal[] = [
+  {
+    work: 'list, 64 connections, against plain Fastify',
+    caseName: 'list-64',
+    contender: 'service',
+    against: 'plain',
+    atLeast: 20,
+  },
+  {
+    work: 'list, 64 connections, against node:http',
+    caseName: 'list-64',
+    contender: 'service',
+    against: 'node-http',
+    atLeast: 0.5,
+  },
+  {
+    work: 'update, 64 connections, against plain Fastify',
+    caseName: 'update-64',
+    contender: 'service',
+    against: 'plain',
+    atLeast: 2.3,
+  },
+  {
+    work: 'update, 64 connections, two workers, against pg alone',
+    caseName: 'workers-update',
+    contender: 'service-2',
+    against: 'direct',
+    atLeast: 1,
+  },
+  {
+    work: 'list, one connection, median time against plain Fastify',
+    caseName: 'list-1',
+    contender: 'service',
+    against: 'plain',
+    atMost: 1,
+  },
+  {
+    work: 'update, one connection, median time against plain Fastify',
+    caseName: 'update-1',
+    contender: 'service',
+    against: 'plain',
+    atMost: 1,
+  },
+  {
+    work: 'mix, 64 connections, against plain Fastify',
+    caseName: 'mix',
+    contender: 'service',
+    against: 'plain',
+    atLeast: 8,
+  },
+  {
+    work: '1,000,000 entries, one reader right after a change, time against COPY of the same text',
+    caseName: 'after-change-1000000',
+    contender: 'service',
+    against: 'copy',
+    atMost: 1.5,
+  },
+  {
+    work: '1,000,000 entries, unchanged, against node:http sending the same bytes',
+    caseName: 'unchanged-1000000',
+    contender: 'service',
+    against: 'node-http',
+    atLeast: 0.5,
+  },
+]
+
+/** A goal in words, and what came of it. */
+export interface Outcome {
+  readonly work: string
+  readonly goal: string
+  /** NaN where one of both could not be measured. */
+  readonly reached: number
+  readonly met: boolean
+}
+
+/** What came of every goal whose case belongs to the run. */
+export function outcomes(results: Results): Outcome[] {
+  const measured = goals.filter(({ caseName }) => results.cases.some(({ name }) => name === caseName))
+  return measured.map(({ work, caseName, contender, against, atLeast, atMost }) => {
+    const reached = results.ratio(caseName, contender, against, atMost === undefined ? 'perSecond' : 'p50')
+    return {
+      work,
+      goal: atMost === undefined ? `at least ${atLeast}` : `at most ${atMost}`,
+      reached,
+      met:
+        reached >= (atLeast ?? Number.NEGATIVE_INFINITY) && reached <= (atMost ?? Number.POSITIVE_INFINITY),
+    }
+  })
+}

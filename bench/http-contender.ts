@@ -1,0 +1,85 @@
+import type { Contender } from './contender.ts'
+import { type BenchDatabase, changedPet } from './database.ts'
+import { ask, type TimedAnswer } from './http.ts'
+import type { Generator } from './load/generator.ts'
+import { repeat } from './repeat.ts'
+import type { Server } from './servers.ts'
+
+export interface HttpContenderOptions {
+  readonly server: Server
+  readonly key: string
+  readonly generator: Generator
+  readonly database: BenchDatabase
+  /** The list as it is while the inventory is as it was filled. */
+  readonly list: Buffer
+}
+
+/** A server that is asked over HTTP. */
+export function httpContender({ server, key, generator, database, list }: HttpContenderOptions): Contender {
+  const authorization = `Bearer ${key}`
+  const listUrl = `${server.origin}/v1/inventory`
+  const askList = (etag?: string): Promise<TimedAnswer> =>
+    ask(listUrl, { headers: { authorization, ...(etag ? { 'if-none-match': etag } : {}) } })
+  const listAfterChange = async (): Promise<number> => {
+    const quantity = await database.change()
+    const { status, body, milliseconds } = await askList()
+    if (status !== 200 || !body.subarray(0, 1000).includes(entryText(quantity)))
+      throw new Error(`the list after a change was answered with ${status} and does not show the change`)
+    return milliseconds
+  }
+  let etag = ''
+
+  return {
+    async verify({ work }) {
+      const answer = await askList()
+      expectAnswer('the list', answer, list)
+      etag = answer.etag ?? ''
+      if (work === 'if-none-match' && etag !== '') {
+        const { status } = await askList(etag)
+        if (status !== 304) throw new Error(`If-None-Match was answered with ${status}`)
+      }
+      if (work === 'update' || work === 'mix') {
+        const updated = await ask(`${listUrl}/${changedPet}`, {
+          method: 'PATCH',
+          headers: { authorization, 'content-type': 'application/json' },
+          body: '{"quantity":77}',
+        })
+        expectAnswer('an update', updated, entryText(77))
+      }
+    },
+
+    async measure({ work, entries, connections }, seconds) {
+      if (work === 'after-change') return repeat(seconds, listAfterChange)
+      const { origin } = server
+      const sample = await generator.run({
+        origin,
+        key,
+        work,
+        etag,
+        entries,
+        listBytes: list.length,
+        connections,
+        seconds,
+      })
+      // The server still works on what the generator gave up in the end; its pool serves this one after that.
+      await askList()
+      return sample
+    },
+
+    stop: () => server.stop(),
+  }
+}
+
+/** The JSON text of the entry that verification changes. */
+function entryText(quantity: number): Buffer {
+  return Buffer.from(`{"petId":${changedPet},"quantity":${quantity},"status":"available"}`)
+}
+
+function expectAnswer(what: string, { status, body }: TimedAnswer, expected: Buffer): void {
+  if (status === 200 && body.equals(expected)) return
+  let at = 0
+  while (at < expected.length && body[at] === expected[at]) at++
+  throw new Error(
+    `${what} was answered with ${status} and ${body.length} bytes, from byte ${at} on wrong: ${body.subarray(at, at + 100)}`,
+  )
+}

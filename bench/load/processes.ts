@@ -1,0 +1,65 @@
+import { fork } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { type Sample, sampleOf } from '../statistics.ts'
+
+/** What one of several processes that make load together did. */
+export interface Share {
+  /** The time for each answer, in milliseconds. */
+  readonly times: Float64Array
+  readonly seconds: number
+  readonly bytes: number
+  readonly errors: number
+}
+
+/** All that the processes did. */
+export interface Total {
+  readonly sample: Sample
+  readonly answers: number
+  readonly bytes: number
+}
+
+/** Runs a module of this folder in a process for each order, all at once, and adds up what they did. */
+export async function inProcesses<Order extends object>(name: string, orders: Order[]): Promise<Total> {
+  const file = fileURLToPath(new URL(name, import.meta.url))
+  const shares = await Promise.all(orders.map((order) => inProcess(file, order)))
+  const times = new Float64Array(shares.reduce((sum, share) => sum + share.times.length, 0))
+  let filled = 0
+  let bytes = 0
+  let errors = 0
+  for (const share of shares) {
+    times.set(share.times, filled)
+    filled += share.times.length
+    bytes += share.bytes
+    errors += share.errors
+  }
+  const seconds = Math.max(...shares.map((share) => share.seconds))
+  return { sample: sampleOf(times, seconds, errors), answers: times.length, bytes }
+}
+
+async function inProcess(file: string, order: object): Promise<Share> {
+  const child = fork(file, { serialization: 'advanced' })
+  const ended = once(child, 'disconnect')
+  const shares: Share[] = []
+  child.on('message', (share: Share) => shares.push(share))
+  child.send(order)
+  await ended
+  const [share] = shares
+  if (share === undefined) throw new Error(`${file} ended before it reported`)
+  return share
+}
+
+/** Waits, in such a process, for what it is to do. */
+export function receiveOrder<Order>(): Promise<Order> {
+  return new Promise((resolve) => process.once('message', (order: Order) => resolve(order)))
+}
+
+/** Says, in such a process, what it did; it ends then. */
+export function reportShare(share: Share): void {
+  process.send?.(share, () => process.disconnect())
+}
+
+/** Splits a number into parts that differ by 1 at most. */
+export function split(count: number, parts: number): number[] {
+  return Array.from({ length: parts }, (_, index) => Math.floor((count + index) / parts))
+}

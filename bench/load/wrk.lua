@@ -1,0 +1,44 @@
+-- What wrk sends, and how it reports. Arguments: work, key, entries, and the entity tag for if-none-match.
+
+local threads = 0
+
+-- Each thread has a random sequence of its own, and the same one in every run: all contenders get the same requests.
+function setup(thread)
+  threads = threads + 1
+  thread:set("seed", threads)
+end
+
+function init(args)
+  local work, key, entries, etag = args[1], args[2], tonumber(args[3]), args[4]
+  local headers = { ["Authorization"] = "Bearer " .. key }
+  if work == "if-none-match" and etag ~= "" then headers["If-None-Match"] = etag end
+  local list = wrk.format("GET", "/v1/inventory", headers)
+
+  headers = { ["Authorization"] = "Bearer " .. key, ["Content-Type"] = "application/json" }
+  local function update()
+    local body = string.format('{"quantity":%d}', math.random(0, 999))
+    return wrk.format("PATCH", "/v1/inventory/" .. math.random(1, entries), headers, body)
+  end
+
+  math.randomseed(seed)
+  local share = ({ update = 1, mix = 0.1 })[work] or 0
+  -- Made beforehand, so that wrk has nothing to format while it measures.
+  requests = {}
+  for i = 1, share > 0 and 10000 or 1 do
+    requests[i] = i <= share * 10000 and update() or list
+  end
+end
+
+function request()
+  return requests[math.random(#requests)]
+end
+
+function done(summary, latency)
+  local errors = summary.errors
+  print(string.format(
+    '{"requests":%d,"duration":%d,"bytes":%.0f,"errors":%d,"p50":%.1f,"p99":%.1f}',
+    summary.requests, summary.duration, summary.bytes,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout,
+    latency:percentile(50), latency:percentile(99)
+  ))
+end

@@ -1,0 +1,34 @@
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync } from 'node:fs'
+import { cpus, release, totalmem, type } from 'node:os'
+import { packageVersion } from './package-version.ts'
+
+/** What the figures depend on besides the code, as pairs of a name and a value. */
+export function machine(): [name: string, value: string][] {
+  const cores = cpus()
+  return [
+    ['Processor', `${cores[0]?.model.trim() ?? 'unknown'}, ${cores.length} cores`],
+    ['Memory', `${Math.round(totalmem() / 2 ** 30)} GB`],
+    ['System', `${distribution()}${type()} ${release()}`],
+    ['Node', process.version],
+    ['Packages', ['fastify', '@fastify/bearer-auth', 'pg', 'pino'].map(packageVersion).join(', ')],
+    ['Commit', commit()],
+  ]
+}
+
+function distribution(): string {
+  const file = '/etc/os-release'
+  const name = existsSync(file) ? /^PRETTY_NAME="(.*)"$/m.exec(readFileSync(file, 'utf8'))?.[1] : undefined
+  return name === undefined ? '' : `${name}, `
+}
+
+/** The commit, and whether files differ from it; unknown outside a repository. */
+function commit(): string {
+  const git = (...args: string[]): string =>
+    execFileSync('git', args, { encoding: 'utf8', stdio: 'pipe' }).trim()
+  try {
+    return `${git('rev-parse', '--short=12', 'HEAD')}${git('status', '--porcelain') === '' ? '' : ', with changes'}`
+  } catch {
+    return 'unknown'
+  }
+}

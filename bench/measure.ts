@@ -1,0 +1,87 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { type Case, type ContenderName, contenderNames } from './cases.ts'
+import type { Contender } from './contender.ts'
+import { type ContenderOptions, openContender } from './contenders.ts'
+import type { Results } from './results.ts'
+import type { Sample } from './statistics.ts'
+
+export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFile'> {
+  readonly cases: readonly Case[]
+  readonly rounds: number
+  readonly seconds: number
+  readonly results: Results
+  /** Ends the run at the next turn. */
+  readonly stop: AbortSignal
+  /** Told of every contender that was opened, for it to be stopped if the run ends early. */
+  readonly onOpen: (stop: () => Promise<void>) => void
+}
+
+/** Measures cases with one size of inventory: fills it, starts who takes part, and lets all take turns. */
+export async function measureSize(entries: number, options: MeasureOptions): Promise<void> {
+  const { database, setup, onOpen } = options
+  const cases = options.cases.filter((given) => given.entries === entries)
+  console.log(`\n${entries.toLocaleString('en')} entries`)
+  await database.fill(entries)
+  const list = await database.list()
+  const listFile = path.join(setup.directory, 'list.json')
+  await writeFile(listFile, list)
+
+  const contenders = new Map<ContenderName, Contender>()
+  for (const name of new Set(cases.flatMap((given) => given.contenders))) {
+    const contender = await openContender(name, { ...options, list, listFile })
+    contenders.set(name, contender)
+    onOpen(() => contender.stop())
+  }
+  for (const given of cases) await measureCase(given, contenders, options)
+  for (const contender of contenders.values()) await contender.stop()
+}
+
+/** All contenders have a turn before the first has its next one, so that a slow minute of the machine hits them all. */
+async function measureCase(
+  given: Case,
+  contenders: ReadonlyMap<ContenderName, Contender>,
+  options: MeasureOptions,
+): Promise<void> {
+  const remaining = new Set(given.contenders)
+  for (let round = 0; round < options.rounds; round++) {
+    for (const name of remaining) {
+      const contender = contenders.get(name)
+      if (contender === undefined) continue
+      options.stop.throwIfAborted()
+      try {
+        const sample = await takeTurn(given, contender, round === 0, options)
+        options.results.add(given, name, sample)
+        console.log(`  ${given.name}, ${contenderNames[name]}: ${inWords(sample)}`)
+      } catch (error) {
+        options.stop.throwIfAborted()
+        remaining.delete(name)
+        const reason = error instanceof Error ? error.message : String(error)
+        options.results.addFailure(given, name, reason)
+        console.error(`  ${given.name}, ${contenderNames[name]}: FAILED: ${reason}`)
+      }
+    }
+  }
+}
+
+async function takeTurn(
+  given: Case,
+  contender: Contender,
+  isFirst: boolean,
+  { database, seconds }: MeasureOptions,
+): Promise<Sample> {
+  // What the generator gave up in the last turn may still be on its way from that server to the database.
+  await database.quiet()
+  await database.reset()
+  await contender.verify(given)
+  // Once is enough: later rounds find the code compiled and the connections open.
+  if (isFirst && seconds > 1) await contender.measure(given, 1)
+  const sample = await contender.measure(given, seconds)
+  if (sample.perSecond === 0) throw new Error(`no answer within ${seconds} s`)
+  return sample
+}
+
+function inWords({ perSecond, p50, p99, errors }: Sample): string {
+  const failed = errors === 0 ? '' : `, ${errors} FAILED`
+  return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms${failed}`
+}

@@ -1,0 +1,107 @@
+/** Measures the service beside what else could do its work: `npm run bench -- --help` says how. */
+import { mkdir, rm, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { makeApiKey } from '../src/api-keys/key.ts'
+import { ConfigurationError } from '../src/config.ts'
+import { explain } from '../src/explain.ts'
+import { openBenchDatabase } from './database.ts'
+import { installedPsql } from './database-contenders.ts'
+import { findGenerator } from './load/generator.ts'
+import { machine } from './machine.ts'
+import { measureSize } from './measure.ts'
+import { readOptions } from './options.ts'
+import { throughputPlot } from './plot.ts'
+import { report } from './report.ts'
+import { Results } from './results.ts'
+import { tables } from './tables.ts'
+
+/** Below the checkout and not among the temporary files, which may be in memory, where a commit costs nothing. */
+const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
+
+/** The service's default, and so the size of every pool. */
+const POOL_SIZE = 10
+
+const args = process.argv.slice(2)
+const options = readOptions(args)
+const stop = new AbortController()
+const closers: (() => Promise<void>)[] = []
+
+/** Closes everything that was opened, the newest first. */
+async function closeAll(): Promise<void> {
+  for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
+}
+
+async function run(): Promise<void> {
+  const started = new Date()
+  const facts = machine()
+  const generator = await findGenerator()
+  const psql = await installedPsql()
+  await mkdir(directory, { recursive: true })
+  closers.push(() => rm(directory, { recursive: true }))
+  const database = await openBenchDatabase(directory)
+  closers.push(database.stop)
+  facts.push(
+    ['Database', database.description],
+    ['Load generator', generator.name],
+    ['COPY by', psql ?? 'pg and pg-copy-streams, as psql is not installed'],
+  )
+  for (const [name, value] of facts) console.log(`${name}: ${value}`)
+  requireConnections(database.maxConnections)
+
+  const results = new Results(options.cases)
+  const setup = { databaseUrl: database.url, poolSize: POOL_SIZE, key: makeApiKey(), directory }
+  for (const entries of new Set(options.cases.map((given) => given.entries))) {
+    await measureSize(entries, {
+      ...options,
+      setup,
+      database,
+      generator,
+      psql,
+      results,
+      stop: stop.signal,
+      onOpen: (stop) => closers.push(stop),
+    })
+  }
+
+  console.log(`\n${tables(results)}`)
+  if (options.output !== undefined) {
+    await mkdir(options.output, { recursive: true })
+    const plot = throughputPlot(results)
+    if (plot !== undefined) await writeFile(path.join(options.output, 'throughput.svg'), plot)
+    const text = report({ results, facts, started, args, options, plotted: plot !== undefined })
+    await writeFile(path.join(options.output, 'RESULTS.md'), text)
+    console.log(`\nWritten to ${path.join(options.output, 'RESULTS.md')}`)
+  }
+  const failures = results.failures()
+  for (const failure of failures) console.error(`FAILED: ${failure}`)
+  if (failures.length > 0) process.exitCode = 1
+}
+
+/** Besides the clients that update straight through pg, the servers of one size of inventory are connected. */
+function requireConnections(available: number): void {
+  const clients = options.cases.map(({ contenders, connections }) =>
+    contenders.includes('direct') ? connections : 0,
+  )
+  const needed = Math.max(...clients) + 100
+  if (available < needed) {
+    throw new ConfigurationError([
+      `DATABASE_URL must be a PostgreSQL with max_connections of at least ${needed}; this one has ${available}`,
+    ])
+  }
+}
+
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.once(signal, () => stop.abort())
+}
+// Nobody reads on, as with "| head": the servers must not be left behind for that.
+process.stdout.on('error', () => stop.abort())
+
+try {
+  await run()
+} catch (error) {
+  console.error(stop.signal.aborted ? 'Stopped before the end.' : explain(error))
+  process.exitCode = 1
+} finally {
+  await closeAll()
+}

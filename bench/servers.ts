@@ -1,0 +1,109 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { open } from 'node:fs/promises'
+import { connect, createServer } from 'node:net'
+import { devNull } from 'node:os'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+
+/** A server under measurement: a process of its own. */
+export interface Server {
+  /** Where it listens, without a path. */
+  readonly origin: string
+  stop(): Promise<void>
+}
+
+/** How long a server may take to listen, in milliseconds. */
+const START_LIMIT = 20_000
+
+const service = fileURLToPath(new URL('../dist/server.js', import.meta.url))
+const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
+const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
+
+/** What the servers that use a database are told. */
+export interface ServerSetup {
+  readonly databaseUrl: string
+  readonly poolSize: number
+  readonly key: string
+  /** A folder without a file `.env`, whose settings would count. */
+  readonly directory: string
+}
+
+/** Starts the service as it runs in production. */
+export function startService(setup: ServerSetup, workers: number): Promise<Server> {
+  return startServer([service], setup.directory, {
+    DATABASE_URL: setup.databaseUrl,
+    DATABASE_POOL_SIZE: String(setup.poolSize),
+    API_KEYS: `bench:${setup.key}`,
+    LOG_LEVEL: 'info',
+    WEB_CONCURRENCY: String(workers),
+  })
+}
+
+/** Starts the same interface as Fastify and pg make it without further thought. */
+export function startPlainFastify(setup: ServerSetup): Promise<Server> {
+  return startServer([...process.execArgv, plainFastify], setup.directory, {
+    DATABASE_URL: setup.databaseUrl,
+    POOL_SIZE: String(setup.poolSize),
+    API_KEY: setup.key,
+  })
+}
+
+/** Starts a server that sends the bytes of a file and echoes updates. */
+export function startNodeHttp(directory: string, listFile: string): Promise<Server> {
+  return startServer([...process.execArgv, nodeHttp], directory, { LIST_FILE: listFile })
+}
+
+async function startServer(args: string[], cwd: string, env: Record<string, string>): Promise<Server> {
+  const port = await freePort()
+  const log = await open(devNull, 'w')
+  const child = spawn(process.execPath, args, {
+    cwd,
+    env: { PATH: process.env['PATH'] ?? '', NODE_ENV: 'production', ...env, PORT: String(port) },
+    stdio: ['ignore', log.fd, 'inherit'],
+  })
+  await log.close()
+  const ended = once(child, 'exit')
+  await listening(child, port)
+  return {
+    origin: `http://127.0.0.1:${port}`,
+    async stop() {
+      child.kill('SIGTERM')
+      await ended
+    },
+  }
+}
+
+async function listening(child: ChildProcess, port: number): Promise<void> {
+  const limit = performance.now() + START_LIMIT
+  while (!(await answers(port))) {
+    const name = child.spawnargs.at(-1)
+    if (child.exitCode !== null) throw new Error(`${name} ended with ${child.exitCode} before it listened`)
+    if (performance.now() > limit) {
+      child.kill('SIGKILL')
+      throw new Error(`${name} did not listen within ${START_LIMIT} ms`)
+    }
+    await setTimeout(20)
+  }
+}
+
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: '127.0.0.1', port })
+    socket.once('connect', () => {
+      socket.destroy()
+      resolve(true)
+    })
+    socket.once('error', () => resolve(false))
+  })
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  if (typeof address !== 'object' || address === null) throw new Error('The system gave no port')
+  return address.port
+}
