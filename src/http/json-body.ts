@@ -1,6 +1,7 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../errors.ts'
+import { readNumber } from '../integers.ts'
 
 /** The most bytes that a request body may have. The one body of the interface needs about 30. */
 export const BODY_LIMIT = 4096
@@ -33,22 +34,4 @@ export function readJsonBodies(app: FastifyInstance): void {
       }
     },
   )
-}
-
-/**
- * The number that a JSON literal stands for, or NaN for one such as 4.99999999999999999999 that would be rounded
- * to an integer without being one: NaN passes no schema, so a quantity that was not sent is never stored.
- */
-function readNumber(literal: string): number {
-  const number = Number(literal)
-  return Number.isInteger(number) && !isInteger(literal) ? Number.NaN : number
-}
-
-function isInteger(literal: string): boolean {
-  const [, whole = '', fraction = '', exponent = '0'] =
-    /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(literal) ?? []
-  const shift = Number(exponent)
-  const digits = whole + fraction
-  const integerDigits = whole.length + shift
-  return !/[1-9]/.test(digits.slice(Math.max(0, integerDigits)))
 }

@@ -1,17 +1,7 @@
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
 import type { SchemaErrorDataVar } from 'fastify/types/schema.js'
 import { ApiError } from '../errors.ts'
-
-const INT64_MIN = -(2n ** 63n)
-const INT64_MAX = 2n ** 63n - 1n
-
-/** True for a decimal int64 as `String(n)` writes it: no plus sign, no leading zeros, no other notation. */
-function isInt64Text(text: string): boolean {
-  // A BigInt out of a long text takes quadratic time; none of more than 20 characters is in range.
-  if (!/^(0|-?[1-9][0-9]{0,18})$/.test(text)) return false
-  const value = BigInt(text)
-  return INT64_MIN <= value && value <= INT64_MAX
-}
+import { INT64_MAX, INT64_MIN, isInt64Text } from '../integers.ts'
 
 /**
  * Validation takes a value as it was sent or refuses it. Fastify's defaults would make 0 of null, 5 of "5" and
