@@ -1,7 +1,7 @@
 import path from 'node:path'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
 import { makeApiKey } from './api-keys/key.ts'
-import { startEmbeddedServer } from './database/embedded.ts'
+import { findRunningServer, startEmbeddedServer } from './database/embedded.ts'
 import { keptSecret } from './database/kept-secret.ts'
 import { migrate } from './database/migrations.ts'
 import { openDatabase, requestLimits } from './database/pool.ts'
@@ -24,7 +24,7 @@ export interface LocalSetup {
  * @throws {EmbeddedServerError} where the embedded PostgreSQL cannot run
  */
 export async function setUpLocally(directory: string): Promise<LocalSetup> {
-  const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres') })
+  const server = await startEmbeddedServer({ directory: serverDirectory(directory) })
   try {
     await migrate({ url: server.url, direction: 'up', log: () => {} })
     const database = openDatabase({
@@ -41,6 +41,15 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
     await server.stop()
     throw error
   }
+}
+
+/** The address of the database that another process has set up in `directory` and runs now; undefined where none does. */
+export function runningDatabase(directory: string): Promise<string | undefined> {
+  return findRunningServer(serverDirectory(directory))
+}
+
+function serverDirectory(directory: string): string {
+  return path.join(directory, 'postgres')
 }
 
 /** What a newcomer reads once the service listens at `address`: two commands to paste. */

@@ -4,14 +4,11 @@ import type { Logger } from 'pino'
 import { type Config, loadConfig } from './config.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
-import { setUpLocally, welcome } from './local-setup.ts'
+import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local-setup.ts'
 import { openLog } from './log.ts'
 import { startService } from './service.ts'
 import { closeOnSignals } from './signals.ts'
 import { startWorkers, WorkerFailedError } from './workers.ts'
-
-/** Where the local setup keeps its data, below the working directory. */
-const LOCAL_DIRECTORY = '.data'
 
 /** How long a stop may take, in milliseconds: Docker kills a container 10 seconds after it asked it to stop. */
 const STOP_LIMIT = 9000

@@ -73,7 +73,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     if (await isRunning()) await command('pg_ctl', ['stop', '--wait', '--mode=fast', '--pgdata=data'])
   }
 
-  const password = await keptSecret(path.join(directory, 'password'), () =>
+  await keptSecret(path.join(directory, 'password'), () =>
     randomBytes(24).toString('base64url'),
   )
   await giveTo(account, path.join(directory, 'password'))
@@ -91,8 +91,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     await rename(path.join(directory, 'data.unfinished'), path.join(directory, 'data'))
   }
 
-  const pidFile = path.join(directory, 'data', 'postmaster.pid')
-  if (!(await isPostgres(pidFile))) await rm(pidFile, { force: true })
+  if (!(await isPostgres(pidFile(directory)))) await rm(pidFile(directory), { force: true })
   const takenOver = await isRunning()
   if (!takenOver) {
     const settings = {
@@ -114,8 +113,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   }
 
   try {
-    const port = (await readFile(pidFile, 'utf8')).split('\n')[3]
-    const url = `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+    const url = await addressOf(directory)
     const owner = await ownServer(url, directory)
     return { url, directory, stop: () => owner.end().then(stop) }
   } catch (error) {
@@ -128,6 +126,24 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   }
 }
 
+/** The address of the server that runs on this directory, as its superuser; undefined where none has been started. */
+export async function findRunningServer(directory: string): Promise<string | undefined> {
+  const wanted = path.resolve(directory)
+  const found = [wanted, directoryOutOf(wanted)].find((place) => existsSync(pidFile(place)))
+  return found === undefined ? undefined : addressOf(found)
+}
+
+async function addressOf(directory: string): Promise<string> {
+  const port = (await readFile(pidFile(directory), 'utf8')).split('\n')[3]
+  const password = (await readFile(path.join(directory, 'password'), 'utf8')).trim()
+  return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+}
+
+/** The file that is there while the server runs, with its port in the fourth line. */
+function pidFile(directory: string): string {
+  return path.join(directory, 'data', 'postmaster.pid')
+}
+
 /**
  * Makes the folder, for the account alone. Where root works below a folder that nobody else may enter, as in its own
  * home, the server's folder is one below /var/lib instead, named after the path that was asked for.
@@ -137,13 +153,17 @@ async function serverDirectory(wanted: string, account: Account): Promise<string
   await mkdir(parent, { recursive: true })
   let directory = path.resolve(wanted)
   if (!reaches(account, parent)) {
-    await mkdir('/var/lib/petstore-inventory', { recursive: true, mode: 0o711 })
-    const name = createHash('sha256').update(directory).digest('hex').slice(0, 16)
-    directory = path.join('/var/lib/petstore-inventory', name)
+    directory = directoryOutOf(directory)
+    await mkdir(path.dirname(directory), { recursive: true, mode: 0o711 })
   }
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await giveTo(account, directory)
   return directory
+}
+
+function directoryOutOf(wanted: string): string {
+  const name = createHash('sha256').update(wanted).digest('hex').slice(0, 16)
+  return path.join('/var/lib/petstore-inventory', name)
 }
 
 async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
@@ -154,9 +174,9 @@ async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
  * False where the file names a process that is not PostgreSQL, or has ended without being waited for: after a crash or
  * a reboot, the number may be anyone's. Systems without /proc leave it to pg_ctl.
  */
-async function isPostgres(pidFile: string): Promise<boolean> {
-  if (!existsSync(pidFile) || !existsSync('/proc/self/cmdline')) return true
-  const pid = (await readFile(pidFile, 'utf8')).split('\n')[0]
+async function isPostgres(file: string): Promise<boolean> {
+  if (!existsSync(file) || !existsSync('/proc/self/cmdline')) return true
+  const pid = (await readFile(file, 'utf8')).split('\n')[0]
   const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
   return commandLine.includes('postgres')
 }

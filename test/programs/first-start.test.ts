@@ -51,10 +51,24 @@ t.test('without any setup it starts a database of its own with a few entries, an
   t.equal(await stop(first.server), 0)
   await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped as well')
 
+  await t.test('the command line does not find the stopped database', async (t) => {
+    const { code, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['migrate', 'up'] })).ended
+    t.equal(code, 1)
+    t.match(stderr, /DATABASE_URL must be set.*none runs now/)
+  })
+
   await t.test('a second start finds the data and the key again', async (t) => {
     const { server, port, key } = await start(t, cwd)
     t.equal(key, first.key)
     t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, changed)
+
+    await t.test('which the command line works on without any setup', async (t) => {
+      const { code, stdout, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['migrate', 'up'] }))
+        .ended
+      t.equal(stderr, '')
+      t.equal(code, 0)
+      t.match(stdout, /No migrations to run/)
+    })
 
     await t.test('while another process refuses to share it', async (t) => {
       const { code, stderr } = await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended

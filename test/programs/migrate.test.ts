@@ -106,22 +106,24 @@ t.test('create writes an empty migration named after the present moment', async 
   t.match(await readFile(path.join(cwd, stdout.trim()), 'utf8'), /-- Up Migration[\s\S]*-- Down Migration/)
 })
 
-t.test('it fails with one clear message and exit code 1', async (t) => {
-  const faults: [args: string[], env: Record<string, string>, message: RegExp][] = [
-    [['up'], {}, /DATABASE_URL must be set/],
-    [['up'], { DATABASE_URL: 'nowhere' }, /DATABASE_URL must be an address like/],
+t.test('it fails with one clear message, and tells wrong usage apart by the exit code', async (t) => {
+  const faults: [args: string[], env: Record<string, string>, code: number, message: RegExp][] = [
+    [['up'], {}, 1, /DATABASE_URL must be set/],
+    [['up'], { DATABASE_URL: 'nowhere' }, 1, /DATABASE_URL must be an address like/],
     [
       ['up'],
       { DATABASE_URL: 'postgres://u:the-password-in-the-url@127.0.0.1:1/x' },
+      1,
       /PostgreSQL cannot be reached at 127\.0\.0\.1:1/,
     ],
-    [['up', 'many'], {}, /must be a whole number/],
-    [['upp'], {}, /Did you mean up\?/],
-    [['create', 'Add Price'], {}, /words of a-z/],
+    [['up', 'many'], {}, 2, /must be a whole number/],
+    [['upp'], {}, 2, /Did you mean up\?/],
+    [['create', 'Add Price'], {}, 2, /words of a-z/],
   ]
-  for (const [args, env, message] of faults) {
-    const { code, stderr } = await run(t, args, env)
-    t.equal(code, 1, args.join(' '))
+  for (const [args, env, expected, message] of faults) {
+    const { code, stdout, stderr } = await run(t, args, env)
+    t.equal(code, expected, args.join(' '))
+    t.equal(stdout, '')
     t.match(stderr, message)
     t.notMatch(stderr, /\n\s+at |the-password-in-the-url/, 'no stack trace and no secret')
   }

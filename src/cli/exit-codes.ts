@@ -1,0 +1,20 @@
+/** What the exit code of the command line tells a script. None is ever given another meaning. */
+export const exitCodes = {
+  done: 0,
+  failed: 1,
+  wrongUsage: 2,
+  refused: 3,
+  interrupted: 130,
+  outputClosed: 141,
+} as const
+
+/** The same for the help text. */
+export const exitCodeHelp = `
+Exit codes:
+  0    done
+  1    failed; nothing was changed
+  2    the command was not understood; nothing was done
+  3    import: the file has faults; nothing was changed
+       status: the schema is behind this version
+  130  interrupted; nothing was changed
+  141  the reader of the output went away`

@@ -1,0 +1,51 @@
+import { type Command, InvalidArgumentError } from 'commander'
+import { createMigration, type MigrateOptions, migrate } from '../database/migrations.ts'
+
+/** Adds `inventory migrate up|down|create`. */
+export function addMigrateCommands(program: Command, databaseUrl: () => Promise<string>): void {
+  const run = async (direction: MigrateOptions['direction'], count?: number): Promise<void> => {
+    await migrate({
+      url: await databaseUrl(),
+      direction,
+      log: (line) => console.log(line),
+      ...(count === undefined ? {} : { count }),
+    })
+  }
+
+  const migrations = program
+    .command('migrate')
+    .description('change the schema of the database')
+    .addHelpText('after', '\nExample:\n  inventory migrate up')
+
+  migrations
+    .command('up')
+    .description('apply all migrations that are pending; several at once wait for each other')
+    .argument('[count]', 'apply only so many', readCount)
+    .addHelpText('after', '\nExample:\n  inventory migrate up')
+    .action((count?: number) => run('up', count))
+
+  migrations
+    .command('down')
+    .description('take back the newest migration')
+    .argument('[count]', 'take back so many', readCount)
+    .addHelpText('after', '\nExample:\n  inventory migrate down 1')
+    .action((count?: number) => run('down', count))
+
+  migrations
+    .command('create')
+    .description('write a new, empty migration into the folder migrations')
+    .argument('<name>', 'what it does, for example add-price', readName)
+    .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
+    .action(async (name: string) => console.log(await createMigration(name, 'migrations')))
+}
+
+function readCount(text: string): number {
+  if (!/^[1-9]\d{0,5}$/.test(text)) throw new InvalidArgumentError('It must be a whole number from 1.')
+  return Number(text)
+}
+
+function readName(text: string): string {
+  if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(text))
+    throw new InvalidArgumentError('It must be words of a-z and 0-9 joined by hyphens.')
+  return text
+}
