@@ -1,6 +1,8 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander'
 import { exitCodeHelp, exitCodes } from './cli/exit-codes.ts'
+import { CommandFailure } from './cli/failure.ts'
+import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { ConfigurationError, loadConfig } from './config.ts'
 import { readEnvironment } from './environment.ts'
@@ -13,11 +15,12 @@ const program = new Command('inventory')
     'after',
     '\nIt works on the database at DATABASE_URL, which the environment or a file .env sets;\nwithout one, on the database that "npm start" runs in this folder.',
   )
-  .addHelpText('after', '\nExample:\n  inventory migrate up')
+  .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
   .addHelpText('after', exitCodeHelp)
   .showSuggestionAfterError()
   .exitOverride()
 
+addKeysCommands(program, databaseUrl)
 addMigrateCommands(program, databaseUrl)
 
 async function databaseUrl(): Promise<string> {
@@ -41,7 +44,7 @@ try {
     // It has said what is wrong, or has shown the help that was asked for.
     process.exitCode = error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
   } else {
-    console.error(`inventory: ${explain(error)}`)
+    console.error(`inventory: ${error instanceof CommandFailure ? error.message : explain(error)}`)
     process.exitCode = exitCodes.failed
   }
 }

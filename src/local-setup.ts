@@ -8,6 +8,9 @@ import { openDatabase, requestLimits } from './database/pool.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { sampleInventory } from './inventory/sample.ts'
 
+/** Where the local setup keeps its data, below the working directory. */
+export const LOCAL_DIRECTORY = '.data'
+
 /** What stands in for the setup that nobody has made: a database with entries, and a key. */
 export interface LocalSetup {
   readonly databaseUrl: string

@@ -1,5 +1,7 @@
 import type { Logger } from 'pino'
+import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/directory.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
+import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migrations.ts'
@@ -12,7 +14,7 @@ import { inventoryRepository } from './inventory/repository.ts'
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
-  /** The most connections that it opens to serve requests; it needs one more for `/readyz`. */
+  /** The most connections that it opens to serve requests; it needs one more for `/readyz` and the keys. */
   readonly connections: number
 }
 
@@ -34,14 +36,22 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const database = openDatabase({ url, size: connections - 1, limits: requestLimits, onConnectionLost })
   const lists = openDatabase({ url, size: 1, limits: listLimits, onConnectionLost })
-  // Readiness has a connection of its own: a pool that is merely busy must not take the service out of rotation.
+  // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
+  // rotation, nor keep a revoked key alive.
   const probe = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost })
 
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)
+  const findFixed = fixedApiKeys(options.apiKeys)
+  const directory = openApiKeyDirectory({
+    repository: apiKeyRepository(probe),
+    onStale: (err) => log.warn({ err }, 'the API keys cannot be read; those last known go on being valid'),
+    onFresh: () => log.info('the API keys can be read again'),
+    onUseLost: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
+  })
   const app = await buildApp({
     logger: log,
-    findApiKey: fixedApiKeys(options.apiKeys),
+    findApiKey: (key) => findFixed(key) ?? directory.find(key),
     inventory: inventoryRepository(database, lists),
     readiness,
     publicUrls: options.publicUrls,
@@ -49,6 +59,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   })
   const close = async (): Promise<void> => {
     await app.close()
+    await directory.close()
     await Promise.all([database.close(), lists.close(), probe.close()])
   }
 
@@ -56,7 +67,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     await refuseWrongLogin(probe)
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
-    warnOfKeys(options.apiKeys, log)
+    await warnOfKeys(options.apiKeys, directory, log)
     return { address: await app.listen({ host: options.host, port: options.port }), close }
   } catch (error) {
     await close()
@@ -74,13 +85,21 @@ async function refuseWrongLogin(database: Database): Promise<void> {
 }
 
 /** Random keys have 32 characters or more; one that can be guessed is as good as none. */
-function warnOfKeys(keys: readonly FixedKey[], log: Logger): void {
-  if (keys.length === 0) {
+async function warnOfKeys(
+  fixed: readonly FixedKey[],
+  directory: ApiKeyDirectory,
+  log: Logger,
+): Promise<void> {
+  const known = await directory.refresh().then(
+    () => true,
+    () => false,
+  )
+  if (known && directory.size === 0 && fixed.length === 0) {
     log.warn(
-      'no API key is set, so every request under /v1 is refused; set API_KEYS, for example to what "openssl rand -hex 32" prints',
+      'there is no API key, so every request under /v1 is refused; make one with "inventory keys create --name ops"',
     )
   }
-  for (const { name, key } of keys) {
+  for (const { name, key } of fixed) {
     if (key.length < 32)
       log.warn(`the API key "${name}" is short enough to be guessed; use one of 32 random characters`)
   }

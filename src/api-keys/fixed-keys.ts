@@ -6,8 +6,11 @@ export interface ApiKeyOwner {
   readonly name: string
 }
 
-/** Tells who a presented key belongs to, or undefined where nobody may get in with it. */
-export type FindApiKey = (key: string) => ApiKeyOwner | undefined
+/**
+ * Tells who a presented key belongs to, or undefined where nobody may get in with it; by a promise only where that is
+ * not known at once. A failure means that it cannot be told now.
+ */
+export type FindApiKey = (key: string) => ApiKeyOwner | undefined | Promise<ApiKeyOwner | undefined>
 
 /** A key that the configuration fixes, and the name by which logs speak of it. */
 export interface FixedKey {
@@ -19,7 +22,7 @@ export interface FixedKey {
  * Finds keys in a fixed list. An empty list lets nobody in. It compares digests of one length with every entry,
  * and so tells by its timing neither which key was close nor where in the list it stands.
  */
-export function fixedApiKeys(keys: readonly FixedKey[]): FindApiKey {
+export function fixedApiKeys(keys: readonly FixedKey[]): (key: string) => ApiKeyOwner | undefined {
   const known = keys.map(({ name, key }) => ({ owner: { name }, digest: hashApiKey(key) }))
   return (key) => {
     const digest = hashApiKey(key)

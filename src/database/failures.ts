@@ -72,3 +72,8 @@ export function isRefusal(error: unknown): boolean {
 function isProgrammingError(error: unknown): boolean {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError
 }
+
+/** True where a row would have broken a rule of uniqueness (SQLSTATE 23505). */
+export function isDuplicate(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '23505'
+}

@@ -1,6 +1,6 @@
 import bearerAuth from '@fastify/bearer-auth'
-import type { FastifyInstance } from 'fastify'
-import type { FindApiKey } from '../api-keys/fixed-keys.ts'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { ApiKeyOwner, FindApiKey } from '../api-keys/fixed-keys.ts'
 import { ApiError, ErrorBody, nothingHere } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
 
@@ -17,7 +17,8 @@ export const SECURITY_SCHEME = 'apiKey'
 /**
  * Guards everything that is registered in `scope`, its unknown paths too, with an API key as a bearer token
  * (RFC 6750), before anything of a body is read. It also adds its own 401 and the security requirement to the schema
- * of each of the scope's routes. A request without a valid key fails with a 401 ApiError.
+ * of each of the scope's routes. A request without a valid key fails with a 401 ApiError, one whose key cannot be
+ * checked now with what `findApiKey` raises.
  */
 export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
   scope.addHook('onRoute', (route) => {
@@ -41,8 +42,8 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     verifyErrorLogLevel: 'debug',
     keys: [],
     auth: (key, request) => {
-      request.apiKeyName = findApiKey(key)?.name ?? null
-      return request.apiKeyName !== null
+      const found = findApiKey(key)
+      return found instanceof Promise ? found.then((owner) => admit(request, owner)) : admit(request, found)
     },
   })
   const { verifyBearerAuth } = scope
@@ -55,6 +56,11 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
   scope.setNotFoundHandler(() => {
     throw nothingHere()
   })
+}
+
+function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
+  request.apiKeyName = owner?.name ?? null
+  return owner !== undefined
 }
 
 function unauthorized(): ApiError {

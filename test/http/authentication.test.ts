@@ -1,9 +1,10 @@
 import t from 'tap'
-import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { type FindApiKey, fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
-import { callerOf, json } from '../support/http.ts'
+import { type Answer, callerOf, json } from '../support/http.ts'
 
 const operations = [
   ['GET', '/v1/inventory'],
@@ -122,6 +123,34 @@ t.test('answers 500 and tells nothing when the look-up of a key fails by a fault
     'internal_error',
   )
   t.notMatch(answer.text, 'secret')
+})
+
+t.test('waits for a key that is not known at once, and answers 503 when nobody can tell', async (t) => {
+  const database = await testDatabase(t)
+  const answers = new Map<string, () => ReturnType<FindApiKey>>([
+    ['good', () => Promise.resolve({ name: 'billing' })],
+    ['bad', () => Promise.resolve(undefined)],
+    ['untold', () => Promise.reject(new DatabaseUnavailableError('away'))],
+  ])
+  const { port, log, close } = await startApp(t, database.url, {
+    findApiKey: (key) => answers.get(key)?.(),
+  })
+  const send = callerOf(port)
+  const answerTo = (key: string): Promise<Answer> =>
+    send('GET', '/v1/inventory', { headers: { authorization: `Bearer ${key}` } })
+  t.equal((await answerTo('good')).status, 200)
+  for (const [key, status, code] of [
+    ['bad', 401, 'unauthorized'],
+    ['untold', 503, 'service_unavailable'],
+  ] as const) {
+    const answer = await answerTo(key)
+    isError(t, { ...answer, contentType: answer.headers['content-type'], body: answer.text }, status, code)
+  }
+  await close()
+  t.strictSame(
+    log.filter((line) => line['msg'] === 'request').map((line) => line['key']),
+    ['billing', null, null],
+  )
 })
 
 t.test('reads nothing of a body that comes without a key', async (t) => {

@@ -1,7 +1,18 @@
 import t from 'tap'
 import { startProgram } from '../support/program.ts'
 
-const commands = [[], ['migrate'], ['migrate', 'up'], ['migrate', 'down'], ['migrate', 'create']]
+const commands = [
+  [],
+  ['keys'],
+  ['keys', 'create'],
+  ['keys', 'list'],
+  ['keys', 'revoke'],
+  ['keys', 'rotate'],
+  ['migrate'],
+  ['migrate', 'up'],
+  ['migrate', 'down'],
+  ['migrate', 'create'],
+]
 
 t.test('--help at every level goes to standard output, with an example', async (t) => {
   for (const command of commands) {
@@ -19,6 +30,9 @@ t.test('--help at every level goes to standard output, with an example', async (
 t.test('what it does not know is refused with the nearest name and exit code 2', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['migrat'], /unknown command 'migrat'\n\(Did you mean migrate\?\)/],
+    [['keys', 'creat'], /unknown command 'creat'\n\(Did you mean create\?\)/],
+    [['keys', 'list', '--jso'], /unknown option '--jso'\n\(Did you mean --json\?\)/],
+    [['keys', 'create'], /required option '--name <name>' not specified/],
     [['migrate', 'up', '--hel'], /unknown option '--hel'\n\(Did you mean --help\?\)/],
     [['migrate', 'up', '1', '2'], /too many arguments/],
   ]

@@ -54,7 +54,7 @@ t.test(
   'a migration that cannot have its lock soon fails, changes nothing and lets readers go on',
   async (t) => {
     const database = await testDatabase(t)
-    const release = await database.hold('SELECT * FROM inventory')
+    const release = await database.hold('SELECT * FROM inventory, api_keys')
     const { code, stderr } = await run(t, ['down'], { DATABASE_URL: database.url })
     t.equal(code, 1)
     t.match(stderr, /lock timeout/)

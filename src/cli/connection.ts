@@ -1,0 +1,15 @@
+import { type Database, openDatabase, requestLimits, type TimeLimits } from '../database/pool.ts'
+
+/** Runs `work` on a connection that is closed when it has ended, however it ends. */
+export async function withDatabase<Result>(
+  url: string,
+  work: (database: Database) => Promise<Result>,
+  limits: TimeLimits = requestLimits,
+): Promise<Result> {
+  const database = openDatabase({ url, size: 1, limits, onConnectionLost: () => {} })
+  try {
+    return await work(database)
+  } finally {
+    await database.close()
+  }
+}

@@ -1,0 +1,24 @@
+import { InvalidArgumentError } from 'commander'
+
+const secondsIn: Record<string, number> = { m: 60, h: 3600, d: 86_400, w: 604_800 }
+
+/**
+ * Reads a duration such as `90d` and returns its seconds: a whole number of minutes, hours, days or weeks.
+ *
+ * @throws {InvalidArgumentError} which commander reports
+ */
+export function readDuration(text: string): number {
+  const [, count = '', unit = ''] = /^(\d{1,4})([mhdw])$/.exec(text) ?? []
+  const seconds = secondsIn[unit]
+  if (seconds === undefined) {
+    throw new InvalidArgumentError('It must be a whole number of m, h, d or w, such as 90d or 24h.')
+  }
+  return Number(count) * seconds
+}
+
+/** The same for a duration that cannot be none. */
+export function readLifetime(text: string): number {
+  const seconds = readDuration(text)
+  if (seconds === 0) throw new InvalidArgumentError('It must be longer than nothing.')
+  return seconds
+}

@@ -1,0 +1,30 @@
+import Table from 'cli-table3'
+
+const noLines = {
+  top: '',
+  'top-mid': '',
+  'top-left': '',
+  'top-right': '',
+  bottom: '',
+  'bottom-mid': '',
+  'bottom-left': '',
+  'bottom-right': '',
+  left: '',
+  'left-mid': '',
+  mid: '',
+  'mid-mid': '',
+  right: '',
+  'right-mid': '',
+  middle: '  ',
+}
+
+/** Rows under headings in aligned columns, without lines and colours, for people and for tools such as awk. */
+export function formatTable(headings: string[], rows: string[][]): string {
+  const table = new Table({
+    head: headings,
+    chars: noLines,
+    style: { head: [], border: [], 'padding-left': 0, 'padding-right': 0 },
+  })
+  table.push(...rows)
+  return table.toString().replaceAll(/ +$/gm, '')
+}

@@ -1,0 +1,236 @@
+import { createHash } from 'node:crypto'
+import t, { type Test } from 'tap'
+import { isApiKey } from '../../src/api-keys/key.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf } from '../support/http.ts'
+import { type Outcome, portOf, startProgram } from '../support/program.ts'
+
+async function keys(t: Test, url: string, ...args: string[]): Promise<Outcome> {
+  return (await startProgram(t, 'cli', { args: ['keys', ...args], env: { DATABASE_URL: url } })).ended
+}
+
+/** Makes a key with a command that must succeed, and returns it. */
+async function made(t: Test, url: string, ...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await keys(t, url, ...args)
+  t.equal(code, 0, stderr)
+  return stdout.trim()
+}
+
+async function statusWith(port: number, key: string): Promise<number> {
+  const answer = await callerOf(port)('GET', '/v1/inventory', { headers: { authorization: `Bearer ${key}` } })
+  return answer.status
+}
+
+async function startServer(
+  t: Test,
+  url: string,
+  env: Record<string, string> = {},
+): Promise<{ port: number; stop: () => Promise<Outcome> }> {
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: url, PORT: '0', ...env } })
+  const stop = (): Promise<Outcome> => {
+    server.process.kill('SIGTERM')
+    return server.ended
+  }
+  return { port: await portOf(server), stop }
+}
+
+t.test('create prints the key alone on standard output, and keeps nothing but its digest', async (t) => {
+  const database = await testDatabase(t)
+  const { code, stdout, stderr } = await keys(t, database.url, 'create', '--name', 'billing')
+  t.equal(code, 0)
+  t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
+  const key = stdout.trim()
+  t.ok(isApiKey(key))
+  t.notMatch(stderr, key)
+  t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown this once:\n$/)
+  const [row] = await database.query('SELECT * FROM api_keys')
+  t.match(row, { name: 'billing', expires_at: null, revoked_at: null, last_used_at: null })
+  t.equal(row?.['digest'], `\\x${createHash('sha256').update(key).digest('hex')}`)
+})
+
+t.test('--expires sets when the key ends', async (t) => {
+  const database = await testDatabase(t)
+  for (const [duration, interval] of [
+    ['90d', '90 days'],
+    ['24h', '24 hours'],
+    ['30m', '30 minutes'],
+    ['2w', '14 days'],
+  ] as const) {
+    const { stderr } = await keys(t, database.url, 'create', '--name', duration, '--expires', duration)
+    t.match(stderr, /expires \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\./)
+    t.strictSame(
+      await database.query(
+        `SELECT extract(epoch FROM expires_at - created_at) = extract(epoch FROM $2::interval) AS exact
+         FROM api_keys WHERE name = $1`,
+        [duration, interval],
+      ),
+      [{ exact: 't' }],
+    )
+  }
+})
+
+t.test('create refuses a name that a live key has, and takes one whose key has ended', async (t) => {
+  const database = await testDatabase(t)
+  await made(t, database.url, 'create', '--name', 'billing')
+  const again = await keys(t, database.url, 'create', '--name', 'billing')
+  t.equal(again.code, 1)
+  t.equal(again.stdout, '')
+  t.equal(
+    again.stderr,
+    'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
+  )
+  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
+  await made(t, database.url, 'create', '--name', 'billing')
+  await database.query(
+    "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
+  )
+  await made(t, database.url, 'create', '--name', 'billing')
+  const { stdout } = await keys(t, database.url, 'list', '--json')
+  t.strictSame(
+    JSON.parse(stdout).map((key: { state: string }) => key.state),
+    ['expired', 'revoked', 'active'],
+  )
+})
+
+t.test('of several that make a key of one name at once, one succeeds', async (t) => {
+  const database = await testDatabase(t)
+  const outcomes = await Promise.all(
+    Array.from({ length: 4 }, () => keys(t, database.url, 'create', '--name', 'billing')),
+  )
+  t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1, 1])
+})
+
+t.test('list shows a table without colours, or JSON, and no secret', async (t) => {
+  const database = await testDatabase(t)
+  const none = await keys(t, database.url, 'list')
+  t.strictSame([none.code, none.stdout], [0, ''])
+  t.match(none.stderr, /inventory keys create --name ops/)
+  t.equal((await keys(t, database.url, 'list', '--json')).stdout, '[]\n')
+
+  const key = await made(t, database.url, 'create', '--name', 'shop', '--expires', '1d')
+  await made(t, database.url, 'create', '--name', 'billing')
+  const { stdout, stderr } = await keys(t, database.url, 'list')
+  t.equal(stderr, '')
+  const time = '\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ'
+  t.match(
+    stdout,
+    new RegExp(
+      [
+        '^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +LAST USED\\n',
+        `billing +[0-9a-f]{12} +active +${time} +- +- +-\\n`,
+        `shop +[0-9a-f]{12} +active +${time} +${time} +- +-\\n$`,
+      ].join(''),
+    ),
+  )
+  const json = await keys(t, database.url, 'list', '--json')
+  t.match(JSON.parse(json.stdout), [
+    { name: 'billing', state: 'active', expiresAt: null, revokedAt: null, lastUsedAt: null },
+    { name: 'shop', state: 'active' },
+  ])
+  const digest = createHash('sha256').update(key).digest('hex')
+  t.notMatch(stdout + json.stdout, new RegExp(`${key}|${digest}`))
+})
+
+t.test('revoke ends every key of a name, or the one with an id', async (t) => {
+  const database = await testDatabase(t)
+  await made(t, database.url, 'create', '--name', 'billing')
+  await made(t, database.url, 'rotate', 'billing')
+  const [oldest] = JSON.parse((await keys(t, database.url, 'list', '--json')).stdout)
+  const states = async (): Promise<unknown[]> =>
+    JSON.parse((await keys(t, database.url, 'list', '--json')).stdout).map(
+      (key: { state: string }) => key.state,
+    )
+
+  const one = await keys(t, database.url, 'revoke', 'billing', '--id', oldest.id)
+  t.strictSame([one.code, one.stdout], [0, ''])
+  t.equal(one.stderr, `The key billing (${oldest.id}) is revoked.\n`)
+  t.strictSame(await states(), ['revoked', 'active'])
+  t.equal((await keys(t, database.url, 'revoke', 'billing', '--id', oldest.id)).code, 1, 'it has ended')
+
+  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
+  t.strictSame(await states(), ['revoked', 'revoked'])
+  const none = await keys(t, database.url, 'revoke', 'billing')
+  t.equal(none.code, 1)
+  t.match(none.stderr, /There is no live key named "billing"/)
+})
+
+t.test('rotate makes a key of the same name and lifetime, and the old one ends by itself', async (t) => {
+  const database = await testDatabase(t)
+  const old = await made(t, database.url, 'create', '--name', 'billing', '--expires', '90d')
+  const { code, stdout, stderr } = await keys(t, database.url, 'rotate', 'billing', '--overlap', '12h')
+  t.equal(code, 0)
+  t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
+  t.not(stdout.trim(), old)
+  t.match(
+    stderr,
+    /^The old key \([0-9a-f]{12}\) ends .*Z\.\nThe new key billing .* expires .*Z\. It is shown/,
+  )
+  t.strictSame(
+    await database.query(
+      `SELECT expires_at - created_at = interval '90 days' AS lifetime,
+              revoked_at - now() BETWEEN interval '11:59' AND interval '12:00' AS overlap
+       FROM api_keys ORDER BY created_at`,
+    ),
+    [
+      { lifetime: 't', overlap: 't' },
+      { lifetime: 't', overlap: null },
+    ],
+  )
+  t.equal((await keys(t, database.url, 'rotate', 'billing', '--overlap', '0h', '--expires', '1d')).code, 0)
+  t.strictSame(
+    await database.query(
+      "SELECT count(*) FILTER (WHERE revoked_at <= now()) AS ended, count(*) FILTER (WHERE expires_at < now() + interval '2 days') AS soon FROM api_keys",
+    ),
+    [{ ended: '1', soon: '1' }],
+  )
+  const unknown = await keys(t, database.url, 'rotate', 'shop')
+  t.strictSame([unknown.code, unknown.stdout], [1, ''])
+  t.match(unknown.stderr, /There is no live key named "shop"/)
+})
+
+t.test('wrong values are refused with what they must be', async (t) => {
+  const faults: [args: string[], message: RegExp][] = [
+    [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],
+    [['create', '--name', 'x', '--expires', '0d'], /longer than nothing/],
+    [['create', '--name', 'x', '--expires', 'soon'], /such as 90d or 24h/],
+    [['create', '--name', 'x', '--expires', '-1d'], /such as 90d or 24h/],
+    [['rotate', 'x', '--overlap', '24'], /such as 90d or 24h/],
+    [['revoke', 'x', '--id', 'zz'], /12 hexadecimal digits/],
+  ]
+  for (const [args, message] of faults) {
+    const { code, stdout, stderr } = await keys(t, 'postgres://nobody@127.0.0.1:1/none', ...args)
+    t.strictSame([code, stdout], [2, ''], args.join(' '))
+    t.match(stderr, message)
+  }
+})
+
+t.test('a running server takes a new key at once, refuses a revoked one within 5 seconds', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { port, stop } = await startServer(t, database.url, {
+    API_KEYS: 'fixed:0123456789abcdef0123456789abcdef',
+  })
+  const key = await made(t, database.url, 'create', '--name', 'billing')
+  t.equal(await statusWith(port, key), 200)
+  t.equal(await statusWith(port, '0123456789abcdef0123456789abcdef'), 200, 'API_KEYS works beside it')
+  const next = await made(t, database.url, 'rotate', 'billing')
+  t.equal(await statusWith(port, next), 200)
+  t.equal(await statusWith(port, key), 200, 'the old one has not ended yet')
+  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
+  const revoked = performance.now()
+  while ((await statusWith(port, key)) === 200 || (await statusWith(port, next)) === 200) {
+    if (performance.now() - revoked > 5000) throw new Error('still let in after 5 seconds')
+  }
+  const { stdout } = await stop()
+  t.match(stdout, /"status":200,[^\n]*"key":"billing"/)
+  t.match(stdout, /"status":200,[^\n]*"key":"fixed"/)
+  t.match(stdout, /"status":401,[^\n]*"key":null/)
+  for (const secret of [key, next]) t.notMatch(stdout, secret)
+})
+
+t.test('a key of the table is enough for the server not to warn', async (t) => {
+  const database = await testDatabase(t)
+  await made(t, database.url, 'create', '--name', 'ops')
+  const { stop } = await startServer(t, database.url)
+  t.notMatch((await stop()).stdout, /there is no API key/)
+})
