@@ -1,7 +1,10 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander'
 import { exitCodeHelp, exitCodes } from './cli/exit-codes.ts'
+import { addExportCommand } from './cli/export.ts'
 import { CommandFailure } from './cli/failure.ts'
+import { addImportCommand } from './cli/import.ts'
+import { InterruptedError } from './cli/interruption.ts'
 import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { ConfigurationError, loadConfig } from './config.ts'
@@ -21,6 +24,8 @@ const program = new Command('inventory')
   .exitOverride()
 
 addKeysCommands(program, databaseUrl)
+addImportCommand(program, databaseUrl)
+addExportCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl)
 
 async function databaseUrl(): Promise<string> {
@@ -43,6 +48,9 @@ try {
   if (error instanceof CommanderError) {
     // It has said what is wrong, or has shown the help that was asked for.
     process.exitCode = error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
+  } else if (error instanceof InterruptedError) {
+    console.error(`inventory: ${error.message}`)
+    process.exitCode = error.exitCode
   } else {
     console.error(`inventory: ${error instanceof CommandFailure ? error.message : explain(error)}`)
     process.exitCode = exitCodes.failed

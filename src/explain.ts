@@ -11,21 +11,50 @@ export function explain(error: unknown): string {
     return `The configuration is not complete or not right:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
   if (error instanceof EmbeddedServerError) return error.message
-  if (error instanceof DatabaseUnavailableError) return explain(error.cause)
+  if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause)
   if (!(error instanceof Error)) return String(error)
-  if (isRefusal(error)) return `PostgreSQL refuses the connection: ${error.message}. Check DATABASE_URL.`
-  const place = 'address' in error ? `${error.address}${'port' in error ? `:${error.port}` : ''}` : ''
-  switch ('code' in error && 'syscall' in error ? `${error.syscall} ${error.code}` : undefined) {
+  const place = placeOf(error)
+  switch ('syscall' in error ? `${error.syscall} ${codeOf(error)}` : undefined) {
     case 'listen EADDRINUSE':
       return `${place} is in use by another program. Stop that one, or set PORT to another port.`
     case 'listen EACCES':
       return `This user may not listen on ${place}. Set PORT to one above 1023.`
     case 'listen EADDRNOTAVAIL':
       return `${place} is no address of this machine. Set HOST to one that is.`
-    case 'connect ECONNREFUSED':
-      return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Is it running, and is DATABASE_URL right?`
     default:
+      if (isRefusal(error) || codeOf(error) === 'ECONNREFUSED') return explainOutage(error)
       // A system call that failed says what it wanted and with which file or host; all else is a fault of ours.
       return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
   }
+}
+
+/** Why PostgreSQL cannot be asked. Messages of the server and of the network say nothing of a password. */
+function explainOutage(cause: unknown): string {
+  if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${cause}`
+  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check DATABASE_URL.`
+  switch (codeOf(cause)) {
+    case 'ECONNREFUSED': {
+      const place = placeOf(cause)
+      return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Is it running, and is DATABASE_URL right?`
+    }
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return `The host of PostgreSQL cannot be found: ${cause.message}. Check DATABASE_URL.`
+    case '42P01':
+    case '42703':
+      return `The schema of the database is behind this version: ${cause.message}. Run "inventory migrate up".`
+    default:
+      return `PostgreSQL cannot serve this now: ${cause.message}.`
+  }
+}
+
+function codeOf(error: Error): unknown {
+  return 'code' in error ? error.code : undefined
+}
+
+/** The address that an error of the network speaks of; of several that a host name has, the first. */
+function placeOf(error: Error): string {
+  const known: unknown = error instanceof AggregateError ? error.errors[0] : error
+  if (!(known instanceof Error) || !('address' in known)) return ''
+  return `${known.address}${'port' in known ? `:${known.port}` : ''}`
 }

@@ -5,6 +5,8 @@ export const INT64_MAX = 2n ** 63n - 1n
 export function isInt64Text(text: string): boolean {
   // A BigInt out of a long text takes quadratic time; none of more than 20 characters is in range.
   if (!/^(0|-?[1-9][0-9]{0,18})$/.test(text)) return false
+  // Fewer than 19 digits are always in range, and millions of them are imported.
+  if (text.length < 19) return true
   const value = BigInt(text)
   return INT64_MIN <= value && value <= INT64_MAX
 }

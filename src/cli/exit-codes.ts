@@ -4,7 +4,6 @@ export const exitCodes = {
   failed: 1,
   wrongUsage: 2,
   refused: 3,
-  interrupted: 130,
   outputClosed: 141,
 } as const
 
@@ -16,5 +15,5 @@ Exit codes:
   2    the command was not understood; nothing was done
   3    import: the file has faults; nothing was changed
        status: the schema is behind this version
-  130  interrupted; nothing was changed
+  130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
   141  the reader of the output went away`

@@ -2,9 +2,11 @@ import { type Static, Type } from '@sinclair/typebox'
 import { Reference, StringEnum } from '../schema-types.ts'
 
 /** The largest quantity: PostgreSQL's `integer`, and what clients generate for an integer without a format. */
-const MAX_QUANTITY = 2_147_483_647
+export const MAX_QUANTITY = 2_147_483_647
 
-export const PetStatus = StringEnum(['available', 'pending', 'sold'], {
+export const petStatuses = ['available', 'pending', 'sold'] as const
+
+export const PetStatus = StringEnum(petStatuses, {
   $id: 'PetStatus',
   description: 'Status of the pet',
 })

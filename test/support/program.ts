@@ -24,6 +24,14 @@ export interface Program {
   output(pattern: RegExp): Promise<RegExpMatchArray>
 }
 
+export interface ProgramOptions {
+  readonly args?: string[]
+  readonly env?: Record<string, string>
+  readonly cwd?: string
+  /** What it reads on standard input; undefined for an empty one, null for one that stays open. */
+  readonly input?: string | null
+}
+
 /**
  * Starts `dist/NAME.js` with no other environment than what it needs to run and what is given, in an empty folder
  * unless told otherwise. It does not outlive the test.
@@ -31,13 +39,16 @@ export interface Program {
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd }: { args?: string[]; env?: Record<string, string>; cwd?: string } = {},
+  { args = [], env = {}, cwd, input }: ProgramOptions = {},
 ): Promise<Program> {
   const child = spawn(process.execPath, [path.join(dist, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
   })
+  // A program that ends before it has read everything breaks the pipe.
+  child.stdin.on('error', () => {})
+  if (input !== null) child.stdin.end(input)
   let stdout = ''
   let stderr = ''
   child.stdout.on('data', (chunk) => (stdout += chunk))

@@ -1,0 +1,59 @@
+import type { Writable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
+import type { Command } from 'commander'
+import { inTransaction } from '../database/transaction.ts'
+import { countEntries, exportEntries, type FileFormat } from '../inventory/bulk.ts'
+import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
+import { untilInterrupted } from './interruption.ts'
+import { writeFileWhole } from './output-file.ts'
+import { formatNumber, startProgress } from './progress.ts'
+
+const NEWLINE = 10
+
+/** Adds `inventory export`. */
+export function addExportCommand(program: Command, databaseUrl: () => Promise<string>): void {
+  program
+    .command('export')
+    .description('write the whole inventory, as it is at one moment, to a file')
+    .argument('[file]', 'CSV or NDJSON; - for standard output', STANDARD_STREAM)
+    .addOption(formatOption())
+    .addHelpText('after', '\nExample:\n  inventory export stock.csv')
+    .action(async (file: string, options: { format?: FileFormat }) => {
+      const format = options.format ?? formatOf(file)
+      const url = await databaseUrl()
+      const signal = untilInterrupted()
+      if (file === STANDARD_STREAM) {
+        await exportTo(process.stdout, url, format, signal)
+      } else {
+        const rows = await writeFileWhole(file, (stream) => exportTo(stream, url, format, signal))
+        console.error(`${formatNumber(rows)} entries written to ${file}`)
+      }
+    })
+}
+
+/** Writes the inventory, ends the stream unless it is standard output, and returns the number of entries. */
+function exportTo(stream: Writable, url: string, format: FileFormat, signal: AbortSignal): Promise<number> {
+  return inTransaction({ url, readOnly: true, signal }, async (transaction) => {
+    const total = await countEntries(transaction)
+    // On the terminal that the entries go to, a bar would come between them.
+    const progress =
+      stream === process.stdout && process.stdout.isTTY ? undefined : startProgress('writing', total)
+    let rows = format === 'csv' ? -1 : 0
+    async function* watched(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+      for await (const chunk of source) {
+        for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) rows += 1
+        progress?.update(rows, rows)
+        yield chunk
+      }
+    }
+    try {
+      await pipeline(exportEntries(transaction, format), watched, stream, {
+        signal,
+        end: stream !== process.stdout,
+      })
+    } finally {
+      progress?.stop()
+    }
+    return rows
+  })
+}

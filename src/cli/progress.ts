@@ -1,0 +1,71 @@
+import { Presets, SingleBar } from 'cli-progress'
+
+/** How often a line is written where there is no terminal, in milliseconds. */
+const LINE_INTERVAL = 5000
+
+export interface Progress {
+  /** Tells how many rows are done, and how much of the total. */
+  update(rows: number, done: number): void
+  /** Ends the report. */
+  stop(): void
+}
+
+/**
+ * Reports on standard error how far work is: as a bar on a terminal, as a line every few seconds elsewhere. `total` is
+ * in a measure of the caller's; without it there is no telling how much time is left.
+ */
+export function startProgress(verb: string, total: number | undefined): Progress {
+  const start = performance.now()
+  const state = (rows: number, done: number): Record<'rows' | 'rate' | 'left', string> => {
+    const seconds = (performance.now() - start) / 1000
+    return {
+      rows: formatNumber(rows),
+      rate: formatNumber(rows / Math.max(seconds, 0.001)),
+      left:
+        total === undefined || done === 0 ? '' : `, ${formatSeconds((seconds * (total - done)) / done)} left`,
+    }
+  }
+  return process.stderr.isTTY ? barOf(verb, total, state) : linesOf(verb, state)
+}
+
+type State = (rows: number, done: number) => Record<'rows' | 'rate' | 'left', string>
+
+function barOf(verb: string, total: number | undefined, state: State): Progress {
+  const bar = new SingleBar(
+    {
+      format: `${verb} ${total === undefined ? '' : '[{bar}] {percentage}% '}{rows} rows, {rate} rows/s{left}`,
+      barsize: 30,
+      hideCursor: false,
+      stream: process.stderr,
+    },
+    Presets.legacy,
+  )
+  bar.start(total ?? 0, 0, state(0, 0))
+  return {
+    update: (rows, done) => bar.update(done, state(rows, done)),
+    stop: () => bar.stop(),
+  }
+}
+
+function linesOf(verb: string, state: State): Progress {
+  let next = performance.now() + LINE_INTERVAL
+  return {
+    update(rows, done) {
+      if (performance.now() < next) return
+      next += LINE_INTERVAL
+      const { rows: count, rate, left } = state(rows, done)
+      console.error(`${verb} ${count} rows, ${rate} rows/s${left}`)
+    },
+    stop() {},
+  }
+}
+
+/** A whole number with its thousands apart. */
+export function formatNumber(value: number): string {
+  return Math.round(value).toLocaleString('en-US')
+}
+
+function formatSeconds(value: number): string {
+  const seconds = Math.ceil(value)
+  return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`
+}

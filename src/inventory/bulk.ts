@@ -1,0 +1,136 @@
+import type { Readable, Writable } from 'node:stream'
+import type { Transaction } from '../database/transaction.ts'
+import type { ImportEntry } from './import-line.ts'
+
+/** What happens to entries: only new ones are added, all are written, or they become the whole inventory. */
+export type ImportMode = 'insert' | 'upsert' | 'replace'
+
+/** How an import changes the inventory, in numbers of entries. */
+export interface ImportCounts {
+  readonly added: number
+  readonly changed: number
+  readonly unchanged: number
+  readonly removed: number
+}
+
+/** A line whose entry is right by itself, but not beside the others or what is there. */
+export interface Conflict {
+  readonly line: number
+  readonly fault: string
+}
+
+/** Held by the one import that changes the inventory; two would wait for each other's rows in different orders. */
+const IMPORT_LOCK = 7_301_482_266
+
+/** The text that `stageEntries` takes for an entry: the COPY format of PostgreSQL (manual, COPY, Text Format). */
+export function stagedText(line: number, { petId, quantity, status }: ImportEntry): string {
+  return `${line}\t${petId}\t${quantity}\t${status ?? '\\N'}\n`
+}
+
+/** Makes a table for the entries of an import, which goes with the transaction, and returns the way into it. */
+export async function stageEntries(transaction: Transaction): Promise<Writable> {
+  await transaction.query(
+    `CREATE TEMPORARY TABLE staged (line bigint, pet_id bigint, quantity integer, status text) ON COMMIT DROP`,
+  )
+  return transaction.copyIn('COPY staged FROM STDIN')
+}
+
+/**
+ * Prepares what was staged, which is complete now, and finds the lines that cannot be imported together: those that
+ * repeat a petId, and in mode `insert` those whose petId has an entry. Returns the first and how many there are.
+ */
+export async function findConflicts(
+  transaction: Transaction,
+  mode: ImportMode,
+  limit: number,
+): Promise<{ first: Conflict[]; count: number }> {
+  await transaction.query("SET LOCAL work_mem = '64MB'")
+  await transaction.takeTurn(IMPORT_LOCK)
+  await transaction.query('ANALYZE staged (pet_id)')
+  const conflicts = [
+    `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS fault
+     FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged)
+     WHERE earlier IS NOT NULL`,
+    `SELECT line, 'petId ' || pet_id || ' has an entry already' AS fault
+     FROM staged JOIN inventory USING (pet_id)`,
+  ]
+  const rows = await transaction.query<{ line: string; fault: string; count: string }>(
+    `SELECT line, fault, count(*) OVER () AS count
+     FROM (${conflicts.slice(0, mode === 'insert' ? 2 : 1).join(' UNION ALL ')})
+     ORDER BY line LIMIT $1`,
+    [limit],
+  )
+  return {
+    first: rows.map(({ line, fault }) => ({ line: Number(line), fault })),
+    count: Number(rows[0]?.count ?? 0),
+  }
+}
+
+const DIFFERS =
+  '(entry.quantity, entry.status) IS DISTINCT FROM (staged.quantity, coalesce(staged.status, entry.status))'
+const NOT_STAGED = 'NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)'
+
+/** How importing what was staged would change the inventory as it is now. */
+export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
+  const [counts] = await transaction.query<Record<keyof ImportCounts, string>>(
+    `SELECT count(*) FILTER (WHERE entry.pet_id IS NULL) AS added,
+            count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND ${DIFFERS}) AS changed,
+            count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND NOT ${DIFFERS}) AS unchanged,
+            ${mode === 'replace' ? `(SELECT count(*) FROM inventory AS entry WHERE ${NOT_STAGED})` : '0'} AS removed
+     FROM staged LEFT JOIN inventory AS entry USING (pet_id)`,
+  )
+  return {
+    added: Number(counts?.added),
+    changed: Number(counts?.changed),
+    unchanged: Number(counts?.unchanged),
+    removed: Number(counts?.removed),
+  }
+}
+
+/**
+ * Imports what was staged and has no conflicts. An entry whose line has no status keeps the one it has; a new one is
+ * available. Entries that the file does not change are neither written nor locked.
+ */
+export async function mergeStaged(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
+  const removed =
+    mode === 'replace' ? await transaction.change(`DELETE FROM inventory AS entry WHERE ${NOT_STAGED}`) : 0
+  const before = await countRows(transaction, 'inventory')
+  // INSERT … ON CONFLICT takes twice the time for new entries. Only imports add any, and one runs at a time.
+  const written = await transaction.change(
+    `MERGE INTO inventory AS entry USING staged ON entry.pet_id = staged.pet_id
+     WHEN MATCHED AND ${DIFFERS}
+       THEN UPDATE SET quantity = staged.quantity, status = coalesce(staged.status, entry.status)
+     WHEN NOT MATCHED
+       THEN INSERT (pet_id, quantity, status)
+            VALUES (staged.pet_id, staged.quantity, coalesce(staged.status, 'available'))`,
+  )
+  const added = (await countRows(transaction, 'inventory')) - before
+  const staged = await countRows(transaction, 'staged')
+  return { added, changed: written - added, unchanged: staged - written, removed }
+}
+
+async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {
+  const [row] = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
+  return Number(row?.count)
+}
+
+/** The formats of import and export. */
+export type FileFormat = 'csv' | 'ndjson'
+
+/** How many entries there are, in the snapshot of the transaction. */
+export function countEntries(transaction: Transaction): Promise<number> {
+  return countRows(transaction, 'inventory')
+}
+
+/** The whole inventory in ascending petId as the text of a file, from the snapshot of the transaction. */
+export function exportEntries(transaction: Transaction, format: FileFormat): Readable {
+  // No value needs quotes or escapes: the checks of the table let in nothing but integers and three words.
+  return transaction.copyOut(
+    format === 'csv'
+      ? 'COPY (SELECT pet_id AS "petId", quantity, status FROM inventory ORDER BY pet_id) TO STDOUT (FORMAT csv, HEADER)'
+      : `COPY (
+           SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
+           FROM inventory ORDER BY pet_id
+         ) TO STDOUT`,
+  )
+}

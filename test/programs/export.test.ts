@@ -1,0 +1,121 @@
+import { once } from 'node:events'
+import { chmod, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+
+async function run(t: Test, url: string, args: string[], cwd?: string): Promise<Outcome> {
+  const program = await startProgram(t, 'cli', {
+    args,
+    env: { DATABASE_URL: url },
+    ...(cwd === undefined ? {} : { cwd }),
+  })
+  return program.ended
+}
+
+const csv =
+  'petId,quantity,status\n-9223372036854775808,0,available\n1,2147483647,pending\n9007199254740993,5,sold\n9223372036854775807,1,available\n'
+const ndjson =
+  '{"petId":-9223372036854775808,"quantity":0,"status":"available"}\n{"petId":1,"quantity":2147483647,"status":"pending"}\n{"petId":9007199254740993,"quantity":5,"status":"sold"}\n{"petId":9223372036854775807,"quantity":1,"status":"available"}\n'
+
+async function filled(t: Test): Promise<TestDatabase> {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['9223372036854775807', 1, 'available'],
+    ['1', 2_147_483_647, 'pending'],
+    ['9007199254740993', 5, 'sold'],
+    ['-9223372036854775808', 0, 'available'],
+  ])
+  return database
+}
+
+t.test('it writes all entries to standard output in ascending petId', async (t) => {
+  const { url } = await filled(t)
+  t.match(await run(t, url, ['export']), { code: 0, stdout: csv, stderr: '' })
+  t.match(await run(t, url, ['export', '-', '--format', 'csv']), { code: 0, stdout: csv })
+  t.match(await run(t, url, ['export', '--format', 'ndjson']), { code: 0, stdout: ndjson, stderr: '' })
+})
+
+t.test('an empty inventory is a header, or nothing', async (t) => {
+  const { url } = await testDatabase(t)
+  t.equal((await run(t, url, ['export'])).stdout, 'petId,quantity,status\n')
+  t.equal((await run(t, url, ['export', '--format', 'ndjson'])).stdout, '')
+})
+
+t.test('what it writes, import reads back to the same, byte for byte on a second export', async (t) => {
+  const { url } = await filled(t)
+  const cwd = await temporaryFolder(t)
+  for (const [name, text] of [
+    ['stock.csv', csv],
+    ['stock.ndjson', ndjson],
+  ] as const) {
+    const { code, stdout, stderr } = await run(t, url, ['export', name], cwd)
+    t.strictSame([code, stdout, stderr], [0, '', `4 entries written to ${name}\n`])
+    t.equal(await readFile(path.join(cwd, name), 'utf8'), text)
+    const other = await testDatabase(t)
+    t.equal((await run(t, other.url, ['import', name], cwd)).code, 0)
+    t.equal((await run(t, other.url, ['export', `again-${name}`], cwd)).code, 0)
+    t.equal(await readFile(path.join(cwd, `again-${name}`), 'utf8'), text)
+  }
+})
+
+t.test('a file keeps its mode and a link its place; a device is written to', async (t) => {
+  const { url } = await filled(t)
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'real.csv'), 'old')
+  await chmod(path.join(cwd, 'real.csv'), 0o600)
+  await symlink('real.csv', path.join(cwd, 'link.csv'))
+  t.equal((await run(t, url, ['export', 'link.csv'], cwd)).code, 0)
+  t.equal(await readFile(path.join(cwd, 'real.csv'), 'utf8'), csv)
+  t.equal((await stat(path.join(cwd, 'real.csv'))).mode & 0o777, 0o600)
+  t.strictSame((await readdir(cwd)).sort(), ['link.csv', 'real.csv'])
+  t.equal((await run(t, url, ['export', '/dev/null', '--format', 'csv'])).code, 0)
+  t.ok((await stat('/dev/null')).isCharacterDevice())
+})
+
+t.test('a signal leaves the file as it was', async (t) => {
+  const database = await filled(t)
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), 'old')
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const program = await startProgram(t, 'cli', {
+    args: ['export', 'stock.csv'],
+    env: { DATABASE_URL: database.url },
+    cwd,
+  })
+  while ((await readdir(cwd)).length === 1) await setTimeout(20)
+  await setTimeout(300)
+  program.process.kill('SIGINT')
+  t.match(await program.ended, { code: 130, stderr: 'inventory: interrupted; nothing was changed\n' })
+  t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
+  t.strictSame(await readdir(cwd), ['stock.csv'])
+  await release()
+})
+
+t.test('a reader that goes away ends it quietly', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 1, 'sold' FROM generate_series(1, 300000) AS n")
+  const program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: database.url } })
+  const { stdout } = program.process
+  if (stdout === null) throw new Error('it has no output')
+  await once(stdout, 'data')
+  stdout.destroy()
+  t.match(await program.ended, { code: 141, stderr: '' })
+})
+
+t.test('it fails with one clear message', async (t) => {
+  const { url } = await testDatabase(t)
+  const cwd = await temporaryFolder(t)
+  for (const [args, message] of [
+    [['stock.txt'], /^inventory: The format of stock\.txt cannot be told/],
+    [['nowhere/stock.csv'], /^inventory: The file cannot be written: ENOENT/],
+    [['.', '--format', 'csv'], /^inventory: The file cannot be written: EISDIR/],
+  ] as const) {
+    const { code, stdout, stderr } = await run(t, url, ['export', ...args], cwd)
+    t.strictSame([code, stdout], [1, ''])
+    t.match(stderr, message)
+    t.notMatch(stderr, /\n\s+at /)
+  }
+})

@@ -1,0 +1,311 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+
+async function load(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
+  const program = await startProgram(t, 'cli', {
+    args: ['import', '-', ...args],
+    env: { DATABASE_URL: url },
+    input,
+  })
+  return program.ended
+}
+
+/** The whole inventory as CSV without its header. */
+async function entries(database: TestDatabase): Promise<string> {
+  const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')
+  return rows.map((row) => Object.values(row).join(',')).join('\n')
+}
+
+t.test('CSV adds and changes entries; a status that is left open stays or is available', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'pending'],
+    ['3', 9, 'sold'],
+    ['4', 9, 'sold'],
+  ])
+  const csv = 'petId,quantity,status\n1,5,available\n2,6,\n3,9,sold\n5,0,\n6,1,pending\n'
+  const { code, stdout, stderr } = await load(t, database.url, csv)
+  t.equal(code, 0)
+  t.equal(stdout, '2 added, 2 changed, 1 unchanged\n')
+  t.equal(stderr, '5 rows read; writing\n')
+  t.equal(
+    await entries(database),
+    '1,5,available\n2,6,pending\n3,9,sold\n4,9,sold\n5,0,available\n6,1,pending',
+  )
+})
+
+t.test(
+  'CSV may have a byte order mark, CRLF, quotes, empty lines and its columns in any order',
+  async (t) => {
+    const database = await testDatabase(t)
+    const { code, stderr } = await load(
+      t,
+      database.url,
+      '\uFEFFquantity,petId\r\n"5","1"\r\n\r\n1e2,2\r\n10.0,-3\r\n7,4',
+    )
+    t.equal(code, 0, stderr)
+    t.equal(await entries(database), '-3,10,available\n1,5,available\n2,100,available\n4,7,available')
+  },
+)
+
+t.test('NDJSON is read by its format, or by the ending of the file', async (t) => {
+  const database = await testDatabase(t)
+  const json =
+    '{"petId":9007199254740993,"quantity":5,"status":"sold"}\n\n{ "quantity": 1e1, "petId": -9223372036854775808 }\r\n{"petId":9223372036854775807,"quantity":2147483647}'
+  t.equal((await load(t, database.url, json, '--format', 'ndjson')).code, 0)
+  const expected =
+    '-9223372036854775808,10,available\n9007199254740993,5,sold\n9223372036854775807,2147483647,available'
+  t.equal(await entries(database), expected)
+  const cwd = await temporaryFolder(t)
+  for (const name of ['stock.ndjson', 'stock.JSONL']) {
+    await database.query('DELETE FROM inventory')
+    await writeFile(path.join(cwd, name), json)
+    const program = await startProgram(t, 'cli', {
+      args: ['import', name],
+      env: { DATABASE_URL: database.url },
+      cwd,
+    })
+    t.equal((await program.ended).code, 0)
+    t.equal(await entries(database), expected)
+  }
+})
+
+t.test('every faulty line of CSV is told with its number, and nothing is written', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'sold']])
+  const lines: [text: string, fault: RegExp | undefined][] = [
+    ['petId,quantity,status', undefined],
+    ['1,5,sold', undefined],
+    ['', undefined],
+    ['x,5,sold', /petId must be an integer from -9223372036854775808 to .*, not "x"$/],
+    ['9223372036854775808,5,sold', /petId must be/],
+    ['0x10,5,sold', /petId must be/],
+    ['+1,5,sold', /petId must be/],
+    ['01,5,sold', /petId must be/],
+    [',5,sold', /petId must be .* not ""$/],
+    ['2,-1,sold', /^quantity must be an integer from 0 to 2147483647, not "-1"$/],
+    ['3,2147483648,sold', /^quantity must be/],
+    ['4,1.5,sold', /^quantity must be/],
+    ['5,,sold', /^quantity must be/],
+    ['6,0x1,sold', /^quantity must be/],
+    ['7, 1,sold', /^quantity must be/],
+    ['8,1,Sold', /^status must be one of available, pending, sold, not "Sold"$/],
+    ['y,-1,eaten', /^petId must be .*; quantity must be .*; status must be/],
+    ['9,1', /^there must be 3 values, not 2$/],
+    ['10,1,sold,x', /^there must be 3 values, not 4$/],
+    ['11,"1"2,sold', /^quantity must be/],
+    ['1,6,sold', /^petId 1 is in line 2 already$/],
+  ]
+  const { code, stdout, stderr } = await load(t, database.url, lines.map(([text]) => text).join('\n'))
+  t.strictSame([code, stdout], [3, ''])
+  const told = stderr.split('\n').slice(1)
+  for (const [index, [text, fault]] of lines.entries()) {
+    if (fault === undefined) continue
+    const [, number, words] = /^line (\d+): (.*)$/.exec(told.shift() ?? '') ?? []
+    t.equal(number, String(index + 1), text)
+    t.match(words, fault, text)
+  }
+  t.strictSame(told, ['inventory: standard input has 18 faults; nothing was changed', ''])
+  t.equal(await entries(database), '1,9,sold')
+})
+
+t.test('every faulty line of NDJSON is told with its number', async (t) => {
+  const database = await testDatabase(t)
+  const lines: [text: string, fault: RegExp][] = [
+    ['{"petId":"1","quantity":5}', /^petId must be .* not "1"$/],
+    ['{"petId":1.0,"quantity":5}', /^petId must be/],
+    ['{"petId":1e3,"quantity":5}', /^petId must be/],
+    ['{"quantity":5}', /^petId must be .* not missing$/],
+    ['{"petId":1,"quantity":null}', /^quantity must be .* not null$/],
+    ['{"petId":1,"quantity":4.99999999999999999999}', /^quantity must be/],
+    ['{"petId":1,"quantity":true}', /^quantity must be .* not true$/],
+    ['{"petId":1,"quantity":[5]}', /^quantity must be/],
+    ['{"petId":1,"quantity":5,"status":null}', /^status must be .* not null$/],
+    ['{"petId":1,"quantity":5,"stauts":"sold"}', /^the field "stauts" is not known$/],
+    ['{"petId":1,"quantity":5,"quantity":6}', /^the line is not valid JSON, or gives a field twice$/],
+    ['{"petId":1,"quantity":5', /^the line is not valid JSON/],
+    ['[1,5]', /^the line must be a JSON object$/],
+    ['5', /^the line must be a JSON object$/],
+    [`"${'x'.repeat(300_000)}"`, /^the line is longer than 65536 characters$/],
+    ['\u0000', /^the line is not valid JSON/],
+  ]
+  const { code, stderr } = await load(
+    t,
+    database.url,
+    lines.map(([text]) => text).join('\n'),
+    '--format',
+    'ndjson',
+  )
+  t.equal(code, 3)
+  const told = stderr.split('\n').slice(1)
+  for (const [index, [text, fault]] of lines.entries()) {
+    const [, number, words] = /^line (\d+): (.*)$/.exec(told[index] ?? '') ?? []
+    t.equal(number, String(index + 1))
+    t.match(words, fault, text.slice(0, 60))
+  }
+  t.equal(await entries(database), '')
+})
+
+t.test('of many faults the first 20 are told, and how many more there are', async (t) => {
+  const database = await testDatabase(t)
+  const csv = `petId,quantity\n${'x,1\n'.repeat(1230)}1,1\n1,2\n`
+  const { code, stderr } = await load(t, database.url, csv)
+  t.equal(code, 3)
+  const lines = stderr.split('\n')
+  t.equal(lines.length, 1 + 20 + 2 + 1)
+  t.match(lines[20], /^line 21: /)
+  t.strictSame(lines.slice(21), [
+    'and 1,211 more',
+    'inventory: standard input has 1,231 faults; nothing was changed',
+    '',
+  ])
+})
+
+t.test('a file that cannot be read to its end says where and why', async (t) => {
+  const database = await testDatabase(t)
+  const faults: [csv: string, fault: RegExp][] = [
+    ['', /line 1: the first line must name the columns: petId, quantity and .*, but the file is empty/],
+    ['petId;quantity\n1;2\n', /line 1: the first line must name the columns: .*, not "petId;quantity"/],
+    ['petId,petId,quantity\n1,1,2\n', /line 1: the first line/],
+    ['petId,quantity,price\n1,1,2\n', /line 1: the first line/],
+    [
+      'petId,quantity\n1,1\n2,"1\n3,1\n',
+      /line 3: the line is too long or a quote in it is not closed; the rest was not read/,
+    ],
+    [`petId,quantity\n1,${'1'.repeat(100_000)}\n`, /line 2: the line is too long/],
+  ]
+  for (const [csv, fault] of faults) {
+    const { code, stderr } = await load(t, database.url, csv)
+    t.equal(code, 3)
+    t.match(stderr, fault)
+  }
+  t.equal(await entries(database), '')
+})
+
+t.test(
+  'mode insert refuses what is there already; mode replace removes what is not in the file',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 9, 'sold'],
+      ['2', 9, 'sold'],
+    ])
+    const csv = 'petId,quantity\n3,1\n2,1\n'
+    const refused = await load(t, database.url, csv, '--mode', 'insert')
+    t.equal(refused.code, 3)
+    t.match(refused.stderr, /\nline 3: petId 2 has an entry already\n.* 1 fault; nothing was changed\n$/)
+    t.equal(await entries(database), '1,9,sold\n2,9,sold')
+
+    const replaced = await load(t, database.url, csv, '--mode', 'replace')
+    t.equal(replaced.stdout, '1 added, 1 changed, 0 unchanged, 1 removed\n')
+    t.equal(await entries(database), '2,1,sold\n3,1,available')
+
+    t.equal((await load(t, database.url, 'petId,quantity\n4,1\n', '--mode', 'insert')).code, 0)
+    t.equal(await entries(database), '2,1,sold\n3,1,available\n4,1,available')
+
+    const empty = await load(t, database.url, 'petId,quantity\n', '--mode', 'replace')
+    t.equal(empty.code, 1)
+    t.match(empty.stderr, /would remove them all/)
+    t.equal(await entries(database), '2,1,sold\n3,1,available\n4,1,available')
+  },
+)
+
+t.test('--dry-run says what would change and changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'sold'],
+    ['3', 9, 'sold'],
+  ])
+  const csv = 'petId,quantity\n1,9\n2,1\n4,1\n'
+  const { code, stdout } = await load(t, database.url, csv, '--mode', 'replace', '--dry-run')
+  t.equal(code, 0)
+  t.equal(stdout, 'Dry run, nothing was changed. It would be: 1 added, 1 changed, 1 unchanged, 1 removed\n')
+  t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold')
+  t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
+})
+
+t.test('an import does not wait for a pet that it leaves as it is', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'sold']])
+  const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
+  t.equal((await load(t, database.url, 'petId,quantity\n1,9\n2,1\n')).code, 0)
+  await release()
+})
+
+t.test('of two imports at once the second waits for the first, and both are whole', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'sold']])
+  const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
+  const outcomes = Promise.all([
+    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', '--mode', 'replace'),
+    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', '--mode', 'replace'),
+  ])
+  await setTimeout(2500)
+  await release()
+  t.strictSame(
+    (await outcomes).map(({ code }) => code),
+    [0, 0],
+  )
+  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await entries(database)))
+})
+
+t.test('a signal while it reads or while it writes leaves nothing behind, at once', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'sold']])
+  const env = { DATABASE_URL: database.url }
+  const busy = async (): Promise<unknown> =>
+    database.query(
+      "SELECT state FROM pg_stat_activity WHERE application_name = 'petstore-inventory cli' AND datname = current_database()",
+    )
+
+  const reading = await startProgram(t, 'cli', { args: ['import', '-'], env, input: null })
+  reading.process.stdin?.write('petId,quantity\n2,1\n')
+  while (JSON.stringify(await busy()) === '[]') await setTimeout(20)
+  reading.process.kill('SIGINT')
+  t.match(await reading.ended, {
+    code: 130,
+    stdout: '',
+    stderr: /inventory: interrupted; nothing was changed\n$/,
+  })
+
+  const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
+  const writing = await startProgram(t, 'cli', {
+    args: ['import', '-'],
+    env,
+    input: 'petId,quantity\n2,1\n1,1\n',
+  })
+  await writing.output(/2 rows read/)
+  await setTimeout(500)
+  writing.process.kill('SIGTERM')
+  t.match(await writing.ended, { code: 143, stderr: /interrupted; nothing was changed\n$/ })
+  t.strictSame(await busy(), [], 'the server has given up the statement')
+  await release()
+  t.equal(await entries(database), '1,9,sold')
+})
+
+t.test('it fails with one clear message', async (t) => {
+  const cwd = await temporaryFolder(t)
+  const faults: [args: string[], message: RegExp][] = [
+    [['nowhere.csv'], /^inventory: The file cannot be read: ENOENT/],
+    [['stock.txt'], /^inventory: The format of stock\.txt cannot be told.*--format csv or --format ndjson/],
+    [['.', '--format', 'csv'], /^inventory: The file cannot be read: \. is a folder/],
+    [['-'], /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it running/],
+  ]
+  for (const [args, message] of faults) {
+    const program = await startProgram(t, 'cli', {
+      args: ['import', ...args],
+      env: { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x' },
+      cwd,
+    })
+    const { code, stdout, stderr } = await program.ended
+    t.strictSame([code, stdout], [1, ''])
+    t.match(stderr, message)
+    t.notMatch(stderr, /\n\s+at |secret/)
+  }
+})
