@@ -7,6 +7,7 @@ import { addImportCommand } from './cli/import.ts'
 import { InterruptedError } from './cli/interruption.ts'
 import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
+import { addStatusCommand } from './cli/status.ts'
 import { ConfigurationError, loadConfig } from './config.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
@@ -26,6 +27,7 @@ const program = new Command('inventory')
 addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
+addStatusCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl)
 
 async function databaseUrl(): Promise<string> {

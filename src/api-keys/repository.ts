@@ -49,8 +49,8 @@ export interface ApiKeyRepository {
   /** Every key there ever was, by name, the oldest first. */
   list(): Promise<ApiKey[]>
 
-  /** How many keys there are in each state; states without any are left out. */
-  count(): Promise<{ state: ApiKey['state']; count: number }[]>
+  /** How many keys there are in each state. */
+  countByState(): Promise<Record<ApiKey['state'], number>>
 
   live(): Promise<LiveKey[]>
 
@@ -121,10 +121,13 @@ export function apiKeyRepository(database: Database): ApiKeyRepository {
       return database.query<ApiKey>(`SELECT ${API_KEY} FROM api_keys ORDER BY name, created_at, digest`)
     },
 
-    count() {
-      return database.query<{ state: ApiKey['state']; count: number }>(
+    async countByState() {
+      const rows = await database.query<{ state: ApiKey['state']; count: number }>(
         `SELECT ${STATE} AS state, count(*)::integer AS count FROM api_keys GROUP BY 1`,
       )
+      const counts: Record<ApiKey['state'], number> = { active: 0, ending: 0, expired: 0, revoked: 0 }
+      for (const { state, count } of rows) counts[state] = count
+      return counts
     },
 
     live() {

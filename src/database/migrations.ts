@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { Migration, runner } from 'node-pg-migrate'
 import pg from 'pg'
 import type { Database } from './pool.ts'
+import { hasTable } from './server-status.ts'
 
 /** Plain SQL files, each with an up and a down part; the same place seen from `src` and from `dist`. */
 const directory = fileURLToPath(new URL('../../migrations', import.meta.url))
@@ -77,11 +78,13 @@ export async function knownMigrations(): Promise<string[]> {
  * how a rolling deployment looks from the older version's side.
  */
 export async function pendingMigrations(database: Database, known: readonly string[]): Promise<string[]> {
-  const [table] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
-    APPLIED_TABLE,
-  ])
-  if (!table?.exists) return [...known]
-  const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE}`)
-  const applied = new Set(rows.map((row) => row.name))
+  const applied = new Set(await appliedMigrations(database))
   return known.filter((name) => !applied.has(name))
+}
+
+/** The names of all migrations that the database has seen, in their order. */
+export async function appliedMigrations(database: Database): Promise<string[]> {
+  if (!(await hasTable(database, APPLIED_TABLE))) return []
+  const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE} ORDER BY name`)
+  return rows.map((row) => row.name)
 }

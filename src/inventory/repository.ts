@@ -40,6 +40,9 @@ export interface InventoryRepository {
    */
   setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, PetStatus>>
 
+  /** How many entries there are with each status. */
+  countByStatus(): Promise<Record<PetStatus, number>>
+
   /** Adds entries to a table that has none; a table with entries stays as it is. */
   addIfEmpty(items: readonly InventoryItem[]): Promise<void>
 }
@@ -98,6 +101,15 @@ export function inventoryRepository(database: Database, lists: Database): Invent
         [updates.map(({ petId }) => petId), updates.map(({ quantity }) => quantity)],
       )
       return new Map(rows.map(({ petId, status }) => [petId, status]))
+    },
+
+    async countByStatus() {
+      const rows = await database.query<{ status: PetStatus; count: bigint }>(
+        'SELECT status, count(*) AS count FROM inventory GROUP BY status',
+      )
+      const counts: Record<PetStatus, number> = { available: 0, pending: 0, sold: 0 }
+      for (const { status, count } of rows) counts[status] = Number(count)
+      return counts
     },
 
     async addIfEmpty(items) {

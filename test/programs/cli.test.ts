@@ -10,6 +10,7 @@ const commands = [
   ['keys', 'rotate'],
   ['import'],
   ['export'],
+  ['status'],
   ['migrate'],
   ['migrate', 'up'],
   ['migrate', 'down'],

@@ -1,0 +1,93 @@
+import type { Command } from 'commander'
+import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
+import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
+import type { Database, TimeLimits } from '../database/pool.ts'
+import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'
+import { inventoryRepository } from '../inventory/repository.ts'
+import type { PetStatus } from '../inventory/schemas.ts'
+import { withDatabase } from './connection.ts'
+import { exitCodes } from './exit-codes.ts'
+import { formatNumber } from './progress.ts'
+
+/** Counting many millions of entries takes longer than a request may. */
+const limits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
+
+/** What `inventory status --json` prints. */
+interface Status {
+  readonly database: { readonly version: string; readonly address: string }
+  readonly schema: {
+    /** The newest migration that this version brings. */
+    readonly expected: string | undefined
+    /** Migrations that this version needs and the database has not seen. */
+    readonly pending: string[]
+    /** Migrations that the database has seen and this version does not know: a newer version is at work. */
+    readonly unknown: string[]
+  }
+  /** Null where there is no such table yet. */
+  readonly entries: Record<PetStatus, number> | null
+  readonly keys: Record<ApiKey['state'], number> | null
+  readonly connections: ServerStatus['connections']
+}
+
+/** Adds `inventory status`. */
+export function addStatusCommand(program: Command, databaseUrl: () => Promise<string>): void {
+  program
+    .command('status')
+    .description('show how the database is; exits with 3 if its schema is behind this version')
+    .option('--json', 'as a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory status --json')
+    .action(async ({ json }: { json?: true }) => {
+      const url = await databaseUrl()
+      const status = await withDatabase(url, (database) => statusOf(database, url), limits)
+      console.log(json ? JSON.stringify(status, null, 2) : describe(status))
+      if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
+    })
+}
+
+async function statusOf(database: Database, url: string): Promise<Status> {
+  const { version, connections } = await serverStatus(database)
+  const known = await knownMigrations()
+  const applied = await appliedMigrations(database)
+  const hasInventory = await hasTable(database, 'inventory')
+  const hasKeys = await hasTable(database, 'api_keys')
+  return {
+    database: { version, address: addressOf(url) },
+    schema: {
+      expected: known.at(-1),
+      pending: known.filter((name) => !applied.includes(name)),
+      unknown: applied.filter((name) => !known.includes(name)),
+    },
+    entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
+    keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
+    connections,
+  }
+}
+
+/** Host, port and database: without the role, its password and the parameters, which may hold one too. */
+function addressOf(url: string): string {
+  const { hostname, port, pathname } = new URL(url)
+  return `${hostname}:${port || 5432}${pathname}`
+}
+
+function describe({ database, schema, entries, keys, connections }: Status): string {
+  return [
+    `Database     PostgreSQL ${database.version} at ${database.address}`,
+    `Schema       ${describeSchema(schema)}`,
+    `Entries      ${describeCounts(entries)}`,
+    `Keys         ${describeCounts(keys)}`,
+    `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
+  ].join('\n')
+}
+
+function describeSchema({ expected, pending, unknown }: Status['schema']): string {
+  if (pending.length > 0) return `behind; run "inventory migrate up" to apply ${pending.join(', ')}`
+  if (unknown.length > 0) return `newer than this version, by ${unknown.join(', ')}`
+  return `up to date (${expected})`
+}
+
+function describeCounts(counts: Record<string, number> | null): string {
+  if (counts === null) return 'no table yet'
+  return Object.entries(counts)
+    .map(([name, count]) => `${formatNumber(count)} ${name}`)
+    .join(', ')
+}

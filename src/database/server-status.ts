@@ -1,0 +1,39 @@
+import type { Database } from './pool.ts'
+
+/** What a PostgreSQL server says of itself. */
+export interface ServerStatus {
+  /** Its version, as in `18.4`. */
+  readonly version: string
+  readonly connections: {
+    /** Of everyone, to any database of the server. */
+    readonly inUse: number
+    /** Those of them that programs of this project opened to this database. */
+    readonly ofThisService: number
+    /** How many there can be. */
+    readonly limit: number
+  }
+}
+
+export async function serverStatus(database: Database): Promise<ServerStatus> {
+  // A role without privileges sees of other roles' connections that they are there, and their application_name.
+  const [row] = await database.query<{ version: string; used: number; own: number; most: number }>(
+    `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
+            (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used,
+            (SELECT count(*)::integer FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS own,
+            current_setting('max_connections')::integer AS most`,
+  )
+  if (row === undefined) throw new Error('a SELECT of one row has returned none')
+  return {
+    version: row.version,
+    connections: { inUse: row.used, ofThisService: row.own, limit: row.most },
+  }
+}
+
+/** True where the database has a table of that name. */
+export async function hasTable(database: Database, name: string): Promise<boolean> {
+  const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
+    name,
+  ])
+  return row?.exists === true
+}

@@ -1,0 +1,92 @@
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram } from '../support/program.ts'
+
+async function run(t: Test, url: string, ...args: string[]): Promise<Outcome> {
+  return (await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })).ended
+}
+
+t.test('it shows the server, the schema, the entries, the keys and the connections', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'sold'],
+    ['3', 9, 'available'],
+  ])
+  for (const args of [
+    ['create', '--name', 'shop'],
+    ['create', '--name', 'billing'],
+    ['rotate', 'billing'],
+    ['revoke', 'shop'],
+  ]) {
+    t.equal((await run(t, database.url, 'keys', ...args)).code, 0)
+  }
+  const { host, port, pathname } = new URL(database.url)
+  const address = `${port === '' ? `${host}:5432` : host}${pathname}`
+  const { code, stdout, stderr } = await run(t, database.url, 'status')
+  t.strictSame([code, stderr], [0, ''])
+  const lines = stdout.split('\n')
+  t.match(lines[0], /^Database {5}PostgreSQL \d+\.\d+ at /)
+  t.ok(lines[0]?.endsWith(` at ${address}`))
+  t.match(lines[1], /^Schema {7}up to date \(\d{17}_[a-z-]+\)$/)
+  t.equal(lines[2], 'Entries      1 available, 0 pending, 2 sold')
+  t.equal(lines[3], 'Keys         1 active, 1 ending, 0 expired, 1 revoked')
+  t.match(lines[4], /^Connections {2}\d+ of \d+ in use, \d+ by this service$/)
+
+  const json = await run(t, database.url, 'status', '--json')
+  t.equal(json.code, 0)
+  t.match(JSON.parse(json.stdout), {
+    database: { version: /^\d+\.\d+$/, address },
+    schema: { expected: /^\d{17}_/, pending: [], unknown: [] },
+    entries: { available: 1, pending: 0, sold: 2 },
+    keys: { active: 1, ending: 1, expired: 0, revoked: 1 },
+    connections: { inUse: Number, ofThisService: Number, limit: Number },
+  })
+})
+
+t.test('a schema behind this version is told, also by the exit code', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const { code, stdout, stderr } = await run(t, database.url, 'status')
+  t.strictSame([code, stderr], [3, ''])
+  t.match(stdout, /Schema {7}behind; run "inventory migrate up" to apply \d{17}_create-inventory, \d{17}_/)
+  t.match(stdout, /Entries {6}no table yet\nKeys {9}no table yet\n/)
+  const json = await run(t, database.url, 'status', '--json')
+  t.equal(json.code, 3)
+  t.match(JSON.parse(json.stdout), { entries: null, keys: null })
+  t.equal((await run(t, database.url, 'migrate', 'up')).code, 0)
+  t.equal((await run(t, database.url, 'status')).code, 0)
+})
+
+t.test('a schema ahead of this version is no fault', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
+  const { code, stdout } = await run(t, database.url, 'status')
+  t.equal(code, 0)
+  t.match(stdout, /newer than this version, by 29991231000000000_later/)
+})
+
+t.test('a database that cannot be asked is told in one message without its password', async (t) => {
+  const database = await testDatabase(t)
+  const wrong = new URL(database.url)
+  wrong.username = 'nobody_here'
+  wrong.password = 'the-wrong-one'
+  const faults: [url: string, message: RegExp][] = [
+    [
+      'postgres://u:secret@127.0.0.1:1/x',
+      /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it/,
+    ],
+    [
+      'postgres://u:secret@host.invalid/x',
+      /^inventory: The host of PostgreSQL cannot be found: .*host\.invalid/,
+    ],
+    [wrong.href, /^inventory: PostgreSQL refuses the connection: .* Check DATABASE_URL\.\n$/],
+  ]
+  for (const [url, message] of faults) {
+    for (const args of [['status'], ['keys', 'list'], ['export']]) {
+      const { code, stdout, stderr } = await run(t, url, ...args)
+      t.strictSame([code, stdout], [1, ''], args.join(' '))
+      t.match(stderr, message)
+      t.notMatch(stderr, /\n\s+at |secret|the-wrong-one/)
+    }
+  }
+})
