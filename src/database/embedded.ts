@@ -73,9 +73,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     if (await isRunning()) await command('pg_ctl', ['stop', '--wait', '--mode=fast', '--pgdata=data'])
   }
 
-  await keptSecret(path.join(directory, 'password'), () =>
-    randomBytes(24).toString('base64url'),
-  )
+  await keptSecret(path.join(directory, 'password'), () => randomBytes(24).toString('base64url'))
   await giveTo(account, path.join(directory, 'password'))
   if (!existsSync(path.join(directory, 'data'))) {
     // Made under another name first: one that was interrupted is never taken for a whole one.
