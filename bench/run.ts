@@ -19,7 +19,7 @@ import { tables } from './tables.ts'
 /** Below the checkout and not among the temporary files, which may be in memory, where a commit costs nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 
-/** The service's default, and so the size of every pool. */
+/** The service's default for one process, and so the size of every pool beside it. */
 const POOL_SIZE = 10
 
 const args = process.argv.slice(2)

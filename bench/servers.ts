@@ -33,7 +33,6 @@ export interface ServerSetup {
 export function startService(setup: ServerSetup, workers: number): Promise<Server> {
   return startServer([service], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
-    DATABASE_POOL_SIZE: String(setup.poolSize),
     API_KEYS: `bench:${setup.key}`,
     LOG_LEVEL: 'info',
     WEB_CONCURRENCY: String(workers),

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { availableParallelism } from 'node:os'
-import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
+import { FormatRegistry, KindGuard, type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
 
@@ -16,6 +16,9 @@ FormatRegistry.Set('network', (text) => {
     (bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= widest))
   )
 })
+
+/** One for lists and three for updates: with fewer, one row that someone holds would keep others waiting. */
+const CONNECTIONS_PER_WORKER = 4
 
 /**
  * The environment. A description says what a value must be, and completes the sentence "NAME must be …".
@@ -38,12 +41,13 @@ const Environment = Type.Object({
         'an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded',
     }),
   ),
-  DATABASE_POOL_SIZE: Type.Integer({
-    default: 10,
-    minimum: 2,
-    maximum: 1000,
-    description: 'an integer from 2 to 1000',
-  }),
+  DATABASE_POOL_SIZE: Type.Optional(
+    Type.Integer({
+      minimum: CONNECTIONS_PER_WORKER,
+      maximum: 1000,
+      description: `an integer from ${CONNECTIONS_PER_WORKER} to 1000`,
+    }),
+  ),
   WEB_CONCURRENCY: Type.String({
     default: '1',
     pattern: '^(auto|[1-9][0-9]?)$',
@@ -113,12 +117,18 @@ export function loadConfig(env: Variables): Config {
     faults.push('DATABASE_URL must be set when NODE_ENV is production')
   }
   if (faults.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(faults)
+  const { workers, poolSize } = concurrencyOf(values)
+  if (workers * CONNECTIONS_PER_WORKER > poolSize) {
+    throw new ConfigurationError([
+      `DATABASE_POOL_SIZE must be at least ${workers * CONNECTIONS_PER_WORKER} for ${workers} workers, not ${poolSize}`,
+    ])
+  }
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
     databaseUrl: values.DATABASE_URL,
-    databasePoolSize: values.DATABASE_POOL_SIZE,
-    workers: workersOf(values.WEB_CONCURRENCY, values.DATABASE_POOL_SIZE),
+    databasePoolSize: poolSize,
+    workers,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
     publicUrls: values.PUBLIC_URLS,
@@ -178,19 +188,16 @@ function schemaFaults(values: unknown): Set<string> {
   return sentences
 }
 
-/**
- * The number of workers, each with two connections at least: one for lists and one for updates.
- *
- * @throws {ConfigurationError} where there are not so many connections
- */
-function workersOf(concurrency: string, poolSize: number): number {
-  const most = Math.floor(poolSize / 2)
-  if (concurrency === 'auto') return Math.min(availableParallelism(), most)
-  const workers = Number(concurrency)
-  if (workers <= most) return workers
-  throw new ConfigurationError([
-    `DATABASE_POOL_SIZE must be at least ${2 * workers} for ${workers} workers, not ${poolSize}`,
-  ])
+/** How many processes serve requests, and how many connections all of them open to do so. */
+function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Environment>): {
+  workers: number
+  poolSize: number
+} {
+  const enoughFor = Math.floor((DATABASE_POOL_SIZE ?? 1000) / CONNECTIONS_PER_WORKER)
+  const workers =
+    WEB_CONCURRENCY === 'auto' ? Math.min(availableParallelism(), enoughFor) : Number(WEB_CONCURRENCY)
+  const needed = workers * CONNECTIONS_PER_WORKER
+  return { workers, poolSize: DATABASE_POOL_SIZE ?? Math.max(10, needed) }
 }
 
 /** `name:key`, or a key alone, which is then named by its place in the list. */

@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
 import t from 'tap'
 import { ConfigurationError, loadConfig } from '../src/config.ts'
 
@@ -58,7 +59,7 @@ t.test('refuses every wrong value', async (t) => {
     HOST: ['a b'],
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
-    DATABASE_POOL_SIZE: ['0', '1', '1001', 'many'],
+    DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
     WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
     LOG_LEVEL: ['loud', 'INFO'],
@@ -92,7 +93,7 @@ t.test('names all faults at once, without repeating a secret', async (t) => {
     const lines = message.split('\n')
     t.match(lines, [
       'PORT must be an integer from 0 to 65535, not "http"',
-      'DATABASE_POOL_SIZE must be an integer from 2 to 1000, not 0',
+      'DATABASE_POOL_SIZE must be an integer from 4 to 1000, not 0',
       /^API_KEYS must be a comma-separated list of keys/,
       'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"',
       'DATABASE_URL must be set when NODE_ENV is production',
@@ -103,12 +104,17 @@ t.test('names all faults at once, without repeating a secret', async (t) => {
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
 })
 
-t.test('has two connections or more for each worker', async (t) => {
-  t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '7' }), {
-    message: 'DATABASE_POOL_SIZE must be at least 8 for 4 workers, not 7',
+t.test('has four connections or more for each worker', async (t) => {
+  t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }), {
+    message: 'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
   })
-  t.equal(loadConfig({ WEB_CONCURRENCY: 'auto', DATABASE_POOL_SIZE: '2' }).workers, 1)
-  t.ok(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers >= 1)
+  t.match(loadConfig({ WEB_CONCURRENCY: '4' }), { workers: 4, databasePoolSize: 16 })
+  t.match(loadConfig({ WEB_CONCURRENCY: '2' }), { workers: 2, databasePoolSize: 10 })
+  t.match(loadConfig({ WEB_CONCURRENCY: 'auto', DATABASE_POOL_SIZE: '4' }), {
+    workers: 1,
+    databasePoolSize: 4,
+  })
+  t.equal(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers, availableParallelism())
 })
 
 t.test('reads secrets out of files', async (t) => {

@@ -85,7 +85,6 @@ t.test('a signal while workers are starting ends all of them', async (t) => {
       API_KEYS: key,
       PORT: '0',
       WEB_CONCURRENCY: '4',
-      DATABASE_POOL_SIZE: '8',
     },
   })
   await server.output(/"worker":1[^\n]*listening/i)
