@@ -5,9 +5,6 @@ import Negotiator from 'negotiator'
 import type { Readers } from './readers.ts'
 import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
 
-/** How much of a list one client is sent in one turn of the event loop, in bytes. */
-const SLICE = 262_144
-
 /**
  * Answers with the list: in the content coding that the caller prefers, or with 304 where it has the same list already
  * (RFC 9110, sections 12.5.3 and 13.1.2).
@@ -35,18 +32,13 @@ export async function sendList(
 }
 
 /**
- * Hands out the chunks with a turn of the event loop between slices of them. A client that reads as fast as this
- * process writes would otherwise get the whole list in one turn, and everybody else would wait for it.
+ * Hands out the chunks with a turn of the event loop after each of them. A client that reads as fast as this process
+ * writes would otherwise get the whole list in one turn, and everybody else would wait for it.
  */
 async function* inTurns(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
-  let sent = 0
   for (const chunk of chunks) {
     yield chunk
-    sent += chunk.length
-    if (sent >= SLICE) {
-      await setImmediate()
-      sent = 0
-    }
+    await setImmediate()
   }
 }
 

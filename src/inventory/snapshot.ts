@@ -68,8 +68,11 @@ export class Snapshot implements Representation {
   }
 }
 
-/** Below this size, in bytes, a list is kept in one piece, which is the fastest to send. */
-const ONE_PIECE = 1_048_576
+/** The size of the chunks of a list, in bytes; a list that is smaller is kept in one piece, the fastest to send. */
+const CHUNK = 1_048_576
+
+/** The size of the first chunk: most lists are small. */
+const FIRST_CHUNK = 65_536
 
 const NEWLINE = 0x0a
 const COMMA = 0x2c
@@ -80,22 +83,34 @@ const CLOSING_BRACKET = 0x5d
  * length. Never works on more than one piece at a time, so that the event loop stays free.
  */
 export async function snapshotOfLines(pieces: AsyncIterable<Buffer>): Promise<Snapshot> {
-  const chunks: Buffer[] = [Buffer.from('[')]
   const hash = createHash('sha256')
+  const chunks: Buffer[] = []
+  let chunk = Buffer.allocUnsafeSlow(FIRST_CHUNK)
+  let used = chunk.write('[')
   for await (const piece of pieces) {
     // What ends a line separates two items; after the last item, it closes the array.
     for (let at = piece.indexOf(NEWLINE); at !== -1; at = piece.indexOf(NEWLINE, at + 1)) piece[at] = COMMA
     hash.update(piece)
-    chunks.push(piece)
+    for (let taken = 0; taken < piece.length; ) {
+      if (used === chunk.length) {
+        chunks.push(chunk)
+        chunk = Buffer.allocUnsafeSlow(CHUNK)
+        used = 0
+      }
+      const copied = piece.copy(chunk, used, taken)
+      taken += copied
+      used += copied
+    }
   }
-  const last = chunks.at(-1)
-  if (chunks.length === 1 || last === undefined) chunks.push(Buffer.from(']'))
-  else last[last.length - 1] = CLOSING_BRACKET
+  const isEmpty = chunks.length === 0 && used === 1
+  if (isEmpty) used++
+  chunk[used - 1] = CLOSING_BRACKET
+  chunks.push(chunk.subarray(0, used))
   return new Snapshot(merged(chunks), hash.digest('base64url').slice(0, 22))
 }
 
 function merged(chunks: Buffer[]): Buffer[] {
-  return sizeOf(chunks) < ONE_PIECE ? [Buffer.concat(chunks)] : chunks
+  return sizeOf(chunks) < CHUNK ? [Buffer.concat(chunks)] : chunks
 }
 
 function sizeOf(chunks: readonly Buffer[]): number {

@@ -23,14 +23,21 @@ t.test('one read serves all who ask before it begins, and none who ask after', a
   t.strictSame(await Promise.all(second), [2, 2])
 })
 
-t.test('a read that fails is the affair of those who waited for it', async (t) => {
+t.test('a read that fails fails for those who wait for its end, and for none who ask later', async (t) => {
   let begun = 0
-  const read = joinReads(async () => {
-    begun++
-    if (begun === 1) throw new Error('away')
-    return begun
+  const fail: (() => void)[] = []
+  const read = joinReads(() => {
+    const number = ++begun
+    return number === 1
+      ? new Promise<number>((_, reject) => fail.push(() => reject(new Error('away'))))
+      : Promise.resolve(number)
   })
-  const failed = read()
-  await t.rejects(failed, { message: 'away' })
+  const first = read()
+  await setTimeout(10)
+  const behind = read()
+  fail[0]?.()
+  await t.rejects(first, { message: 'away' })
+  await t.rejects(behind, { message: 'away' })
+  t.equal(begun, 1)
   t.equal(await read(), 2)
 })
