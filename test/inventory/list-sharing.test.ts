@@ -50,14 +50,15 @@ t.test('asks for no entry when nothing was committed since the last list', async
   const way = await outageOf(t, database.url)
   const { send, log } = await startApp(t, way.url)
   const first = await send('GET', '/v1/inventory')
-  const costs: number[] = []
-  for (let round = 0; round < 50; round++) {
+  // Tests of other files commit to other databases of the same server, which counts as well: it takes a quiet moment.
+  let cheapest = Number.POSITIVE_INFINITY
+  for (let round = 0; round < 2000 && cheapest > first.text.length / 10; round++) {
     const before = way.received()
-    t.equal((await send('GET', '/v1/inventory')).text, first.text)
-    costs.push(way.received() - before)
+    const { text } = await send('GET', '/v1/inventory')
+    if (text !== first.text) t.equal(text, first.text)
+    cheapest = Math.min(cheapest, way.received() - before)
   }
-  // Tests of other files commit to other databases of the same server, which counts as well.
-  t.ok(Math.min(...costs) < first.text.length / 10, 'a list took next to no bytes from the database')
+  t.ok(cheapest < first.text.length / 10, 'a list took next to no bytes from the database')
   t.ok(log.some((line) => line['comparable'] === true && /^PostgreSQL/.test(String(line['version']))))
 })
 
