@@ -266,7 +266,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
 
   const reading = await startProgram(t, 'cli', { args: ['import', '-'], env, input: null })
   reading.process.stdin?.write('petId,quantity\n2,1\n')
-  while (JSON.stringify(await busy()) === '[]') await setTimeout(20)
+  while (JSON.stringify(await busy()) === '[]' && reading.process.exitCode === null) await setTimeout(20)
   reading.process.kill('SIGINT')
   t.match(await reading.ended, {
     code: 130,
