@@ -89,6 +89,8 @@ async function importFile(
 ): Promise<{ counts: ImportCounts } | { faults: Faults }> {
   const { bytes, size } = await openSource(file)
   const signal = untilInterrupted()
+  // A pipeline waits for the piece that its source is reading, which on standard input may never come.
+  signal.addEventListener('abort', () => bytes.destroy(), { once: true })
   try {
     const counts = await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
       const progress = startProgress('reading', size)
