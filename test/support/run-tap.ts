@@ -1,0 +1,29 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { startTestServer } from './server.ts'
+import { makeTemplate } from './template.ts'
+
+/**
+ * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
+ * the server must belong to a parent of them all. The exit code of this process says how it went.
+ */
+export async function runTap(args: readonly string[]): Promise<void> {
+  const server = await startTestServer()
+  console.log(`PostgreSQL for the tests: ${server.source}`)
+  try {
+    const template = await makeTemplate(server.url)
+    try {
+      const tap = spawn('tap', ['run', ...args], {
+        stdio: 'inherit',
+        shell: process.platform === 'win32',
+        env: { ...process.env, TEST_SERVER_URL: server.url, TEST_TEMPLATE: template.name },
+      })
+      const [code] = await once(tap, 'exit')
+      process.exitCode = code ?? 1
+    } finally {
+      await template.drop()
+    }
+  } finally {
+    await server.stop()
+  }
+}
