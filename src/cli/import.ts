@@ -95,9 +95,11 @@ async function importFile(
     const counts = await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
       const progress = startProgress('reading', size)
       const staging = new Staging()
+      const reading = new Counted(bytes, (count) => progress.update(staging.rows, count))
       try {
-        const lines = readers[format](counted(bytes, (count) => progress.update(staging.rows, count)))
+        const lines = readers[format](reading)
         await pipeline(lines, (source) => staging.textOf(source), await stageEntries(transaction), { signal })
+        progress.update(staging.rows, reading.bytes)
       } finally {
         progress.stop()
       }
@@ -159,7 +161,7 @@ async function openSource(file: string): Promise<{ bytes: Readable; size: number
     const handle = await open(file)
     const found = await handle.stat()
     if (!found.isDirectory()) {
-      const bytes = handle.createReadStream({ highWaterMark: 262_144 })
+      const bytes = handle.createReadStream()
       return { bytes, size: found.isFile() ? found.size : undefined }
     }
     await handle.close()
@@ -169,15 +171,23 @@ async function openSource(file: string): Promise<{ bytes: Readable; size: number
   throw new CommandFailure(`The file cannot be read: ${file} is a folder`)
 }
 
-async function* counted(
-  source: AsyncIterable<Buffer>,
-  tell: (bytes: number) => void,
-): AsyncGenerator<Buffer> {
-  let bytes = 0
-  for await (const chunk of source) {
-    bytes += chunk.length
-    tell(bytes)
-    yield chunk
+/** What comes out of a source, with the count of its bytes so far. */
+class Counted implements AsyncIterable<Buffer> {
+  bytes = 0
+  readonly #source: AsyncIterable<Buffer>
+  readonly #tell: (bytes: number) => void
+
+  constructor(source: AsyncIterable<Buffer>, tell: (bytes: number) => void) {
+    this.#source = source
+    this.#tell = tell
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
+    for await (const chunk of this.#source) {
+      this.bytes += chunk.length
+      this.#tell(this.bytes)
+      yield chunk
+    }
   }
 }
 

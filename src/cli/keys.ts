@@ -16,10 +16,12 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
   keys
     .command('create')
     .description('make a key and print it, this once: only its SHA-256 is kept')
-    .requiredOption('--name <name>', 'whose key it is; the log of the server shows it', readName)
+    // Not by requiredOption: that would complain of a missing name before it complains of "--nam".
+    .option('--name <name>', 'whose key it is; the log of the server shows it (mandatory)', readName)
     .option('--expires <duration>', 'when it ends by itself, such as 90d, 24h or 30m', readLifetime)
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
-    .action(async ({ name, expires }: { name: string; expires?: number }) => {
+    .action(async ({ name, expires }: { name?: string; expires?: number }, command: Command) => {
+      if (name === undefined) command.error("error: required option '--name <name>' not specified")
       const key = makeApiKey()
       const made = await withDatabase(await databaseUrl(), (database) =>
         apiKeyRepository(database)

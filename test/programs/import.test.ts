@@ -309,3 +309,22 @@ t.test('it fails with one clear message', async (t) => {
     t.notMatch(stderr, /\n\s+at |secret/)
   }
 })
+
+t.test('on a terminal a bar shows the rows, the rate and the time left', async (t) => {
+  const database = await testDatabase(t)
+  const cwd = await temporaryFolder(t)
+  const lines = Array.from({ length: 60_000 }, (_, index) => `${index},1\n`)
+  await writeFile(path.join(cwd, 'stock.csv'), `petId,quantity\n${lines.join('')}`)
+  const program = await startProgram(t, 'cli', {
+    args: ['import', 'stock.csv'],
+    env: {
+      DATABASE_URL: database.url,
+      NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
+    },
+    cwd,
+  })
+  const { code, stderr } = await program.ended
+  t.equal(code, 0, stderr)
+  t.match(stderr, /reading \[-+\] 0% 0 rows, 0 rows\/s/)
+  t.match(stderr, /reading \[=+\] 100% 60,000 rows, [\d,]+ rows\/s, 0 s left/)
+})
