@@ -33,6 +33,11 @@ export class Readers {
     })
   }
 
+  /** How many are being sent the snapshot. */
+  count(snapshot: Snapshot): number {
+    return this.#responses.get(snapshot)?.size ?? 0
+  }
+
   /**
    * Waits until there is room for one more snapshot beside the current one. The readers of the oldest are cut off
    * where they take too long: their response stays visibly incomplete, and they can ask again.

@@ -28,17 +28,26 @@ export async function sendList(
   readers.add(snapshot, reply.raw)
   const [only, ...others] = chunks
   if (others.length === 0) return reply.send(only)
-  return reply.header('content-length', size).send(Readable.from(inTurns(chunks)))
+  return reply
+    .header('content-length', size)
+    .send(Readable.from(inTurns(chunks, () => readers.count(snapshot))))
 }
 
+/** The smallest piece that is worth a turn of its own, in bytes. */
+const SMALLEST_PIECE = 65_536
+
 /**
- * Hands out the chunks with a turn of the event loop after each of them. A client that reads as fast as this process
- * writes would otherwise get the whole list in one turn, and everybody else would wait for it.
+ * Hands out the chunks in pieces, with a turn of the event loop after each of them. Clients that read as fast as this
+ * process writes would otherwise get the whole list in one turn, and everybody else would wait for it. So that a turn
+ * is as short however many read at once, they share it.
  */
-async function* inTurns(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
+async function* inTurns(chunks: readonly Buffer[], readers: () => number): AsyncGenerator<Buffer> {
   for (const chunk of chunks) {
-    yield chunk
-    await setImmediate()
+    for (let at = 0, end = 0; at < chunk.length; at = end) {
+      end = at + Math.max(SMALLEST_PIECE, Math.ceil(chunk.length / Math.max(1, readers())))
+      yield chunk.subarray(at, end)
+      await setImmediate()
+    }
   }
 }
 
