@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { to as copyTo } from 'pg-copy-streams'
+import { CopyOut } from './copy-out.ts'
 import { DatabaseUnavailableError, isFatal, isUnavailable } from './failures.ts'
 
 /**
@@ -121,7 +121,7 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
       const client = await connect()
       // So it is released where its pieces are not taken to the end: what is left of them is still on its way.
       let broken = true
-      const pieces = client.query(copyTo(`COPY (${query}) TO STDOUT`))
+      const pieces = client.query(new CopyOut(`COPY (${query}) TO STDOUT`))
       const limit = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
       try {
         for await (const piece of pieces) {

@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
-import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
+import { from as copyFrom } from 'pg-copy-streams'
+import { CopyOut } from './copy-out.ts'
 import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
 
 /** How long to wait for the server, in milliseconds. */
@@ -98,7 +99,7 @@ function transactionOf(client: pg.Client): Transaction {
     },
     change: async (text) => (await client.query(text)).rowCount ?? 0,
     copyIn: (text) => client.query(copyFrom(text)),
-    copyOut: (text) => client.query(copyTo(text)),
+    copyOut: (text) => client.query(new CopyOut(text)),
   }
 }
 
