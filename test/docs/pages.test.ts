@@ -1,0 +1,93 @@
+import { access, readFile } from 'node:fs/promises'
+import path from 'node:path'
+import t from 'tap'
+import { startProgram } from '../support/program.ts'
+import { readPages, repository } from './pages.ts'
+
+const pages = await readPages()
+
+/** Every line that a reader could paste, and every piece of code in a sentence. */
+const commands = pages.flatMap(({ file, lines, words }) =>
+  [...lines, ...words].map((text) => ({ file, text: text.replace(/\s#\s.*$/, '') })),
+)
+
+function exists(file: string): Promise<boolean> {
+  return access(file).then(
+    () => true,
+    () => false,
+  )
+}
+
+t.test('every link within the repository leads somewhere', async (t) => {
+  for (const { file, links, anchors } of pages) {
+    for (const link of links.filter((link) => !/^[a-z]+:/.test(link))) {
+      const [target = '', anchor] = link.split('#')
+      const found = path.join(path.dirname(file), target)
+      const heading = target === '' ? anchors : pages.find((page) => page.file === found)?.anchors
+      if (target !== '') t.ok(await exists(path.join(repository, found)), `${file}: ${link}`)
+      if (anchor !== undefined) t.ok(heading?.includes(anchor), `${file}: ${link}`)
+    }
+  }
+})
+
+t.test('every file of the repository that is named exists', async (t) => {
+  const named = /^(?:src|test|bench|docs|ops|examples|migrations)\/[\w./-]+$/
+  for (const { file, words } of pages) {
+    for (const word of words.filter((word) => named.test(word))) {
+      const from = [repository, path.join(repository, path.dirname(file))]
+      const found = await Promise.all(from.map((folder) => exists(path.join(folder, word))))
+      t.ok(found.includes(true), `${file}: ${word}`)
+    }
+  }
+})
+
+t.test('every script that is named can be run', async (t) => {
+  const { scripts } = JSON.parse(await readFile(path.join(repository, 'package.json'), 'utf8'))
+  for (const { file, text } of commands) {
+    for (const [, script = ''] of text.matchAll(
+      /\bnpm (?:run (?:--silent )?)?((?<=run (?:--silent )?)[\w:]+|start|test)\b/g,
+    ))
+      t.ok(script in scripts, `${file}: npm run ${script}`)
+  }
+})
+
+t.test('every command of the command line is one that it knows, with its options', async (t) => {
+  const helps = new Map<string, string>()
+  const helpOf = async (words: string[]): Promise<string> => {
+    const key = words.join(' ')
+    const known = helps.get(key)
+    if (known !== undefined) return known
+    const { code, stdout } = await (await startProgram(t, 'cli', { args: [...words, '--help'] })).ended
+    const help = code === 0 ? stdout : ''
+    helps.set(key, help)
+    return help
+  }
+  let count = 0
+  for (const { file, text } of commands) {
+    for (const [, call = ''] of text.matchAll(
+      /(?:^|[\s(])inventory ((?:keys|import|export|status|migrate)\b[^|)>;]*)/g,
+    )) {
+      const [command = '', second = ''] = call.split(/\s+/)
+      const words =
+        /^(keys|migrate)$/.test(command) && /^[a-z]+$/.test(second) ? [command, second] : [command]
+      const help = await helpOf(words)
+      t.match(help, `Usage: inventory ${words.join(' ')}`, `${file}: ${call}`)
+      for (const [option] of call.matchAll(/--[a-z-]+/g)) {
+        count += 1
+        t.match(help, new RegExp(`${option}\\b`), `${file}: ${call}`)
+      }
+    }
+  }
+  t.ok(count > 5, 'some options were found')
+})
+
+t.test('the README and .env.example have the same settings', async (t) => {
+  const example = await readFile(path.join(repository, '.env.example'), 'utf8')
+  const inExample = new Set([...example.matchAll(/^#? ?([A-Z][A-Z_]+)=/gm)].map(([, name]) => name))
+  const readme = await readFile(path.join(repository, 'README.md'), 'utf8')
+  const rows = readme.split('\n').filter((line) => /^\| `[A-Z]/.test(line))
+  const names = rows.flatMap((row) =>
+    [...(row.split('|')[1] ?? '').matchAll(/`([A-Z][A-Z_]+)`/g)].map(([, name]) => name),
+  )
+  t.strictSame([...new Set(names)].sort(), [...inExample].sort())
+})
