@@ -4,8 +4,13 @@ import type { InventoryItem, PetStatus } from './schemas.ts'
 
 /** Where a server stands in its history. Two equal positions of one plain PostgreSQL have no commit between them. */
 export interface Position {
-  /** When the server was started: what it knew before a crash says nothing about afterwards. */
+  /** When the server was started: what another one knew says nothing about this one. */
   readonly startedAt: string
+  /**
+   * The process of the server that has answered. A crash ends them all without another start of the server, and the
+   * numbers of transactions that had not committed may be given out again after it.
+   */
+  readonly backend: number
   /** A standby does not know which transactions are in progress on its primary. */
   readonly isStandby: boolean
   /** Which transactions have ended (PostgreSQL manual, section 9.27.9, `pg_current_snapshot`). */
@@ -60,8 +65,8 @@ export function inventoryRepository(database: Database, lists: Database): Invent
     async position() {
       const [position] = await lists.query<Position>({
         name: 'inventory_position',
-        text: `SELECT pg_postmaster_start_time()::text AS "startedAt", pg_is_in_recovery() AS "isStandby",
-                      pg_current_snapshot()::text AS transactions`,
+        text: `SELECT pg_postmaster_start_time()::text AS "startedAt", pg_backend_pid() AS backend,
+                      pg_is_in_recovery() AS "isStandby", pg_current_snapshot()::text AS transactions`,
       })
       if (position === undefined) throw new Error('PostgreSQL has answered without a row')
       return position
