@@ -1,0 +1,92 @@
+import t from 'tap'
+import type { Answer } from '../support/http.ts'
+import { contradictionIn } from '../support/linearizability.ts'
+import { startLoad } from '../support/load.ts'
+import { type OwnServer, startOwnServer } from '../support/own-server.ts'
+import { portOf, startProgram } from '../support/program.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+const pets = [1, 2, 3, 4, 5, 6, 7, 8]
+
+/** The longest that a request may wait for the database, and some room for a busy machine, in milliseconds. */
+const LONGEST = 10_000
+
+/** Ends the service's connections. */
+const DISCONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'service'`
+
+interface Fault {
+  begin(server: OwnServer): Promise<unknown>
+  end(server: OwnServer): unknown
+}
+
+const killed: Fault = { begin: (server) => server.kill(), end: (server) => server.start() }
+const restarted: Fault = { begin: (server) => server.stop(), end: (server) => server.start() }
+const halted: Fault = { begin: (server) => server.suspend(), end: (server) => server.resume() }
+const full: Fault = {
+  begin: (server) => server.query(`ALTER ROLE service CONNECTION LIMIT 0; ${DISCONNECT}`),
+  end: (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
+}
+const closed: Fault = {
+  begin: (server) => server.query(`ALTER ROLE service NOLOGIN; ${DISCONNECT}`),
+  end: (server) => server.query('ALTER ROLE service LOGIN'),
+}
+
+const rounds: readonly (readonly [title: string, Fault])[] = [
+  ['killed', killed],
+  ['restarted', restarted],
+  ['halted', halted],
+  ['with no connection to spare', full],
+  ['killed again', killed],
+  ['refusing the login', closed],
+  ['restarted again', restarted],
+  ['killed once more', killed],
+  ['halted again', halted],
+  ['killed in the end', killed],
+]
+
+t.test(
+  'outlives every failure of the database, loses no acknowledged update and keeps nobody waiting',
+  async (t) => {
+    const database = await startOwnServer(t)
+    await database.query(
+      `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
+    )
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
+    })
+    const load = startLoad(t, { ports: [await portOf(server)], clients: 16, apiKey, pets })
+
+    for (const [title, fault] of rounds) {
+      await load.served(500)
+      const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+      await fault.begin(database)
+      await failing
+      await fault.end(database)
+      await database.query('SELECT 1')
+      const start = performance.now()
+      await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
+      t.pass(`${title}: served again ${Math.round(performance.now() - start)} ms after its return`)
+    }
+    await load.stop()
+
+    for (const row of await database.query('SELECT pet_id, quantity FROM inventory'))
+      load.addRead(Number(row['pet_id']), Number(row['quantity']))
+    for (const pet of pets)
+      t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `no update of pet ${pet} was lost`)
+    const refusals = load.failures.filter(({ answer }) => isRefusal(answer))
+    t.equal(refusals.length, load.failures.length, 'every failure is a 503 that says when to try again')
+    t.ok(load.longestWait < LONGEST, `the longest wait was ${Math.round(load.longestWait)} ms`)
+    t.comment(`${load.successes} requests were served, ${refusals.length} were told to try again`)
+    t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
+    server.process.kill('SIGTERM')
+    t.equal((await server.ended).code, 0)
+  },
+)
+
+function isRefusal(answer: Answer | undefined): boolean {
+  return (
+    answer?.status === 503 &&
+    answer.text.startsWith('{"code":"service_unavailable",') &&
+    /^[1-9]\d*$/.test(answer.headers['retry-after'] ?? '')
+  )
+}

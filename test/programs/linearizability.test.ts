@@ -1,0 +1,43 @@
+import t from 'tap'
+import { contradictionIn } from '../support/linearizability.ts'
+import { startLoad } from '../support/load.ts'
+import { startOwnServer } from '../support/own-server.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+const pets = [1, 2, 3]
+
+t.test('two processes over a database that is killed look like one that never fails', async (t) => {
+  const database = await startOwnServer(t)
+  await database.query(
+    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
+  )
+  const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' }
+  const start = async (): Promise<Program> => startProgram(t, 'server', { env })
+  const ports = await Promise.all([start(), start()].map(async (server) => portOf(await server)))
+  const load = startLoad(t, { ports, clients: 24, apiKey, pets })
+
+  for (let round = 0; round < 3; round++) {
+    await load.served(1000)
+    const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+    await database.kill()
+    await failing
+    await database.start()
+    await load.served(1000)
+    await database.crash()
+  }
+  await load.served(1000)
+  await load.stop()
+
+  let unanswered = 0
+  for (const pet of pets) {
+    const history = load.historyOf(pet)
+    unanswered += history.filter(({ ended }) => ended === Number.POSITIVE_INFINITY).length
+    t.equal(
+      contradictionIn(history, 0),
+      undefined,
+      `there is an order of the ${history.length} operations on pet ${pet}`,
+    )
+  }
+  t.ok(unanswered > 0, `of ${unanswered} updates the outcome was unknown`)
+})

@@ -1,0 +1,153 @@
+import { Agent } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
+import type { Test } from 'tap'
+import { type Answer, callerOf, json } from './http.ts'
+import type { Operation } from './linearizability.ts'
+
+/** The longest pause of a client between two requests, in milliseconds. */
+const PAUSE = 10
+
+/** A request of a client, and what became of it. */
+export interface Exchange {
+  readonly kind: 'update' | 'list'
+  /** Sent as its X-Request-Id: the client's number, a dot, and the number of its request. */
+  readonly id: string
+  /** Undefined where the connection broke. */
+  readonly answer: Answer | undefined
+  /** How long the client has waited, in milliseconds. */
+  readonly waited: number
+}
+
+export interface LoadOptions {
+  /** Where the service listens; the clients take turns in choosing. */
+  readonly ports: readonly number[]
+  readonly clients: number
+  readonly apiKey: string
+  /** Pets whose quantity is 0 at the beginning. */
+  readonly pets: readonly number[]
+}
+
+/** Clients that list and update, each with one request after the other over a connection that it keeps. */
+export interface Load {
+  /** All exchanges so far that did not end with a 200. */
+  readonly failures: readonly Exchange[]
+  /** How many did. */
+  readonly successes: number
+  /** The longest wait so far, in milliseconds. */
+  readonly longestWait: number
+  /** Resolves with the next exchange of that kind that ends so. */
+  next(kind: Exchange['kind'], outcome: 'success' | 'failure'): Promise<Exchange>
+  /** Resolves when that many more exchanges have ended with a 200. */
+  served(count: number): Promise<void>
+  /** Lets every client finish its last request. */
+  stop(): Promise<void>
+  /** What was done with a pet so far. */
+  historyOf(pet: number): readonly Operation[]
+  /** Adds what was read by other means just now, when nothing was under way. */
+  addRead(pet: number, quantity: number): void
+}
+
+interface Waiter {
+  readonly kind: Exchange['kind']
+  readonly succeeds: boolean
+  readonly resolve: (exchange: Exchange) => void
+}
+
+/** Starts the clients. Each update sets a quantity that no other one sets. */
+export function startLoad(t: Test, { ports, clients, apiKey, pets }: LoadOptions): Load {
+  const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
+  const failures: Exchange[] = []
+  let waiters: Waiter[] = []
+  let successes = 0
+  let longestWait = 0
+  let events = 0
+  let quantities = 0
+  let stopping = false
+
+  const note = (exchange: Exchange): void => {
+    const succeeds = exchange.answer?.status === 200
+    if (succeeds) successes++
+    else failures.push(exchange)
+    longestWait = Math.max(longestWait, exchange.waited)
+    const heard = waiters.filter((waiter) => waiter.kind === exchange.kind && waiter.succeeds === succeeds)
+    waiters = waiters.filter((waiter) => !heard.includes(waiter))
+    for (const { resolve } of heard) resolve(exchange)
+  }
+
+  const list = async (answered: Promise<Answer | undefined>): Promise<void> => {
+    const began = ++events
+    const answer = await answered
+    const ended = ++events
+    if (answer?.status !== 200) return
+    const items: { petId: number; quantity: number }[] = JSON.parse(answer.text)
+    for (const { petId, quantity } of items)
+      histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
+  }
+
+  const update = async (
+    pet: number,
+    quantity: number,
+    answered: Promise<Answer | undefined>,
+  ): Promise<void> => {
+    const began = ++events
+    const answer = await answered
+    const ended = answer?.status === 200 ? ++events : Number.POSITIVE_INFINITY
+    histories.get(pet)?.push({ kind: 'update', quantity, began, ended })
+  }
+
+  const client = async (number: number): Promise<void> => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const port = ports[number % ports.length] ?? 0
+    for (let count = 0; !stopping; count++) {
+      const id = `${number}.${count}`
+      const send = callerOf(port, { authorization: `Bearer ${apiKey}`, 'x-request-id': id }, agent)
+      const start = performance.now()
+      const exchange = async (kind: Exchange['kind'], sent: Promise<Answer>): Promise<Answer | undefined> => {
+        const answer = await sent.catch(() => undefined)
+        note({ kind, id, answer, waited: performance.now() - start })
+        return answer
+      }
+      if (Math.random() < 0.5) {
+        await list(exchange('list', send('GET', '/v1/inventory')))
+      } else {
+        const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
+        const quantity = ++quantities
+        const sent = send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))
+        await update(pet, quantity, exchange('update', sent))
+      }
+      await setTimeout(Math.random() * PAUSE)
+    }
+    agent.destroy()
+  }
+
+  const running = Promise.all(Array.from({ length: clients }, (_, number) => client(number)))
+  const next: Load['next'] = (kind, outcome) =>
+    new Promise((resolve) => waiters.push({ kind, succeeds: outcome === 'success', resolve }))
+  const stop = async (): Promise<void> => {
+    stopping = true
+    await running
+  }
+  t.teardown(() => {
+    stopping = true
+  })
+  return {
+    failures,
+    get successes() {
+      return successes
+    },
+    get longestWait() {
+      return longestWait
+    },
+    next,
+    async served(count) {
+      for (const target = successes + count; successes < target; ) {
+        await Promise.race([next('update', 'success'), next('list', 'success')])
+      }
+    },
+    stop,
+    historyOf: (pet) => histories.get(pet) ?? [],
+    addRead(pet, quantity) {
+      histories.get(pet)?.push({ kind: 'read', quantity, began: ++events, ended: ++events })
+    },
+  }
+}
