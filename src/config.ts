@@ -33,6 +33,9 @@ const Environment = Type.Object({
     maximum: 65535,
     description: 'an integer from 0 to 65535',
   }),
+  METRICS_PORT: Type.Optional(
+    Type.Integer({ minimum: 0, maximum: 65535, description: 'an integer from 0 to 65535' }),
+  ),
   DATABASE_URL: Type.Optional(
     Type.String({
       format: 'postgres-url',
@@ -82,6 +85,8 @@ type Variables = Readonly<Record<string, string | undefined>>
 export interface Config {
   readonly host: string
   readonly port: number
+  /** Where metrics are served; absent where they are not. */
+  readonly metricsPort: number | undefined
   /** Absent where nobody set up a database; never so in production. */
   readonly databaseUrl: string | undefined
   /** The most connections that all workers together open to serve requests. */
@@ -117,6 +122,9 @@ export function loadConfig(env: Variables): Config {
     faults.push('DATABASE_URL must be set when NODE_ENV is production')
   }
   if (faults.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(faults)
+  if (values.METRICS_PORT === values.PORT && values.PORT !== 0) {
+    throw new ConfigurationError([`METRICS_PORT must be another port than PORT, not ${values.PORT}`])
+  }
   const { workers, poolSize } = concurrencyOf(values)
   if (workers * CONNECTIONS_PER_WORKER > poolSize) {
     throw new ConfigurationError([
@@ -126,6 +134,7 @@ export function loadConfig(env: Variables): Config {
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
+    metricsPort: values.METRICS_PORT,
     databaseUrl: values.DATABASE_URL,
     databasePoolSize: poolSize,
     workers,

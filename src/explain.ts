@@ -16,9 +16,9 @@ export function explain(error: unknown): string {
   const place = placeOf(error)
   switch ('syscall' in error ? `${error.syscall} ${codeOf(error)}` : undefined) {
     case 'listen EADDRINUSE':
-      return `${place} is in use by another program. Stop that one, or set PORT to another port.`
+      return `${place} is in use by another program. Stop that one, or set PORT (METRICS_PORT for the metrics) to another port.`
     case 'listen EACCES':
-      return `This user may not listen on ${place}. Set PORT to one above 1023.`
+      return `This user may not listen on ${place}. Set PORT (METRICS_PORT for the metrics) to one above 1023.`
     case 'listen EADDRNOTAVAIL':
       return `${place} is no address of this machine. Set HOST to one that is.`
     default:

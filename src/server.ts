@@ -6,8 +6,13 @@ import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local-setup.ts'
 import { openLog } from './log.ts'
-import { startService } from './service.ts'
+import { expose, type MetricFamily } from './metrics/families.ts'
+import { measureProcess } from './metrics/process.ts'
+import { serveMetrics } from './metrics/server.ts'
+import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
+import { type Service, startService } from './service.ts'
 import { closeOnSignals } from './signals.ts'
+import { version } from './version.ts'
 import { startWorkers, WorkerFailedError } from './workers.ts'
 
 /** How long a stop may take, in milliseconds: Docker kills a container 10 seconds after it asked it to stop. */
@@ -35,17 +40,39 @@ async function start(config: Config, log: Logger): Promise<void> {
       DATABASE_URL: databaseUrl,
       API_KEYS: apiKeys.map(({ name, key }) => `${name}:${key}`).join(','),
     }
+    const metrics = metricsOfWorkers()
     const workers = startWorkers(config.workers, local ? env : {}, log)
     closers.push(workers.stop)
     address = await workers.address
+    await openMetrics(config, log, metrics)
   } else {
     const connections = Math.floor(config.databasePoolSize / config.workers)
     const service = await startService({ ...config, databaseUrl, apiKeys, connections }, log)
     closers.push(service.close)
     address = service.address
+    if (config.metricsPort !== undefined) await showMetrics(config, log, service)
   }
   if (local)
     console.log(welcome(address, local, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+}
+
+/** Serves the metrics of this process, or has the primary serve them with those of the other workers. */
+async function showMetrics(config: Config, log: Logger, service: Service): Promise<void> {
+  const measure = measureProcess(version)
+  const collect = async (): Promise<MetricFamily[]> => [...(await measure()), ...service.metrics()]
+  if (cluster.isWorker) answerPrimary(collect)
+  else await openMetrics(config, log, async () => [await collect()])
+}
+
+/** Serves what several processes tell of themselves, where metrics are asked for. */
+async function openMetrics(
+  { host, metricsPort: port }: Config,
+  log: Logger,
+  collect: () => Promise<readonly (readonly MetricFamily[])[]>,
+): Promise<void> {
+  if (port === undefined) return
+  const server = await serveMetrics({ host, port, scrape: async () => expose(await collect()), log })
+  closers.push(server.close)
 }
 
 try {

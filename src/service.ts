@@ -9,7 +9,11 @@ import { type Database, listLimits, openDatabase, probeLimits, requestLimits } f
 import { reasonNotReady } from './database/readiness.ts'
 import { buildApp } from './http/app.ts'
 import type { Readiness } from './http/health.ts'
+import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository } from './inventory/repository.ts'
+import { InventoryStatistics } from './inventory/statistics.ts'
+import type { MetricFamily } from './metrics/families.ts'
+import { serviceMetrics } from './metrics/service.ts'
 
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
@@ -21,6 +25,8 @@ export interface ServiceOptions extends Config {
 /** A service that listens. */
 export interface Service {
   readonly address: string
+  /** What it has done and how it is, as of now. */
+  metrics(): readonly MetricFamily[]
   /** Takes no more connections, answers what is in flight, and leaves the database. */
   close(): Promise<void>
 }
@@ -49,14 +55,25 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     onFresh: () => log.info('the API keys can be read again'),
     onUseLost: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
   })
+  const requestStatistics = new RequestStatistics()
+  const inventoryStatistics = new InventoryStatistics()
   const app = await buildApp({
     logger: log,
     findApiKey: (key) => findFixed(key) ?? directory.find(key),
     inventory: inventoryRepository(database, lists),
     readiness,
+    requestStatistics,
+    inventoryStatistics,
     publicUrls: options.publicUrls,
     trustProxy: options.trustProxy,
   })
+  const metrics = (): readonly MetricFamily[] =>
+    serviceMetrics({
+      requests: requestStatistics,
+      inventory: inventoryStatistics,
+      pools: { requests: database, lists, probe },
+      keysReadAt: () => directory.readAt,
+    })
   const close = async (): Promise<void> => {
     await app.close()
     await directory.close()
@@ -68,7 +85,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     await warnOfKeys(options.apiKeys, directory, log)
-    return { address: await app.listen({ host: options.host, port: options.port }), close }
+    return { address: await app.listen({ host: options.host, port: options.port }), metrics, close }
   } catch (error) {
     await close()
     throw error

@@ -7,6 +7,7 @@ t.test('has a default for everything but secrets', async (t) => {
   t.strictSame(loadConfig({}), {
     host: '127.0.0.1',
     port: 3000,
+    metricsPort: undefined,
     databaseUrl: undefined,
     databasePoolSize: 10,
     workers: 1,
@@ -23,6 +24,7 @@ t.test('reads every variable', async (t) => {
     loadConfig({
       HOST: '0.0.0.0',
       PORT: '8080',
+      METRICS_PORT: '9464',
       DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
       DATABASE_POOL_SIZE: '25',
       WEB_CONCURRENCY: '4',
@@ -36,6 +38,7 @@ t.test('reads every variable', async (t) => {
     {
       host: '0.0.0.0',
       port: 8080,
+      metricsPort: 9464,
       databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
       databasePoolSize: 25,
       workers: 4,
@@ -58,6 +61,7 @@ t.test('refuses every wrong value', async (t) => {
   const wrong = {
     HOST: ['a b'],
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
+    METRICS_PORT: ['-1', '65536', 'prometheus', '3000'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
     DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
     WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
@@ -155,6 +159,7 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'DATABASE_URL_FILE',
     'HOST',
     'LOG_LEVEL',
+    'METRICS_PORT',
     'NODE_ENV',
     'PORT',
     'PUBLIC_URLS',

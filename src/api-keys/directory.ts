@@ -21,6 +21,8 @@ export interface ApiKeyDirectory {
   readonly find: FindApiKey
   /** How many keys are known. */
   readonly size: number
+  /** When they were last read, as `Date.now()` counts; 0 before the first time. */
+  readonly readAt: number
   /** Reads the keys; rejected when the database cannot be asked, and those last known stay. */
   refresh(): Promise<void>
   /** Stops the reading. */
@@ -55,6 +57,7 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   // the digest of what they present.
   let entries = new Map<string, Entry>()
   let stale = false
+  let readAt = 0
   let lastRead = Number.NEGATIVE_INFINITY
   let underWay: Promise<void> = Promise.resolve()
   let next: Promise<void> | undefined
@@ -69,6 +72,7 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
           return [id, entryOf(key, known.get(id))]
         }),
       )
+      readAt = Date.now()
       if (stale) onFresh()
       stale = false
     } catch (error) {
@@ -130,6 +134,10 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
 
     get size() {
       return entries.size
+    },
+
+    get readAt() {
+      return readAt
     },
 
     refresh,

@@ -55,8 +55,23 @@ export interface Database {
    */
   copy(query: string): AsyncIterable<Buffer>
 
+  /** How the pool is now, and what it has failed to do since it was opened. */
+  statistics(): PoolStatistics
+
   /** Waits for the statements on their way, then closes every connection. */
   close(): Promise<void>
+}
+
+export interface PoolStatistics {
+  /** The most connections that it opens. */
+  readonly size: number
+  /** Connections that run a statement or are being made. */
+  readonly used: number
+  readonly idle: number
+  /** Callers that wait for a connection. */
+  readonly waiting: number
+  /** How often there was no connection, no answer in time, or a server that cannot serve. */
+  readonly failures: number
 }
 
 /** An SQL text, with a name where it is used often; the same name always stands for the same text. */
@@ -90,9 +105,14 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
   // The pool stops listening while a connection is checked out; the one who has it may be between two statements.
   pool.on('connect', (client) => client.on('error', () => {}))
 
+  let failures = 0
+  const unavailable = (cause: unknown): DatabaseUnavailableError => {
+    failures++
+    return new DatabaseUnavailableError(cause)
+  }
   const connect = (): Promise<pg.PoolClient> =>
     pool.connect().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error)
+      throw unavailable(error)
     })
 
   return {
@@ -110,7 +130,7 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
         return rows
       } catch (error) {
         broken = isFatal(error)
-        throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
+        throw isUnavailable(error) ? unavailable(error) : error
       } finally {
         // pool.query() would throw the connection away after any refused statement; it is still good.
         client.release(broken)
@@ -131,12 +151,20 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
         broken = false
       } catch (error) {
         broken = isFatal(error)
-        throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
+        throw isUnavailable(error) ? unavailable(error) : error
       } finally {
         clearTimeout(limit)
         client.release(broken)
       }
     },
+
+    statistics: () => ({
+      size,
+      used: pool.totalCount - pool.idleCount,
+      idle: pool.idleCount,
+      waiting: pool.waitingCount,
+      failures,
+    }),
 
     close: () => pool.end(),
   }

@@ -4,6 +4,7 @@ import type { FindApiKey } from '../api-keys/fixed-keys.ts'
 import { ErrorBody } from '../errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
+import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { requireApiKey } from './authentication.ts'
 import { clientErrorHandler } from './client-errors.ts'
 import { Connections } from './connections.ts'
@@ -14,6 +15,7 @@ import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
 import { enforceProtocol } from './protocol.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
+import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, describeFault } from './validation.ts'
 
 /** How long a request may take to arrive, its body included, in milliseconds. */
@@ -27,6 +29,10 @@ export interface AppOptions {
   readonly findApiKey: FindApiKey
   readonly inventory: InventoryRepository
   readonly readiness: Readiness
+  /** Counts the requests from now on. */
+  readonly requestStatistics: RequestStatistics
+  /** Counts what the inventory does for them. */
+  readonly inventoryStatistics: InventoryStatistics
   /** Base addresses for the OpenAPI document, production first. */
   readonly publicUrls: readonly string[]
   /** Proxies whose `X-Forwarded-For` is believed, as IP addresses or networks. */
@@ -36,6 +42,7 @@ export interface AppOptions {
 /** The service's HTTP side with all of its options; what tests drive is what production runs. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
+  const { requestStatistics } = options
   const app = fastify({
     loggerInstance: options.logger,
     logController: requestLog,
@@ -48,10 +55,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     routerOptions: { maxParamLength: 16_384 },
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
-      logRequest(request, reply)
+      logRequest(request, reply, requestStatistics)
       sendError(error, request, reply)
     },
-    clientErrorHandler: clientErrorHandler(connections, options.logger),
+    clientErrorHandler: clientErrorHandler(connections, requestStatistics, options.logger),
     requestTimeout: ARRIVAL_LIMIT,
     connectionTimeout: STALL_LIMIT,
     http: {
@@ -76,7 +83,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.decorateRequest('apiKeyName', null)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
-    logRequest(request, reply)
+    logRequest(request, reply, requestStatistics)
     done()
   })
   handleErrors(app)
@@ -97,7 +104,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     async (v1) => {
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
-      await v1.register(inventoryRoutes, { repository: options.inventory })
+      await v1.register(inventoryRoutes, {
+        repository: options.inventory,
+        statistics: options.inventoryStatistics,
+      })
       refuseOthers()
     },
     { prefix: '/v1' },

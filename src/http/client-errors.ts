@@ -4,6 +4,7 @@ import type { Duplex } from 'node:stream'
 import type { ConnectionError, FastifyBaseLogger, FastifyServerOptions } from 'fastify'
 import { ApiError } from '../errors.ts'
 import type { Connections } from './connections.ts'
+import type { RequestStatistics } from './request-statistics.ts'
 
 /** How long a refused client may go on reading its answer before the connection is cut, in milliseconds. */
 const LINGER = 1000
@@ -14,6 +15,7 @@ const LINGER = 1000
  */
 export function clientErrorHandler(
   connections: Connections,
+  statistics: RequestStatistics,
   log: FastifyBaseLogger,
 ): NonNullable<FastifyServerOptions['clientErrorHandler']> {
   const refused = new WeakSet<Duplex>()
@@ -32,6 +34,7 @@ export function clientErrorHandler(
     const refuse = (): void => {
       const requestId = randomUUID()
       const answer = answerTo(error)
+      statistics.refused(answer.status)
       log.info({ requestId, status: answer.status, reason: error.code }, 'malformed request refused')
       writeError(socket, answer, requestId)
     }

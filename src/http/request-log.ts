@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import type { RequestStatistics } from './request-statistics.ts'
 
 /** Silences the framework's own two lines for each request: `logRequest` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
@@ -14,19 +15,30 @@ export function requestId({ headers }: IncomingMessage): string {
   return typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID()
 }
 
-/** Writes one line when the request has ended, whichever way it ended. The path goes without its query. */
-export function logRequest(request: FastifyRequest, reply: FastifyReply): void {
+/**
+ * Writes one line when the request has ended, whichever way it ended, and counts it. The path goes without its query.
+ */
+export function logRequest(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  statistics: RequestStatistics,
+): void {
   const start = performance.now()
   const { raw } = reply
   raw.once('close', () => {
+    const durationMs = performance.now() - start
+    const { method } = request
+    const route = request.routeOptions.url
+    // None where the caller got no answer of this request's, say because its body never came.
+    const status = raw.headersSent ? raw.statusCode : undefined
+    statistics.ended(route, method, status, durationMs / 1000)
     request.log.info(
       {
-        method: request.method,
-        route: request.routeOptions.url ?? null,
+        method,
+        route: route ?? null,
         path: request.url.split('?', 1)[0],
-        // Null where the caller got no answer of this request's, say because its body never came.
-        status: raw.headersSent ? raw.statusCode : null,
-        durationMs: Math.round((performance.now() - start) * 100) / 100,
+        status: status ?? null,
+        durationMs: Math.round(durationMs * 100) / 100,
         key: request.apiKeyName ?? null,
         client: request.ip,
         ...(raw.writableFinished ? {} : { aborted: true }),

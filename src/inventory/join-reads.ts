@@ -3,9 +3,10 @@ import { setImmediate } from 'node:timers/promises'
 /**
  * Makes one read serve everyone who waits: at most one is under way, and a caller joins only one that has not begun.
  * So what a caller gets was read after it asked, as if it had read by itself. When a read fails, those who wait for it
- * to end fail with it: they would wait as long again for the same.
+ * to end fail with it: they would wait as long again for the same. `onJoin` is told of every caller whom another's read
+ * serves.
  */
-export function joinReads<T>(read: () => Promise<T>): () => Promise<T> {
+export function joinReads<T>(read: () => Promise<T>, onJoin: () => void = () => {}): () => Promise<T> {
   let running: Promise<T> | undefined
   let next: Promise<T> | undefined
 
@@ -25,7 +26,8 @@ export function joinReads<T>(read: () => Promise<T>): () => Promise<T> {
   }
 
   return () => {
-    next ??= readNext()
+    if (next === undefined) next = readNext()
+    else onJoin()
     return next
   }
 }

@@ -3,6 +3,7 @@ import { joinReads } from './join-reads.ts'
 import type { Readers } from './readers.ts'
 import type { InventoryRepository } from './repository.ts'
 import { type Snapshot, snapshotOfLines } from './snapshot.ts'
+import type { InventoryStatistics } from './statistics.ts'
 
 /**
  * The list for everybody who asks. A caller gets the entries as they were at some moment after it asked, so with every
@@ -14,6 +15,7 @@ import { type Snapshot, snapshotOfLines } from './snapshot.ts'
 export function inventoryList(
   repository: InventoryRepository,
   readers: Readers,
+  statistics: InventoryStatistics,
   log: FastifyBaseLogger,
 ): () => Promise<Snapshot> {
   let kept: { readonly snapshot: Snapshot; readonly position: string | undefined } | undefined
@@ -34,15 +36,22 @@ export function inventoryList(
     return server.comparable && !isStandby ? `${startedAt} ${backend} ${transactions}` : undefined
   }
 
-  return joinReads(async () => {
+  const { lists } = statistics
+  const read = async (): Promise<Snapshot> => {
     // Taken before the entries are read: a commit in between makes the next read one too many, never one too few.
     const position = await currentPosition()
-    if (kept?.position !== undefined && kept.position === position) return kept.snapshot
+    if (kept?.position !== undefined && kept.position === position) {
+      lists.unchanged++
+      return kept.snapshot
+    }
+    lists.read++
     await readers.makeRoom(kept?.snapshot)
-    const read = await snapshotOfLines(repository.lines())
+    const latest = await snapshotOfLines(repository.lines())
     // The same bytes as before have been compressed before.
-    const snapshot = kept?.snapshot.etag === read.etag ? kept.snapshot : read
+    const snapshot = kept?.snapshot.etag === latest.etag ? kept.snapshot : latest
     kept = { snapshot, position }
     return snapshot
-  })
+  }
+
+  return joinReads(read, () => lists.joined++)
 }

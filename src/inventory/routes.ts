@@ -7,16 +7,22 @@ import { Readers } from './readers.ts'
 import type { InventoryRepository } from './repository.ts'
 import { InventoryItem, InventoryUpdate, PetPath, PetStatus } from './schemas.ts'
 import { sendList } from './send-list.ts'
+import type { InventoryStatistics } from './statistics.ts'
 import { UpdateQueue } from './update-queue.ts'
 
+export interface InventoryOptions {
+  readonly repository: InventoryRepository
+  readonly statistics: InventoryStatistics
+}
+
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
-export const inventoryRoutes: FastifyPluginAsyncTypebox<{ repository: InventoryRepository }> = async (
+export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
-  { repository },
+  { repository, statistics },
 ) => {
   const readers = new Readers()
-  const list = inventoryList(repository, readers, app.log)
-  const updates = new UpdateQueue(repository)
+  const list = inventoryList(repository, readers, statistics, app.log)
+  const updates = new UpdateQueue(repository, statistics)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
 

@@ -3,6 +3,7 @@ import { wasRefused } from '../database/failures.ts'
 import { serviceUnavailable } from '../errors.ts'
 import type { InventoryRepository, QuantityUpdate } from './repository.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
+import type { InventoryStatistics } from './statistics.ts'
 
 /** An update whose caller waits for its outcome. */
 interface Waiting extends QuantityUpdate {
@@ -39,12 +40,14 @@ export class UpdateQueue {
   readonly #waiting = new Map<bigint, Turn>()
   readonly #alone: Turn[] = []
   readonly #underWay = new Set<bigint>()
+  readonly #statistics: InventoryStatistics
   #lanes = LANES
   #size = 0
   #scheduled = false
 
-  constructor(repository: InventoryRepository) {
+  constructor(repository: InventoryRepository, statistics: InventoryStatistics) {
     this.#repository = repository
+    this.#statistics = statistics
   }
 
   /**
@@ -61,9 +64,14 @@ export class UpdateQueue {
       const turn = this.#waiting.get(petId)
       if (turn) turn.push(update)
       else this.#waiting.set(petId, [update])
-      this.#size++
+      this.#resize(1)
       this.#schedule()
     })
+  }
+
+  #resize(change: number): void {
+    this.#size += change
+    this.#statistics.waitingUpdates = this.#size
   }
 
   /** Sends what waits once the requests that have arrived by now were all read. */
@@ -97,7 +105,7 @@ export class UpdateQueue {
       if (batch.length === BATCH) break
       if (this.#underWay.has(petId)) continue
       this.#waiting.delete(petId)
-      this.#size -= turn.length
+      this.#resize(-turn.length)
       const [first, ...others] = turn.filter((update) => {
         if (update.since >= tooLate) return true
         update.reject(serviceUnavailable('The database is too busy. Try again shortly.'))
@@ -126,6 +134,7 @@ export class UpdateQueue {
 
   /** Writes the last quantity of each turn. */
   async #write(batch: readonly Turn[]): Promise<Map<bigint, PetStatus>> {
+    this.#statistics.batches.observe(batch.reduce((updates, turn) => updates + turn.length, 0))
     const updates = batch.map(lastOf)
     const [only] = updates
     if (updates.length === 1 && only !== undefined) {

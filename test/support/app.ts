@@ -6,7 +6,9 @@ import { knownMigrations } from '../../src/database/migrations.ts'
 import { listLimits, openDatabase, probeLimits, requestLimits } from '../../src/database/pool.ts'
 import { reasonNotReady } from '../../src/database/readiness.ts'
 import { type AppOptions, buildApp } from '../../src/http/app.ts'
+import { RequestStatistics } from '../../src/http/request-statistics.ts'
 import { inventoryRepository } from '../../src/inventory/repository.ts'
+import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { callerOf, type Send } from './http.ts'
 
 /** The key that `TestApp.send` presents unless it is told otherwise. */
@@ -51,6 +53,8 @@ export async function startApp(
     findApiKey: fixedApiKeys([{ name: 'tests', key: apiKey }]),
     inventory: inventoryRepository(database, lists),
     readiness: () => reasonNotReady(probe, migrations),
+    requestStatistics: new RequestStatistics(),
+    inventoryStatistics: new InventoryStatistics(),
     publicUrls: [],
     trustProxy: [],
     ...options,

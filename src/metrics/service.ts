@@ -1,0 +1,95 @@
+import type { Database } from '../database/pool.ts'
+import type { RequestStatistics } from '../http/request-statistics.ts'
+import type { InventoryStatistics } from '../inventory/statistics.ts'
+import { counter, gauge, histogram, type MetricFamily } from './families.ts'
+
+/** What the metrics of a service are read from, at the moment when they are asked for. */
+export interface ServiceSources {
+  readonly requests: RequestStatistics
+  readonly inventory: InventoryStatistics
+  /** By the names that tell them apart. */
+  readonly pools: Readonly<Record<string, Database>>
+  /** When the API keys were last read, as `Date.now()` counts. */
+  readonly keysReadAt: () => number
+}
+
+/**
+ * The metrics of the service itself. They have the names of the OpenTelemetry semantic conventions, as its Prometheus
+ * exporters write them, where there are such, and otherwise begin with `inventory_`.
+ */
+export function serviceMetrics({
+  requests,
+  inventory,
+  pools,
+  keysReadAt,
+}: ServiceSources): readonly MetricFamily[] {
+  const { batches, lists, waitingUpdates } = inventory
+  const states = Object.entries(pools).map(([name, database]) => ({
+    labels: { db_client_connection_pool_name: name },
+    ...database.statistics(),
+  }))
+  return [
+    histogram(
+      'http_server_request_duration_seconds',
+      'Duration of requests by route template, method and status; one that got no answer has no status.',
+      requests.kinds.map(({ route = '', method, status = '', durations }) => ({
+        labels: {
+          http_route: route,
+          http_request_method: method,
+          http_response_status_code: String(status),
+        },
+        value: durations,
+      })),
+    ),
+    counter(
+      'inventory_http_malformed_requests_total',
+      'Messages that were refused because they are no HTTP or did not arrive whole, by status.',
+      Array.from(requests.malformed, ([status, value]) => ({
+        labels: { http_response_status_code: String(status) },
+        value,
+      })),
+    ),
+    gauge(
+      'db_client_connection_count',
+      'Connections to PostgreSQL by pool and state.',
+      states.flatMap(({ labels, used, idle }) => [
+        { labels: { ...labels, db_client_connection_state: 'used' }, value: used },
+        { labels: { ...labels, db_client_connection_state: 'idle' }, value: idle },
+      ]),
+    ),
+    gauge(
+      'db_client_connection_max',
+      'The most connections that a pool opens.',
+      states.map(({ labels, size }) => ({ labels, value: size })),
+    ),
+    gauge(
+      'db_client_connection_pending_requests',
+      'Callers that wait for a connection.',
+      states.map(({ labels, waiting }) => ({ labels, value: waiting })),
+    ),
+    counter(
+      'inventory_database_failures_total',
+      'Times that PostgreSQL had no connection, no answer in time, or could not serve.',
+      states.map(({ labels, failures }) => ({ labels, value: failures })),
+    ),
+    gauge('inventory_updates_waiting', 'Updates that wait for their statement.', [
+      { labels: {}, value: waitingUpdates },
+    ]),
+    histogram('inventory_update_batch_size', 'Updates that went out together in one statement.', [
+      { labels: {}, value: batches },
+    ]),
+    counter(
+      'inventory_lists_total',
+      'Lists by what they cost: read, unchanged since the last read, or joined to another that waited.',
+      Object.entries(lists).map(([result, value]) => ({ labels: { result }, value })),
+    ),
+    {
+      ...gauge(
+        'inventory_api_keys_read_timestamp_seconds',
+        'When the API keys were last read from the database, in Unix time; 0 before the first time.',
+        [{ labels: {}, value: keysReadAt() / 1000 }],
+      ),
+      aggregator: 'min',
+    },
+  ]
+}

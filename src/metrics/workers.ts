@@ -1,0 +1,84 @@
+import cluster, { type Worker } from 'node:cluster'
+import { setTimeout } from 'node:timers/promises'
+import { type Collect, counter, gauge, type MetricFamily, sumOf } from './families.ts'
+
+/** How long the workers have to tell their metrics, in milliseconds: less than Prometheus waits for an answer. */
+const PATIENCE = 1000
+
+const QUESTION = 'metrics?'
+
+/** What a worker answers. */
+interface Answer {
+  readonly metrics: readonly MetricFamily[]
+}
+
+/** Tells the metrics of this worker to the primary whenever that asks for them. */
+export function answerPrimary(collect: Collect): void {
+  process.on('message', async (message) => {
+    if (message !== QUESTION) return
+    const answer: Answer = { metrics: await collect() }
+    // The primary may be gone by now.
+    if (process.connected) process.send?.(answer, undefined, undefined, () => {})
+  })
+}
+
+/**
+ * Returns a function for the primary that tells the metrics of all its workers, a set for each, and its own. A worker
+ * that does not answer in time counts with what it told last. So does one that has ended, with the numbers that only
+ * grow, so that their sum never falls; what it counted after it was last asked is lost.
+ */
+export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamily[])[]> {
+  const told = new Map<number, readonly MetricFamily[]>()
+  const awaited = new Map<number, (hasAnswered: boolean) => void>()
+  const ended: (readonly MetricFamily[])[] = []
+  let exits = 0
+
+  cluster.on('message', ({ id }, message: unknown) => {
+    if (!isAnswer(message)) return
+    told.set(id, message.metrics)
+    awaited.get(id)?.(true)
+  })
+  cluster.on('exit', ({ id }) => {
+    exits++
+    ended.push((told.get(id) ?? []).filter(({ type }) => type !== 'gauge'))
+    told.delete(id)
+    awaited.get(id)?.(false)
+  })
+
+  const ask = async (worker: Worker): Promise<boolean> => {
+    const answered = new Promise<boolean>((resolve) => awaited.set(worker.id, resolve))
+    worker.send(QUESTION, () => {})
+    return Promise.race([answered, setTimeout(PATIENCE, false, { ref: false })])
+  }
+
+  const collect = async (): Promise<readonly (readonly MetricFamily[])[]> => {
+    const workers = Object.values(cluster.workers ?? {}).filter((worker) => worker?.isConnected() === true)
+    const answers = await Promise.all(workers.flatMap((worker) => (worker ? [ask(worker)] : [])))
+    const answering = answers.filter(Boolean).length
+    // One set for all that have ended, however many they are.
+    ended.push(await sumOf(ended.splice(0)))
+    return [
+      ...ended,
+      ...told.values(),
+      [
+        gauge('inventory_workers', 'Workers that run, by whether they have told their metrics in time.', [
+          { labels: { state: 'answering' }, value: answering },
+          { labels: { state: 'silent' }, value: answers.length - answering },
+        ]),
+        counter('inventory_worker_exits_total', 'Workers that have ended.', [{ labels: {}, value: exits }]),
+      ],
+    ]
+  }
+
+  let underWay: ReturnType<typeof collect> | undefined
+  return () => {
+    underWay ??= collect().finally(() => {
+      underWay = undefined
+    })
+    return underWay
+  }
+}
+
+function isAnswer(message: unknown): message is Answer {
+  return typeof message === 'object' && message !== null && 'metrics' in message
+}

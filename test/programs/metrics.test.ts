@@ -1,0 +1,251 @@
+import { once } from 'node:events'
+import { Agent } from 'node:http'
+import { createServer } from 'node:net'
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { total } from '../support/exposition.ts'
+import { callerOf, json, type Send } from '../support/http.ts'
+import { type MetricsCaller, metricsOf } from '../support/metrics.ts'
+import { outageOf } from '../support/outage.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+import { sendRaw } from '../support/raw.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const headers = { authorization: `Bearer ${key}` }
+const DURATIONS = 'http_server_request_duration_seconds'
+
+interface Running extends MetricsCaller {
+  readonly server: Program
+  readonly port: number
+  /** Sends a request with the key, on connections that are kept. */
+  readonly request: Send
+}
+
+async function startServer(t: Test, databaseUrl: string, env: Record<string, string> = {}): Promise<Running> {
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0', ...env },
+  })
+  const port = await portOf(server)
+  const agent = new Agent({ keepAlive: true, maxSockets: 32 })
+  t.teardown(() => agent.destroy())
+  return { server, port, request: callerOf(port, headers, agent), ...(await metricsOf(server)) }
+}
+
+t.test('metrics are served at /metrics on a port of their own, and nothing else is', async (t) => {
+  const database = await testDatabase(t)
+  const { send, port } = await startServer(t, database.url)
+  const answer = await send('GET', '/metrics')
+  t.equal(answer.status, 200, 'without a key')
+  t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
+  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+"\} 1$/m)
+  const head = await send('HEAD', '/metrics?name=x')
+  t.equal(head.status, 200)
+  t.equal(head.text, '')
+  t.equal((await send('GET', '/')).status, 404)
+  t.equal((await send('GET', '/v1/inventory')).status, 404)
+  const refused = await send('POST', '/metrics')
+  t.equal(refused.status, 405)
+  t.equal(refused.headers['allow'], 'GET, HEAD')
+  t.equal(
+    (await callerOf(port, headers)('GET', '/metrics')).status,
+    404,
+    'the port of the interface has none',
+  )
+})
+
+t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { request, port, scrape } = await startServer(t, database.url)
+  for (const petId of [1, 1, 2]) await request('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  await request('GET', '/v1/inventory')
+  await callerOf(port)('GET', '/v1/inventory')
+  await sendRaw(port, 'no HTTP\r\n\r\n')
+  const metrics = await scrape()
+  const counted = (route: string, method: string, status: string): number =>
+    total(metrics, `${DURATIONS}_count`, {
+      http_route: route,
+      http_request_method: method,
+      http_response_status_code: status,
+    })
+  t.equal(counted('/v1/inventory/:petId', 'PATCH', '200'), 2)
+  t.equal(counted('/v1/inventory/:petId', 'PATCH', '404'), 1)
+  t.equal(counted('/v1/inventory', 'GET', '200'), 1)
+  t.equal(counted('/v1/inventory', 'GET', '401'), 1)
+  t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '400' }), 1)
+  const lists = metrics.get(DURATIONS)?.series.filter(({ name, labels }) => {
+    return name === `${DURATIONS}_bucket` && labels['http_response_status_code'] === '401'
+  })
+  t.strictSame(
+    lists?.map(({ labels }) => labels['le']),
+    [
+      '0.005',
+      '0.01',
+      '0.025',
+      '0.05',
+      '0.075',
+      '0.1',
+      '0.25',
+      '0.5',
+      '0.75',
+      '1',
+      '2.5',
+      '5',
+      '7.5',
+      '10',
+      '+Inf',
+    ],
+  )
+  t.equal(lists?.at(-1)?.value, 1)
+  t.ok(total(metrics, `${DURATIONS}_sum`) > 0)
+})
+
+t.test('they tell what the inventory does: batches, lists that cost nothing, pools', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { request, scrape } = await startServer(t, database.url)
+  await Promise.all(
+    Array.from({ length: 20 }, (_, quantity) => request('PATCH', '/v1/inventory/1', json({ quantity }))),
+  )
+  await Promise.all(Array.from({ length: 20 }, () => request('GET', '/v1/inventory')))
+  await request('GET', '/v1/inventory')
+  const metrics = await scrape()
+  t.equal(total(metrics, 'inventory_update_batch_size_sum'), 20, 'each update was in a batch')
+  t.ok(total(metrics, 'inventory_update_batch_size_count') < 20)
+  t.equal(total(metrics, 'inventory_updates_waiting'), 0)
+  t.equal(total(metrics, 'inventory_lists_total'), 21, 'each list has a cost')
+  t.ok(total(metrics, 'inventory_lists_total', { result: 'unchanged' }) >= 1)
+  t.ok(total(metrics, 'inventory_lists_total', { result: 'joined' }) >= 1)
+  for (const [pool, size] of [
+    ['requests', 9],
+    ['lists', 1],
+    ['probe', 1],
+  ] as const) {
+    const labels = { db_client_connection_pool_name: pool }
+    t.equal(total(metrics, 'db_client_connection_max', labels), size)
+    t.ok(total(metrics, 'db_client_connection_count', labels) >= 1, pool)
+    t.equal(total(metrics, 'db_client_connection_pending_requests', labels), 0)
+  }
+  const age = Date.now() / 1000 - total(metrics, 'inventory_api_keys_read_timestamp_seconds')
+  t.ok(age >= 0 && age < 60)
+})
+
+t.test('updates that wait, and the connection that they wait for, can be seen', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { request, scrape } = await startServer(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1')
+  const updates = Array.from({ length: 5 }, () => request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+  const isSeen = async (): Promise<boolean> => {
+    const metrics = await scrape()
+    const used = total(metrics, 'db_client_connection_count', {
+      db_client_connection_pool_name: 'requests',
+      db_client_connection_state: 'used',
+    })
+    return used === 1 && total(metrics, 'inventory_updates_waiting') > 0
+  }
+  // One update more each time: the first of them went out together.
+  while (!(await isSeen())) updates.push(request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+  await release()
+  for (const { status } of await Promise.all(updates)) t.equal(status, 200)
+  t.equal(total(await scrape(), 'inventory_updates_waiting'), 0)
+})
+
+t.test('they can be had while the database is away', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const { request, scrape } = await startServer(t, outage.url)
+  const read = total(await scrape(), 'inventory_api_keys_read_timestamp_seconds')
+  await outage.cut()
+  t.equal((await request('GET', '/v1/inventory')).status, 503)
+  const metrics = await scrape()
+  t.equal(total(metrics, `${DURATIONS}_count`, { http_response_status_code: '503' }), 1)
+  t.ok(total(metrics, 'inventory_database_failures_total', { db_client_connection_pool_name: 'lists' }) > 0)
+  await outage.restore()
+  while (total(await scrape(), 'inventory_api_keys_read_timestamp_seconds') <= read);
+})
+
+t.test('a caller that keeps its connection to the metrics does not hold up the stop', async (t) => {
+  const database = await testDatabase(t)
+  const { server } = await startServer(t, database.url)
+  const [, port] = await server.output(/metrics at http:\/\/[^:]+:(\d+)/)
+  const agent = new Agent({ keepAlive: true })
+  t.teardown(() => agent.destroy())
+  await callerOf(Number(port), {}, agent)('GET', '/metrics')
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})
+
+t.test('there is no such server unless METRICS_PORT asks for one', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', METRICS_PORT: '' },
+  })
+  await portOf(server)
+  server.process.kill('SIGTERM')
+  const { code, stdout } = await server.ended
+  t.equal(code, 0)
+  t.notMatch(stdout, /metrics at/)
+})
+
+t.test('a METRICS_PORT that is taken ends the start with a message that names it', async (t) => {
+  const database = await testDatabase(t)
+  const taken = createServer().listen(0, '127.0.0.1')
+  t.teardown(() => taken.close())
+  await once(taken, 'listening')
+  const address = taken.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', METRICS_PORT: String(port) },
+  })
+  const { code, stderr } = await server.ended
+  t.equal(code, 1)
+  t.match(stderr, new RegExp(`127\\.0\\.0\\.1:${port} is in use by another program.*METRICS_PORT`))
+})
+
+t.test('workers are one set, which does not go back when one of them ends', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { server, request, scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: '2' })
+  const counted = async (): Promise<number> =>
+    total(await scrape(), `${DURATIONS}_count`, { http_route: '/v1/inventory' })
+  for (let list = 1; list <= 40; list++) await request('GET', '/v1/inventory')
+  const metrics = await scrape()
+  t.equal(total(metrics, `${DURATIONS}_count`, { http_route: '/v1/inventory' }), 40)
+  t.equal(total(metrics, 'inventory_build_info'), 1)
+  t.equal(total(metrics, 'inventory_workers', { state: 'answering' }), 2)
+  t.equal(total(metrics, 'db_client_connection_max', { db_client_connection_pool_name: 'probe' }), 2)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  process.kill(Number(pid), 'SIGKILL')
+  await server.output(/"worker":3[^\n]*listening/i)
+  t.equal(await counted(), 40)
+  await request('GET', '/v1/inventory')
+  t.equal(await counted(), 41)
+  const after = await scrape()
+  t.equal(total(after, 'inventory_worker_exits_total'), 1)
+  t.equal(total(after, 'db_client_connection_max', { db_client_connection_pool_name: 'probe' }), 2)
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})
+
+t.test('a worker that is stuck does not hold up the others’ metrics', async (t) => {
+  const database = await testDatabase(t)
+  const { server, request, scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: '2' })
+  for (let list = 1; list <= 10; list++) await request('GET', '/v1/inventory')
+  const before = await scrape()
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  let isAwake = false
+  process.kill(Number(pid), 'SIGSTOP')
+  t.teardown(() => {
+    // Left stopped, it would outlive a test that fails here.
+    if (!isAwake) process.kill(Number(pid), 'SIGKILL')
+  })
+  const metrics = await scrape()
+  t.equal(total(metrics, 'inventory_workers', { state: 'silent' }), 1)
+  t.equal(total(metrics, `${DURATIONS}_count`), total(before, `${DURATIONS}_count`))
+  process.kill(Number(pid), 'SIGCONT')
+  isAwake = true
+  while (total(await scrape(), 'inventory_workers', { state: 'silent' }) > 0);
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})
