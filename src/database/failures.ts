@@ -60,6 +60,12 @@ export function wasRefused(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && !isFatal(cause)
 }
 
+/** True where PostgreSQL has refused a statement because a lock could not be had in time (SQLSTATE 55P03). */
+export function isLocked(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && cause.code === '55P03'
+}
+
 /**
  * True where the server refused to let this service in: the role, its password or the database's name is wrong,
  * which no waiting mends.

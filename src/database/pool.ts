@@ -17,8 +17,11 @@ export interface TimeLimits {
   readonly answer: number
 }
 
-/** The longest that one statement can take is `connect` + `answer`. */
-export const requestLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 5000, answer: 6000 }
+/**
+ * The longest that one statement can take is `connect` + `answer`. Short waits for a lock are what statements of several
+ * callers have; who waits for longer does so by trying again.
+ */
+export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 5000, answer: 6000 }
 
 /** For reading all entries: a large table may take its time, as long as it keeps coming. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }

@@ -45,6 +45,9 @@ export interface InventoryRepository {
    */
   setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, PetStatus>>
 
+  /** Which of the pets have an entry whose row someone's open transaction holds at this moment. */
+  heldAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+
   /** How many entries there are with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
 
@@ -106,6 +109,17 @@ export function inventoryRepository(database: Database, lists: Database): Invent
         [updates.map(({ petId }) => petId), updates.map(({ quantity }) => quantity)],
       )
       return new Map(rows.map(({ petId, status }) => [petId, status]))
+    },
+
+    async heldAmong(petIds) {
+      const rows = await database.query<{ petId: bigint }>(
+        `SELECT pet_id AS "petId" FROM inventory
+         WHERE pet_id = ANY ($1) AND pet_id NOT IN (
+           SELECT pet_id FROM inventory WHERE pet_id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED
+         )`,
+        [petIds],
+      )
+      return new Set(rows.map(({ petId }) => petId))
     },
 
     async countByStatus() {

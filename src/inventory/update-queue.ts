@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers'
-import { wasRefused } from '../database/failures.ts'
+import { isLocked, wasRefused } from '../database/failures.ts'
 import { serviceUnavailable } from '../errors.ts'
 import type { InventoryRepository, QuantityUpdate } from './repository.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
@@ -15,8 +15,11 @@ interface Waiting extends QuantityUpdate {
 /** All that wait for one pet, in the order in which they came. */
 type Turn = [Waiting, ...Waiting[]]
 
-/** Statements under way at once: one that waits for a locked row leaves the way free for the others. */
+/** Statements under way at once. */
 const LANES = 3
+
+/** Those of them in which single updates may wait for a row; the others are left to everybody else. */
+const SINGLE_LANES = 2
 
 /** The most updates that wait; beyond it, callers are turned away at once. */
 const CAPACITY = 10_000
@@ -24,24 +27,32 @@ const CAPACITY = 10_000
 /** The most pets in one statement. */
 const BATCH = 500
 
-/** How long an update may wait for its statement, in milliseconds. */
+/** How long an update may wait for its statement, or for its row, in milliseconds. */
 const LONGEST_WAIT = 2000
 
 /**
  * Sets quantities. Updates that arrive while others are on their way go out together, as one statement and one commit;
- * a lone one goes out at once, as a statement of its own. No pet is ever in two statements at a time, so that those who
- * wait for a locked row wait by themselves. Of several updates of one pet, the last to arrive is what stays.
+ * a lone one goes out at once, as a statement of its own. No pet is ever in two statements at a time. Of several updates
+ * of one pet, the last to arrive is what stays.
  *
- * A batch that PostgreSQL has refused has changed nothing, and each of its updates is tried alone, so that a fault is
- * the affair of its own caller. A batch without an answer is not tried again: it may have been committed.
+ * A batch that PostgreSQL has refused has changed nothing. Where someone's open transaction holds a row of it, the
+ * others go out again without that one, and it is tried alone, again and again, until it is free or its callers have
+ * waited for too long. After any other refusal each update is tried alone, so that a fault is the affair of its own
+ * caller. A batch without an answer is not tried again: it may have been committed.
  */
 export class UpdateQueue {
   readonly #repository: InventoryRepository
-  readonly #waiting = new Map<bigint, Turn>()
-  readonly #alone: Turn[] = []
-  readonly #underWay = new Set<bigint>()
   readonly #statistics: InventoryStatistics
+  readonly #waiting = new Map<bigint, Turn>()
+  readonly #underWay = new Set<bigint>()
+  /** Pets whose rows were held when they were last tried, and who waits for those. */
+  readonly #held = new Set<bigint>()
+  readonly #waitingForHeld = new Map<bigint, Turn>()
+  /** What was in refused batches, to go out together and one by one. */
+  readonly #together: Turn[][] = []
+  readonly #alone: Turn[] = []
   #lanes = LANES
+  #singleLanes = SINGLE_LANES
   #size = 0
   #scheduled = false
 
@@ -61,9 +72,10 @@ export class UpdateQueue {
       return Promise.reject(serviceUnavailable('Too many updates are waiting. Try again shortly.'))
     return new Promise((resolve, reject) => {
       const update: Waiting = { petId, quantity, since: performance.now(), resolve, reject }
-      const turn = this.#waiting.get(petId)
+      const waiting = this.#held.has(petId) ? this.#waitingForHeld : this.#waiting
+      const turn = waiting.get(petId)
       if (turn) turn.push(update)
-      else this.#waiting.set(petId, [update])
+      else waiting.set(petId, [update])
       this.#resize(1)
       this.#schedule()
     })
@@ -86,43 +98,82 @@ export class UpdateQueue {
 
   #send(): void {
     while (this.#lanes > 0) {
-      const retried = this.#alone.shift()
-      const batch = retried ? [retried] : this.#nextBatch()
+      const single = this.#singleLanes > 0 ? this.#nextSingle() : undefined
+      const batch = single ? [single] : this.#nextBatch()
       if (batch.length === 0) return
       this.#lanes--
+      if (single) this.#singleLanes--
       void this.#run(batch).finally(() => {
         this.#lanes++
+        if (single) this.#singleLanes++
         this.#send()
       })
     }
   }
 
+  #nextSingle(): Turn | undefined {
+    const refused = this.#alone.shift()
+    if (refused) return refused
+    let next: Turn | undefined
+    for (const [petId, turn] of this.#waitingForHeld) {
+      // Those whose turn has not come are told in time, too.
+      const left = this.#withoutLate(turn, 'Someone else is changing the entry. Try again shortly.')
+      if (left === undefined) {
+        this.#waitingForHeld.delete(petId)
+      } else if (next === undefined && !this.#underWay.has(petId)) {
+        next = left
+        this.#waitingForHeld.delete(petId)
+        this.#resize(-left.length)
+        this.#underWay.add(petId)
+      } else {
+        this.#waitingForHeld.set(petId, left)
+      }
+    }
+    return next
+  }
+
   /** Takes the longest waiting pets that no statement is under way for. */
   #nextBatch(): Turn[] {
+    const refused = this.#together.shift()
+    if (refused) return refused
     const batch: Turn[] = []
-    const tooLate = performance.now() - LONGEST_WAIT
     for (const [petId, turn] of this.#waiting) {
       if (batch.length === BATCH) break
       if (this.#underWay.has(petId)) continue
       this.#waiting.delete(petId)
-      this.#resize(-turn.length)
-      const [first, ...others] = turn.filter((update) => {
-        if (update.since >= tooLate) return true
-        update.reject(serviceUnavailable('The database is too busy. Try again shortly.'))
-        return false
-      })
-      if (first === undefined) continue
+      const left = this.#withoutLate(turn, 'The database is too busy. Try again shortly.')
+      if (left === undefined) continue
+      this.#resize(-left.length)
       this.#underWay.add(petId)
-      batch.push([first, ...others])
+      batch.push(left)
     }
     return batch
+  }
+
+  /** The updates of a turn that have not waited for too long; the others are turned away. */
+  #withoutLate(turn: Turn, reason: string): Turn | undefined {
+    const tooLate = performance.now() - LONGEST_WAIT
+    const [first, ...others] = turn.filter((update) => {
+      if (update.since >= tooLate) return true
+      this.#resize(-1)
+      update.reject(serviceUnavailable(reason))
+      return false
+    })
+    return first && [first, ...others]
   }
 
   async #run(batch: readonly Turn[]): Promise<void> {
     try {
       const statuses = await this.#write(batch)
-      for (const turn of batch) settle(turn, statuses)
+      for (const turn of batch) {
+        this.#held.delete(turn[0].petId)
+        settle(turn, statuses)
+      }
     } catch (error) {
+      if (isLocked(error)) {
+        await this.#setHeldAside(batch)
+        return
+      }
       if (batch.length > 1 && wasRefused(error)) {
         this.#alone.push(...batch)
         return
@@ -130,6 +181,34 @@ export class UpdateQueue {
       for (const turn of batch) for (const update of turn) update.reject(error)
     }
     for (const [{ petId }] of batch) this.#underWay.delete(petId)
+  }
+
+  /** Has those whose rows are held wait for them, and the others go out again. */
+  async #setHeldAside(batch: readonly Turn[]): Promise<void> {
+    const petIds = batch.map(([{ petId }]) => petId)
+    // A lone one is held for certain; and where PostgreSQL cannot tell, each waits for itself.
+    const held =
+      batch.length === 1
+        ? new Set(petIds)
+        : await this.#repository.heldAmong(petIds).catch(() => new Set(petIds))
+    const others: Turn[] = []
+    for (const turn of batch) {
+      const [{ petId }] = turn
+      if (held.has(petId)) this.#putAside(petId, turn)
+      else others.push(turn)
+    }
+    if (others.length > 0) this.#together.push(others)
+  }
+
+  #putAside(petId: bigint, turn: Turn): void {
+    const later = [...(this.#waitingForHeld.get(petId) ?? []), ...(this.#waiting.get(petId) ?? [])]
+    this.#waiting.delete(petId)
+    this.#waitingForHeld.delete(petId)
+    // At the end: the row that was tried longest ago is the next one.
+    this.#waitingForHeld.set(petId, [...turn, ...later])
+    this.#resize(turn.length)
+    this.#held.add(petId)
+    this.#underWay.delete(petId)
   }
 
   /** Writes the last quantity of each turn. */

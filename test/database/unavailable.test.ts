@@ -161,7 +161,7 @@ t.test('every connection has its limits, and its name', async (t) => {
   t.strictSame(settings, [
     { name: 'application_name', setting: 'petstore-inventory' },
     { name: 'idle_in_transaction_session_timeout', setting: '5000' },
-    { name: 'lock_timeout', setting: '2000' },
+    { name: 'lock_timeout', setting: '250' },
     { name: 'statement_timeout', setting: '5000' },
   ])
 })

@@ -1,4 +1,5 @@
 import { connect } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
@@ -85,6 +86,50 @@ t.test('a row that someone holds fails only those who want it', async (t) => {
   t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 3 }))).status, 200)
 })
 
+t.test('nobody waits for rows that others want and someone holds', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id <= 6')
+  const update = async (petId: number): Promise<number> =>
+    (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
+  let answered = 0
+  const held = [1, 2, 3, 4, 5, 6].map((petId) => update(petId).finally(() => answered++))
+  const free = Array.from({ length: 44 }, (_, index) => index + 7)
+  for (let round = 0; round < 5; round++) {
+    const statuses = await Promise.all(free.map(update))
+    t.ok(statuses.every((status) => status === 200))
+    t.equal(await update(51), 404)
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+  }
+  t.equal(answered, 0, 'all of it happened while the callers of the held rows still waited')
+  for (const status of await Promise.all(held)) t.equal(status, 503)
+  await release()
+  t.equal(await update(1), 200)
+})
+
+t.test('callers of a held row are served once it is free, the last of them last', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
+  const update = async (petId: number, quantity: number): Promise<string> =>
+    (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))).text
+  // Several at once make a batch, which is refused; the next ones of the pet come when it is known to be held.
+  const first = Promise.all([update(7, 71), update(8, 8), update(9, 9)])
+  const others = [update(8, 80), update(9, 90)]
+  await Promise.all(others)
+  const second = update(7, 72)
+  await update(8, 800)
+  await release()
+  const entry = (petId: number, quantity: number): string =>
+    JSON.stringify({ petId, quantity, status: 'sold' })
+  t.strictSame(await first, [entry(7, 71), entry(8, 8), entry(9, 9)])
+  t.equal(await second, entry(7, 72))
+  t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id = 7'), [{ quantity: '72' }])
+  t.equal(await update(7, 73), entry(7, 73), 'and it is an ordinary row again')
+})
+
 t.test('a row that cannot be written fails only those who want it', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
@@ -139,8 +184,7 @@ t.test('turns callers away at once when too many wait', async (t) => {
   })
   const deadline = performance.now() + 30_000
   const answered = (): number => texts.join('').match(/HTTP\/1\.1 /g)?.length ?? 0
-  while (answered() < 12_000 && performance.now() < deadline)
-    await new Promise((resolve) => setTimeout(resolve, 100))
+  while (answered() < 12_000 && performance.now() < deadline) await setTimeout(100)
   for (const socket of sockets) socket.destroy()
   await release()
   t.match(
