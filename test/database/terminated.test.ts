@@ -1,0 +1,173 @@
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Answer, callerOf, json, type Send } from '../support/http.ts'
+import { startLoad } from '../support/load.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+
+/** One connection for lists, three for updates, and one for readiness and keys. */
+const CONNECTIONS = 5
+
+const OF_SERVICE = "application_name = 'petstore-inventory' AND datname = current_database()"
+
+interface Service {
+  readonly server: Program
+  readonly port: number
+  readonly send: Send
+}
+
+/** Starts the service with as few connections as it can have, so that a single one that is lost for good is missed. */
+async function startService(t: Test, database: TestDatabase): Promise<Service> {
+  await addEntries(database, [
+    ['1', 0, 'available'],
+    ['2', 0, 'available'],
+    ['3', 0, 'available'],
+  ])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0', DATABASE_POOL_SIZE: '4' },
+  })
+  const port = await portOf(server)
+  return { server, port, send: callerOf(port, { authorization: `Bearer ${apiKey}` }) }
+}
+
+const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
+  send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
+
+/** Resolves when so many of the service's connections are in that state. */
+async function seen(database: TestDatabase, state: string, count = 1): Promise<void> {
+  const query = `SELECT FROM pg_stat_activity WHERE ${OF_SERVICE} AND ${state}`
+  while ((await database.query(query)).length < count) await setTimeout(10)
+}
+
+/** Ends the server's side of the service's connections that are in that state, and waits until it is gone. */
+async function terminate(database: TestDatabase, state: string): Promise<void> {
+  const ended = await database.query(
+    `SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${OF_SERVICE} AND ${state}`,
+  )
+  const pids = ended.map(({ pid }) => pid)
+  const left = 'SELECT FROM pg_stat_activity WHERE pid = ANY ($1::integer[])'
+  while ((await database.query(left, [pids])).length > 0) await setTimeout(10)
+}
+
+/** Asserts that every connection of the service can be used, all at the same time, and that there are no others. */
+async function hasAllConnections(t: Test, database: TestDatabase, { server, send }: Service): Promise<void> {
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id IN (1, 2)')
+  const waiting = [update(send, 1), update(send, 2)]
+  await seen(database, "wait_event_type = 'Lock'", 2)
+  t.equal((await update(send, 3)).status, 200, 'a third update passes the two that wait')
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  t.equal((await send('GET', '/readyz')).status, 200)
+  // Readiness is asked again after a second, and the keys after two.
+  await seen(database, 'true', CONNECTIONS)
+  const connections = await database.query(`SELECT FROM pg_stat_activity WHERE ${OF_SERVICE}`)
+  t.equal(connections.length, CONNECTIONS, 'the connections')
+  await release()
+  for (const { status } of await Promise.all(waiting)) t.equal(status, 200)
+  t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
+}
+
+function isUnavailable(t: Test, { status, headers, text }: Answer): void {
+  t.equal(status, 503)
+  t.match(headers['retry-after'], /^[1-9]\d*$/)
+  t.match(text, /^\{"code":"service_unavailable",/)
+}
+
+const TIMES = 4
+
+t.test('lives on when the server ends its connections, at whatever they are', async (t) => {
+  const database = await testDatabase(t)
+  const service = await startService(t, database)
+  const { send } = service
+  await hasAllConnections(t, database, service)
+
+  await t.test('idle', async (t) => {
+    for (let time = 0; time < TIMES; time++) {
+      await seen(database, "state = 'idle'", CONNECTIONS)
+      await terminate(database, 'true')
+      await hasAllConnections(t, database, service)
+    }
+  })
+
+  await t.test('waiting for a row', async (t) => {
+    for (let time = 0; time < TIMES; time++) {
+      const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
+      const waiting = update(send, 1)
+      await seen(database, "wait_event_type = 'Lock'")
+      await terminate(database, "wait_event_type = 'Lock'")
+      isUnavailable(t, await waiting)
+      await release()
+    }
+    await hasAllConnections(t, database, service)
+  })
+
+  await t.test('in the middle of everything', async (t) => {
+    for (let time = 0; time < TIMES; time++) {
+      const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+      const first = update(send, 1)
+      await seen(database, "wait_event_type = 'Lock'")
+      const others = [update(send, 2), update(send, 3), send('GET', '/v1/inventory')]
+      await seen(database, "wait_event_type = 'Lock'", 3)
+      await terminate(database, "wait_event_type = 'Lock'")
+      for (const answer of await Promise.all([first, ...others])) isUnavailable(t, answer)
+      await release()
+    }
+    await hasAllConnections(t, database, service)
+  })
+
+  await t.test('in the middle of a list', async (t) => {
+    await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(11, 10000) n")
+    await database.query(
+      `CREATE FUNCTION held(id bigint) RETURNS bigint LANGUAGE plpgsql AS
+       $$ BEGIN IF id = 9000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN id; END $$`,
+    )
+    const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+    await database.query('ALTER TABLE inventory RENAME TO entries')
+    await database.query(
+      'CREATE VIEW inventory AS SELECT held(pet_id) AS pet_id, quantity, status FROM entries',
+    )
+    for (let time = 0; time < TIMES; time++) {
+      const list = send('GET', '/v1/inventory')
+      await seen(database, "wait_event = 'advisory'")
+      await terminate(database, "wait_event = 'advisory'")
+      isUnavailable(t, await list)
+    }
+    await release()
+    await database.query('DROP VIEW inventory')
+    await database.query('ALTER TABLE entries RENAME TO inventory')
+    await database.query('DELETE FROM inventory WHERE pet_id > 10')
+    await hasAllConnections(t, database, service)
+  })
+
+  await t.test('anything, a hundred times under load', async (t) => {
+    await database.query('UPDATE inventory SET quantity = 0')
+    const load = startLoad(t, { ports: [service.port], clients: 16, apiKey, pets: [1, 2, 3] })
+    for (let time = 0; time < 100; time++) {
+      await load.served(5)
+      await terminate(database, 'true')
+    }
+    await load.stop()
+    const others = load.failures.filter(({ answer }) => answer?.status !== 503)
+    t.equal(others.length, 0, `${load.successes} requests were served, ${load.failures.length} got 503`)
+    await hasAllConnections(t, database, service)
+  })
+})
+
+t.test('a connection that ends between two statements is replaced, and breaks nothing', async (t) => {
+  const database = await testDatabase(t)
+  const pool = openDatabase({ url: database.url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  let rows = ''
+  for await (const piece of pool.copy('SELECT generate_series(1, 5)')) {
+    // All rows have come with the first one, and nothing more is asked of the server.
+    if (rows === '') {
+      await seen(database, "state = 'idle'")
+      await terminate(database, 'true')
+    }
+    rows += piece.toString()
+  }
+  t.equal(rows, '1\n2\n3\n4\n5\n')
+  t.strictSame(await pool.query('SELECT 1 AS one'), [{ one: 1 }])
+})
