@@ -38,6 +38,7 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
 
   const fork = async (): Promise<Address> => {
     const worker = cluster.fork(env)
+    closeUndelivered(worker)
     running.add(worker)
     const ended = once(worker, 'exit').then(([code, signal]) => {
       running.delete(worker)
@@ -87,4 +88,31 @@ async function stopWorker(worker: Worker): Promise<boolean> {
   worker.process.kill('SIGTERM')
   const [code, signal] = await ended
   return code === 0 || signal === 'SIGTERM'
+}
+
+/**
+ * Closes the connection that was on its way to a worker when that died. Node hands a new connection to the worker's
+ * process and waits for its word without end, and the caller with it. The next one follows only when the worker has
+ * accepted the one before, so there is one at most.
+ */
+function closeUndelivered(worker: Worker): void {
+  const { process: child } = worker
+  let newest: unknown
+  // An accepted one has been closed in this process, where closing it again has no effect.
+  const closeNewest = (): void => {
+    if (isHandle(newest)) newest.close()
+  }
+  child.send = new Proxy(child.send, {
+    apply(send, self, values: unknown[]) {
+      newest = values[1]
+      const isSent: unknown = Reflect.apply(send, self, values)
+      if (worker.isDead()) closeNewest()
+      return isSent
+    },
+  })
+  worker.once('exit', closeNewest)
+}
+
+function isHandle(value: unknown): value is { close(): void } {
+  return typeof value === 'object' && value !== null && 'close' in value && typeof value.close === 'function'
 }

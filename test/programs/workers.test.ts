@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
+import { startLoad } from '../support/load.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
@@ -57,6 +58,60 @@ t.test('a worker that is killed is replaced, and only its own requests fail', as
   await server.output(/"worker":3[^\n]*listening/i)
   server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
+})
+
+t.test('a worker that is killed under load takes only its own requests with it', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  const port = await portOf(server)
+  await server.output(/"worker":2[^\n]*listening/i)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  const load = startLoad(t, { ports: [port], clients: 16, apiKey: key, pets: [1] })
+  await load.served(500)
+  process.kill(Number(pid), 'SIGKILL')
+  await server.output(/"worker":3[^\n]*listening/i)
+  await load.served(500)
+  await load.stop()
+  server.process.kill('SIGTERM')
+  const { stdout } = await server.ended
+
+  const workerOf = new Map<string, string>()
+  for (const [, worker = '', id = ''] of stdout.matchAll(/"worker":(\d+),"requestId":"(\d+\.\d+)"/g))
+    workerOf.set(id, worker)
+  t.ok(workerOf.size > 900, 'the log says who has served whom')
+  const lost = new Map<string, number>()
+  for (const { id, answer } of load.failures) {
+    t.equal(answer, undefined, 'the connection broke')
+    const [client = '', count] = id.split('.')
+    const earlier = Array.from({ length: Number(count) }, (_, index) => workerOf.get(`${client}.${index}`))
+    if (!lost.has(client)) t.equal(earlier.findLast(Boolean) ?? '1', '1', 'it was one to the killed worker')
+    lost.set(client, (lost.get(client) ?? 0) + 1)
+  }
+  // A second time for a client that was being given to the killed worker as it came back.
+  for (const times of lost.values()) t.ok(times <= 2)
+  t.comment(`${load.successes} requests were served, ${load.failures.length} were lost`)
+})
+
+t.test('a worker that is killed leaves no new connection without an end', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  const port = await portOf(server)
+  await server.output(/"worker":2[^\n]*listening/i)
+  const load = startLoad(t, { ports: [port], clients: 24, apiKey: key, pets: [1], keepAlive: false })
+  for (const worker of [2, 3, 4]) {
+    const [, pid] = await server.output(new RegExp(`"pid":(\\d+),"worker":${worker}[^\\n]*listening`, 'i'))
+    await load.served(300)
+    process.kill(Number(pid), 'SIGKILL')
+  }
+  await load.served(300)
+  const ended = await Promise.race([load.stop().then(() => true), setTimeout(20_000, false)])
+  t.ok(ended, 'every client has got an answer or an end')
 })
 
 t.test('a signal lets every worker answer what it has in flight', async (t) => {

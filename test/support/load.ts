@@ -25,9 +25,11 @@ export interface LoadOptions {
   readonly apiKey: string
   /** Pets whose quantity is 0 at the beginning. */
   readonly pets: readonly number[]
+  /** False where every request has a connection of its own. */
+  readonly keepAlive?: boolean
 }
 
-/** Clients that list and update, each with one request after the other over a connection that it keeps. */
+/** Clients that list and update, each with one request after the other. */
 export interface Load {
   /** All exchanges so far that did not end with a 200. */
   readonly failures: readonly Exchange[]
@@ -54,7 +56,7 @@ interface Waiter {
 }
 
 /** Starts the clients. Each update sets a quantity that no other one sets. */
-export function startLoad(t: Test, { ports, clients, apiKey, pets }: LoadOptions): Load {
+export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = true }: LoadOptions): Load {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
   const failures: Exchange[] = []
   let waiters: Waiter[] = []
@@ -96,7 +98,7 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets }: LoadOptions
   }
 
   const client = async (number: number): Promise<void> => {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const agent = new Agent({ keepAlive, maxSockets: 1 })
     const port = ports[number % ports.length] ?? 0
     for (let count = 0; !stopping; count++) {
       const id = `${number}.${count}`
