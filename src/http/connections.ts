@@ -9,6 +9,9 @@ const FAREWELL = 1000
 const LAST_CALL = 500
 const SWEEP_INTERVAL = 100
 
+/** How many connections may be open before idle ones have to go. */
+const MOST_OPEN = 10_000
+
 /** What is known of an open connection. */
 interface Connection {
   /** The responses that are not yet sent, oldest first. */
@@ -20,20 +23,41 @@ interface Connection {
 /** The open connections of an HTTP server, and the responses that each of them still owes. */
 export class Connections {
   readonly #open = new Map<Socket, Connection>()
+  /** Those that owe no answer, the one that has been so for longest first. */
+  readonly #idle = new Set<Socket>()
+  readonly #mostOpen: number
   #sweep: NodeJS.Timeout | undefined
 
-  /** Keeps count from now on. To be called once, before the server listens. */
+  constructor(mostOpen = MOST_OPEN) {
+    this.#mostOpen = mostOpen
+  }
+
+  /**
+   * Keeps count from now on. To be called once, before the server listens. Where very many are open, each new one ends
+   * the one that has been idle for longest: callers who open connections and ask nothing, or never end their question,
+   * must not use up what the process may open.
+   */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
+      if (this.#open.size >= this.#mostOpen) this.#closeLongestIdle()
       this.#open.set(socket, { owed: new Set() })
-      socket.once('close', () => this.#open.delete(socket))
+      this.#idle.add(socket)
+      socket.once('close', () => {
+        this.#open.delete(socket)
+        this.#idle.delete(socket)
+      })
     })
     server.on('request', (_request, response) => {
-      const connection = response.socket && this.#open.get(response.socket)
+      const { socket } = response
+      const connection = socket && this.#open.get(socket)
       if (!connection) return
       connection.newest = response
       connection.owed.add(response)
-      response.once('close', () => connection.owed.delete(response))
+      this.#idle.delete(socket)
+      response.once('close', () => {
+        connection.owed.delete(response)
+        if (connection.owed.size === 0 && !socket.destroyed) this.#idle.add(socket)
+      })
     })
     server.once('close', () => clearInterval(this.#sweep))
   }
@@ -64,8 +88,11 @@ export class Connections {
   }
 
   #closeIdle(): void {
-    for (const [socket, { owed }] of this.#open) {
-      if (owed.size === 0) socket.destroy()
-    }
+    for (const socket of this.#idle) socket.destroy()
+  }
+
+  #closeLongestIdle(): void {
+    const [longest] = this.#idle
+    longest?.destroy()
   }
 }
