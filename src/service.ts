@@ -15,6 +15,12 @@ import { InventoryStatistics } from './inventory/statistics.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
 
+/**
+ * The most connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn` in Linux). With
+ * Node's 511, a thousand callers who connect at once make the system drop some, who try again after a second or three.
+ */
+const BACKLOG = 65_535
+
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
@@ -85,7 +91,8 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     await warnOfKeys(options.apiKeys, directory, log)
-    return { address: await app.listen({ host: options.host, port: options.port }), metrics, close }
+    const address = await app.listen({ host: options.host, port: options.port, backlog: BACKLOG })
+    return { address, metrics, close }
   } catch (error) {
     await close()
     throw error

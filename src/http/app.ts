@@ -5,6 +5,7 @@ import { ErrorBody } from '../errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
+import { admitInTurns } from './admission.ts'
 import { requireApiKey } from './authentication.ts'
 import { clientErrorHandler } from './client-errors.ts'
 import { Connections } from './connections.ts'
@@ -102,6 +103,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(
     async (v1) => {
+      admitInTurns(v1)
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {

@@ -21,9 +21,6 @@ const LANES = 3
 /** Those of them in which single updates may wait for a row; the others are left to everybody else. */
 const SINGLE_LANES = 2
 
-/** The most updates that wait; beyond it, callers are turned away at once. */
-const CAPACITY = 10_000
-
 /** The most pets in one statement. */
 const BATCH = 500
 
@@ -53,7 +50,6 @@ export class UpdateQueue {
   readonly #alone: Turn[] = []
   #lanes = LANES
   #singleLanes = SINGLE_LANES
-  #size = 0
   #scheduled = false
 
   constructor(repository: InventoryRepository, statistics: InventoryStatistics) {
@@ -64,26 +60,19 @@ export class UpdateQueue {
   /**
    * Returns the entry as it is once the quantity is committed, or undefined where the pet has none.
    *
-   * @throws {ApiError} 503 when too many updates wait, or this one has waited for too long
+   * @throws {ApiError} 503 when it has waited for too long
    * @throws {DatabaseUnavailableError} when no answer can be had
    */
   set(petId: bigint, quantity: number): Promise<InventoryItem | undefined> {
-    if (this.#size >= CAPACITY)
-      return Promise.reject(serviceUnavailable('Too many updates are waiting. Try again shortly.'))
     return new Promise((resolve, reject) => {
       const update: Waiting = { petId, quantity, since: performance.now(), resolve, reject }
       const waiting = this.#held.has(petId) ? this.#waitingForHeld : this.#waiting
       const turn = waiting.get(petId)
       if (turn) turn.push(update)
       else waiting.set(petId, [update])
-      this.#resize(1)
+      this.#statistics.waitingUpdates++
       this.#schedule()
     })
-  }
-
-  #resize(change: number): void {
-    this.#size += change
-    this.#statistics.waitingUpdates = this.#size
   }
 
   /** Sends what waits once the requests that have arrived by now were all read. */
@@ -123,7 +112,7 @@ export class UpdateQueue {
       } else if (next === undefined && !this.#underWay.has(petId)) {
         next = left
         this.#waitingForHeld.delete(petId)
-        this.#resize(-left.length)
+        this.#statistics.waitingUpdates -= left.length
         this.#underWay.add(petId)
       } else {
         this.#waitingForHeld.set(petId, left)
@@ -143,7 +132,7 @@ export class UpdateQueue {
       this.#waiting.delete(petId)
       const left = this.#withoutLate(turn, 'The database is too busy. Try again shortly.')
       if (left === undefined) continue
-      this.#resize(-left.length)
+      this.#statistics.waitingUpdates -= left.length
       this.#underWay.add(petId)
       batch.push(left)
     }
@@ -155,7 +144,7 @@ export class UpdateQueue {
     const tooLate = performance.now() - LONGEST_WAIT
     const [first, ...others] = turn.filter((update) => {
       if (update.since >= tooLate) return true
-      this.#resize(-1)
+      this.#statistics.waitingUpdates--
       update.reject(serviceUnavailable(reason))
       return false
     })
@@ -206,7 +195,7 @@ export class UpdateQueue {
     this.#waitingForHeld.delete(petId)
     // At the end: the row that was tried longest ago is the next one.
     this.#waitingForHeld.set(petId, [...turn, ...later])
-    this.#resize(turn.length)
+    this.#statistics.waitingUpdates += turn.length
     this.#held.add(petId)
     this.#underWay.delete(petId)
   }

@@ -65,7 +65,11 @@ export async function startProgram(
       new Promise((resolve, reject) => {
         const look = (): void => {
           const match = pattern.exec(stdout + stderr)
-          if (match) resolve(match)
+          if (match === null) return
+          // Somebody who has found it must not search through all that comes later.
+          child.stdout.off('data', look)
+          child.stderr.off('data', look)
+          resolve(match)
         }
         child.stdout.on('data', look)
         child.stderr.on('data', look)
