@@ -14,7 +14,9 @@ export async function openRaw(port: number): Promise<RawConnection> {
   socket.on('data', (chunk) => chunks.push(chunk))
   // A reset after the answer takes nothing away from what was received.
   socket.on('error', () => {})
-  const received = once(socket, 'close').then(() => Buffer.concat(chunks).toString())
+  const received = new Promise<string>((resolve) => {
+    socket.once('close', () => resolve(Buffer.concat(chunks).toString()))
+  })
   await once(socket, 'connect')
   return { socket, received }
 }
