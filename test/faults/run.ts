@@ -18,5 +18,5 @@ if (missing.length > 0) {
   process.exitCode = 1
 } else {
   // One after the other: a fault of one is not to be the other's.
-  await runTap(['--jobs=1', ...files.map((file) => path.join(folder, file))])
+  await runTap(['--jobs=1', '--timeout=900', ...files.map((file) => path.join(folder, file))])
 }

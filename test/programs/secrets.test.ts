@@ -1,0 +1,115 @@
+import { readFile } from 'node:fs/promises'
+import t from 'tap'
+import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf, json } from '../support/http.ts'
+import { outageOf } from '../support/outage.ts'
+import { portOf, startProgram } from '../support/program.ts'
+import { openRaw, sendRaw } from '../support/raw.ts'
+
+const fixed = 'a-fixed-key-0123456789abcdefghijklmnop'
+
+t.test(
+  'no key is in the log at its most talkative, in an answer, or in what other users of the machine see',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [['1', 9, 'available']])
+    const way = await outageOf(t, database.url)
+    const [stored, unknown] = [makeApiKey(), makeApiKey()]
+    await database.query('INSERT INTO api_keys (name, digest) VALUES ($1, $2)', [
+      'stored',
+      hashApiKey(stored),
+    ])
+    const url = new URL(way.url)
+    url.password ||= 'the-password-of-the-database'
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: url.href, API_KEYS: `ops:${fixed}`, PORT: '0', LOG_LEVEL: 'trace' },
+    })
+    const port = await portOf(server)
+    const answers: string[] = []
+    const presentAll = async (): Promise<void> => {
+      for (const key of [fixed, stored, unknown, `${fixed}x`]) {
+        for (const authorization of [
+          `Bearer ${key}`,
+          `bearer  ${key}`,
+          `Basic ${key}`,
+          key,
+          `Bearer ${key}, ${key}`,
+        ]) {
+          const send = callerOf(port, { authorization, cookie: `key=${key}` })
+          for (const [method, path, message] of [
+            ['GET', `/v1/inventory?key=${key}`, {}],
+            ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
+            ['PATCH', '/v1/inventory/1', json(`{"quantity": "${key}"}`)],
+            ['DELETE', '/v1/inventory', {}],
+            ['GET', '/v1/nothing', {}],
+          ] as const) {
+            const { text, headers } = await send(method, path, message)
+            answers.push(text, JSON.stringify(headers))
+          }
+        }
+        answers.push(
+          await sendRaw(
+            port,
+            `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nX: \0\r\n\r\n`,
+          ),
+          await sendRaw(
+            port,
+            `GET /v1/inventory?${key} HTTP/1.1\r\nAuthorization: Bearer ${key}\r\nConnection: close\r\n\r\n`,
+          ),
+        )
+        const { socket } = await openRaw(port)
+        socket.end(
+          `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 9\r\n\r\n{`,
+        )
+      }
+    }
+    await presentAll()
+    const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
+    await way.cut()
+    await server.output(/the API keys cannot be read/)
+    const { status, text } = await callerOf(port, { authorization: `Bearer ${unknown}` })(
+      'GET',
+      '/v1/inventory',
+    )
+    t.equal(status, 503)
+    answers.push(text)
+    server.process.kill('SIGTERM')
+    const { stdout, stderr } = await server.ended
+    t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 100, 'the log is there')
+    const places = { stdout, stderr, commandLine, answers: answers.join('\n') }
+    for (const [place, content] of Object.entries(places)) {
+      for (const secret of [fixed, stored, unknown, url.password]) {
+        t.notOk(content.includes(secret), `${place} has no ${secret.slice(0, 4)}…`)
+      }
+      t.notOk(content.includes(hashApiKey(stored).toString('hex')), `${place} has no digest`)
+    }
+  },
+)
+
+t.test('guessing keys asks the database next to nothing', async (t) => {
+  const database = await testDatabase(t)
+  const way = await outageOf(t, database.url)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: way.url, API_KEYS: `ops:${fixed}`, PORT: '0' },
+  })
+  const port = await portOf(server)
+  const guesses = (guess: (index: number) => string): string =>
+    Array.from(
+      { length: 1000 },
+      (_, index) => `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${guess(index)}\r\n`,
+    ).join('\r\n')
+  const kinds: [title: string, guess: (index: number) => string][] = [
+    ['ever longer beginnings of a fixed key', (index) => fixed.slice(0, 1 + (index % (fixed.length - 1)))],
+    ['a fixed key with another end', (index) => `${fixed}${index}`],
+    ['what looks like a key of the database', () => makeApiKey()],
+    ['what is none by its checksum', () => `inv_${'0'.repeat(49)}`],
+  ]
+  for (const [title, guess] of kinds) {
+    const before = way.received()
+    const text = await sendRaw(port, `${guesses(guess)}Connection: close\r\n\r\n`)
+    t.equal(text.match(/HTTP\/1\.1 401 /g)?.length, 1000, `${title}: all are refused`)
+    const received = way.received() - before
+    t.ok(received < 5000, `${title}: ${received} bytes came from the database`)
+  }
+})

@@ -1,0 +1,69 @@
+import { once } from 'node:events'
+import { Agent } from 'node:http'
+import { callerOf, json } from './http.ts'
+import { openRaw } from './raw.ts'
+
+/** How often each kind of request came to its end. */
+export type Counts = Record<string, number>
+
+export interface MixedLoadOptions {
+  readonly port: number
+  readonly key: string
+  /** How many callers there are, each with one request at a time. */
+  readonly callers: number
+  /** True for as long as the callers go on. */
+  readonly goesOn: () => boolean
+}
+
+/** Good requests, faulty ones, and ones whose callers go away at every step, until it is told to end. */
+export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
+  const agent = new Agent({ keepAlive: true, maxSockets: callers })
+  const authorization = `Bearer ${key}`
+  const kept = callerOf(port, { authorization }, agent)
+  const alone = callerOf(port, { authorization })
+  const head = `Host: x\r\nAuthorization: ${authorization}\r\n`
+  const list = `GET /v1/inventory HTTP/1.1\r\n${head}\r\n`
+  const abort = async (bytes: string, after?: 'data'): Promise<void> => {
+    const { socket, received } = await openRaw(port)
+    socket.write(bytes)
+    if (after !== undefined) await Promise.race([once(socket, after), received])
+    socket.destroy()
+    await received
+  }
+  const kinds: Record<string, (turn: number) => Promise<unknown>> = {
+    list: () => kept('GET', '/v1/inventory'),
+    'list by a new connection': () => alone('GET', '/v1/inventory'),
+    'list, compressed': () => kept('GET', '/v1/inventory', { headers: { 'accept-encoding': 'br' } }),
+    update: (turn) => kept('PATCH', `/v1/inventory/${1 + (turn % 100)}`, json({ quantity: turn })),
+    'update of no pet': () => kept('PATCH', '/v1/inventory/-1', json({ quantity: 1 })),
+    'faulty update': () => kept('PATCH', '/v1/inventory/1', json('{')),
+    'too large an update': () => kept('PATCH', '/v1/inventory/1', json('x'.repeat(10_000))),
+    'wrong key': () => callerOf(port)('GET', '/v1/inventory', { headers: { authorization: 'Bearer x' } }),
+    'no HTTP': () => abort('garbage\r\n\r\n', 'data'),
+    'aborted list': () => abort(list),
+    'aborted in the middle of a list': () => abort(list, 'data'),
+    'aborted pipeline': () => abort(list.repeat(20), 'data'),
+    'aborted head': () => abort(`GET /v1/inventory HTTP/1.1\r\nHost`),
+    'aborted body': () =>
+      abort(
+        `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{`,
+      ),
+    'aborted update': () =>
+      abort(
+        `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":5}`,
+      ),
+  }
+  const names = Object.keys(kinds)
+  const counts: Counts = {}
+  await Promise.all(
+    Array.from({ length: callers }, async (_, caller) => {
+      for (let turn = caller; goesOn(); turn++) {
+        const name = names[turn % names.length] ?? ''
+        await kinds[name]?.(turn)
+        counts[name] = (counts[name] ?? 0) + 1
+      }
+    }),
+  )
+  agent.destroy()
+  return counts
+}
