@@ -17,7 +17,8 @@ export interface MixedLoadOptions {
 
 /** Good requests, faulty ones, and ones whose callers go away at every step, until it is told to end. */
 export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
-  const agent = new Agent({ keepAlive: true, maxSockets: callers })
+  // In turn, so that none is idle for so long that the server closes it at the moment of its next use.
+  const agent = new Agent({ keepAlive: true, maxSockets: callers, scheduling: 'fifo' })
   const authorization = `Bearer ${key}`
   const kept = callerOf(port, { authorization }, agent)
   const alone = callerOf(port, { authorization })
