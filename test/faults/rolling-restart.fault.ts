@@ -1,0 +1,111 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf } from '../support/http.ts'
+import { contradictionIn } from '../support/linearizability.ts'
+import { startLoad } from '../support/load.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+import { pathOf } from './needs.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
+
+t.test('two processes behind HAProxy are restarted in turn without a failed request', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 0, 'available'],
+    ['2', 0, 'available'],
+  ])
+  const start = async (port: number): Promise<Program> => {
+    const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: String(port) }
+    const server = await startProgram(t, 'server', { env })
+    await portOf(server)
+    return server
+  }
+  const one = { name: 'one', port: await freePort() }
+  const two = { name: 'two', port: await freePort() }
+  const servers = new Map([
+    [one, await start(one.port)],
+    [two, await start(two.port)],
+  ])
+  const port = await freePort()
+  const proxy = await startProxy(t, port, [one.port, two.port])
+  const loads = [
+    startLoad(t, { ports: [port], clients: 12, apiKey, pets: [1] }),
+    startLoad(t, { ports: [port], clients: 12, apiKey, pets: [2], keepAlive: false }),
+  ]
+
+  for (const place of [one, two, one, two]) {
+    await Promise.all(loads.map((load) => load.served(300)))
+    const server = servers.get(place)
+    const left = proxy.says(`Server inventory/${place.name} is DOWN`)
+    server?.process.kill('SIGTERM')
+    t.equal((await server?.ended)?.code, 0, `${place.name} has stopped`)
+    await left
+    const back = proxy.says(`Server inventory/${place.name} is UP`)
+    servers.set(place, await start(place.port))
+    await back
+  }
+  await Promise.all(loads.map((load) => load.served(300)))
+  await Promise.all(loads.map((load) => load.stop()))
+
+  for (const [index, load] of loads.entries()) {
+    t.equal(load.failures.length, 0, `none of ${load.successes} requests has failed`)
+    t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
+  }
+})
+
+interface Proxy {
+  /** Resolves when HAProxy has written that from now on. */
+  says(text: string): Promise<void>
+}
+
+async function startProxy(t: Test, port: number, [one = 0, two = 0]: number[]): Promise<Proxy> {
+  const program = (await pathOf('haproxy')) ?? 'haproxy'
+  const child = spawn(program, ['-db', '-f', configuration], {
+    env: { LISTEN: `127.0.0.1:${port}`, SERVER_1: `127.0.0.1:${one}`, SERVER_2: `127.0.0.1:${two}` },
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const ended = once(child, 'exit')
+  t.teardown(async () => {
+    child.kill('SIGTERM')
+    await ended
+  })
+  let waiting: { text: string; resolve: () => void }[] = []
+  let line = ''
+  child.stderr.on('data', (chunk) => {
+    line += chunk
+    const heard = waiting.filter(({ text }) => line.includes(text))
+    waiting = waiting.filter((waiter) => !heard.includes(waiter))
+    line = line.slice(line.lastIndexOf('\n') + 1)
+    for (const { resolve } of heard) resolve()
+  })
+  const says = (text: string): Promise<void> =>
+    new Promise((resolve, reject) => {
+      waiting.push({ text, resolve })
+      ended.then(() => reject(new Error(`HAProxy has ended without "${text}"`)), reject)
+    })
+  const isServing = (): Promise<boolean> =>
+    callerOf(port)('GET', '/readyz').then(
+      ({ status }) => status === 200,
+      () => false,
+    )
+  while (!(await isServing())) {
+    if (child.exitCode !== null) throw new Error(`HAProxy has ended with ${child.exitCode}`)
+    await setTimeout(50)
+  }
+  return { says }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  return typeof address === 'object' && address ? address.port : 0
+}
