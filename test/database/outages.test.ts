@@ -40,7 +40,7 @@ const rounds: readonly (readonly [title: string, Fault])[] = [
   ['refusing the login', closed],
   ['restarted again', restarted],
   ['killed once more', killed],
-  ['halted again', halted],
+  ['restarted once more', restarted],
   ['killed in the end', killed],
 ]
 
@@ -57,7 +57,7 @@ t.test(
     const load = startLoad(t, { ports: [await portOf(server)], clients: 16, apiKey, pets })
 
     for (const [title, fault] of rounds) {
-      await load.served(500)
+      await load.served(200)
       const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
       await fault.begin(database)
       await failing
