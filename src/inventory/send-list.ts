@@ -2,6 +2,7 @@ import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import Negotiator from 'negotiator'
+import { matches } from '../entity-tag.ts'
 import type { Readers } from './readers.ts'
 import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
 
@@ -56,12 +57,4 @@ function preferredEncoding(request: FastifyRequest): Encoding {
   const accepted = new Negotiator(request.raw).encodings([...encodings])
   if (accepted[0] === 'identity') return 'identity'
   return encodings.find((encoding) => accepted.includes(encoding)) ?? 'identity'
-}
-
-/** True where the `If-None-Match` names the entity tag, by the weak comparison of RFC 9110, section 8.8.3.2. */
-function matches(condition: string | undefined, etag: string): boolean {
-  if (condition === undefined) return false
-  return (
-    condition.trim() === '*' || condition.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag)
-  )
 }
