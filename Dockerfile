@@ -5,9 +5,10 @@ RUN npm ci --ignore-scripts --omit=optional
 COPY tsconfig.json tsconfig.build.json ./
 COPY src src
 COPY migrations migrations
+COPY reference reference
 # A checkout made under a strict umask has files that only root could read in the image.
 RUN npm run build && rm dist/.tsbuildinfo \
- && chmod -R u=rwX,go=rX package.json migrations dist && chmod +x dist/cli.js
+ && chmod -R u=rwX,go=rX package.json migrations reference dist && chmod +x dist/cli.js
 
 FROM node:24-alpine AS dependencies
 WORKDIR /app
@@ -25,6 +26,7 @@ WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
 COPY --from=build /app/package.json package.json
 COPY --from=build /app/migrations migrations
+COPY --from=build /app/reference reference
 COPY --from=build /app/dist dist
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000
 EXPOSE 3000

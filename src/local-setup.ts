@@ -55,7 +55,7 @@ function serverDirectory(directory: string): string {
   return path.join(directory, 'postgres')
 }
 
-/** What a newcomer reads once the service listens at `address`: two commands to paste. */
+/** What a newcomer reads once the service listens at `address`: two commands to paste and where to read on. */
 export function welcome(address: string, { directory }: LocalSetup, key: string): string {
   return `
   The Petstore inventory service is ready at ${address}
@@ -66,6 +66,9 @@ export function welcome(address: string, { directory }: LocalSetup, key: string)
   Set the quantity of pet 1:
     curl -X PATCH -H 'Authorization: Bearer ${key}' \\
       -H 'Content-Type: application/json' -d '{"quantity": 20}' ${address}/v1/inventory/1
+
+  Read about both, and try them in a browser:
+    ${address}/docs
 
   An embedded PostgreSQL keeps the data in ${directory}
   Ctrl-C stops both.

@@ -15,6 +15,7 @@ import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
 import { enforceProtocol } from './protocol.ts'
+import { serveReference } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, describeFault } from './validation.ts'
@@ -98,6 +99,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       isClosing: () => closing,
     })
     serveDescription(open)
+    serveReference(open)
     refuseOthers()
   })
 

@@ -33,7 +33,7 @@ export async function describeApi(app: FastifyInstance, publicUrls: readonly str
         version: '1.0.0',
         description:
           'The stock levels of the pets in a store. A petId is an int64: JavaScript callers need a JSON parser that ' +
-          'keeps integers above 2^53 exact.',
+          'keeps integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: serversOf(publicUrls),

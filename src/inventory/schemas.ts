@@ -30,7 +30,13 @@ export type InventoryItem = Static<typeof InventoryItem>
 /** Other fields are ignored: the shape of this request is announced to change. */
 export const InventoryUpdate = Type.Object(
   {
-    quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'The new stock count' }),
+    quantity: Type.Integer({
+      minimum: 0,
+      maximum: MAX_QUANTITY,
+      description: 'The new stock count',
+      // The reference page fills this in; it would take the maximum.
+      examples: [20],
+    }),
   },
   { $id: 'InventoryUpdate', description: 'The new stock of one pet' },
 )

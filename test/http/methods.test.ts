@@ -10,6 +10,9 @@ const allowed = [
   ['/livez', 'GET, HEAD'],
   ['/readyz', 'GET, HEAD'],
   ['/openapi.json', 'GET, HEAD'],
+  ['/docs', 'GET, HEAD'],
+  ['/docs/', 'GET, HEAD'],
+  ['/docs/reference.js', 'GET, HEAD'],
 ] as const
 
 t.test('answers every other method on a known path with 405 and the methods that are allowed', async (t) => {

@@ -1,0 +1,123 @@
+import { gunzipSync } from 'node:zlib'
+import t from 'tap'
+import { startApp } from '../support/app.ts'
+import { testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { callerOf } from '../support/http.ts'
+
+/** The addresses of what a page loads, as they are written in it. */
+function loadedBy(html: string): string[] {
+  return [...html.matchAll(/<(?:script|link)[^>]* (?:src|href)="([^"]+)"/g)].map(
+    ([, address]) => address ?? '',
+  )
+}
+
+t.test('serves the page without a key, and all that it loads from beside it', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const send = callerOf(port)
+  const page = await send('GET', '/docs')
+  t.equal(page.status, 200)
+  t.equal(page.headers['content-type'], 'text/html; charset=utf-8')
+  const loaded = loadedBy(page.text).filter((address) => !address.startsWith('data:'))
+  t.equal(loaded.length, 5)
+  for (const address of loaded) {
+    t.match(address, /^docs\//, 'it is relative, so that a proxy may put a path before it')
+    const answer = await send('GET', `/${address}`)
+    t.equal(answer.status, 200, address)
+    t.equal(
+      answer.headers['content-type'],
+      address.endsWith('.css') ? 'text/css; charset=utf-8' : 'text/javascript; charset=utf-8',
+    )
+    t.equal(answer.headers['x-content-type-options'], 'nosniff')
+    if (address.endsWith('.css'))
+      t.notMatch(answer.text, /@import|url\(["']?(?!["']?data:)/, 'it loads nothing')
+  }
+  t.notMatch(page.text, /(src|href)="(https?:)?\/\//, 'nothing comes from elsewhere')
+})
+
+t.test('has a policy under which no script or style but its files can run', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const page = await send('GET', '/docs')
+  const policy = String(page.headers['content-security-policy']).split('; ')
+  for (const directive of [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ]) {
+    t.ok(policy.includes(directive), directive)
+  }
+  t.notMatch(policy.join(), /unsafe|https?:|\*/)
+  t.equal(page.headers['referrer-policy'], 'no-referrer')
+  t.notMatch(page.text, /<style|<script>| style=| on[a-z]+=/, 'nothing is inline')
+})
+
+t.test('is compressed where the caller accepts that, and not sent again unchanged', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  for (const path of ['/docs', '/docs/swagger-ui-bundle.js']) {
+    const plain = await send('GET', path)
+    t.equal(plain.headers['content-encoding'], undefined)
+    const gzip = { 'accept-encoding': 'br, gzip' }
+    const compressed = await send('GET', path, { headers: gzip })
+    t.equal(compressed.headers['content-encoding'], 'gzip')
+    t.strictSame(gunzipSync(compressed.body), plain.body)
+    t.not(compressed.headers.etag, plain.headers.etag)
+    for (const [{ headers }, accepted] of [
+      [plain, {}],
+      [compressed, gzip],
+    ] as const) {
+      t.equal(headers['cache-control'], 'no-cache')
+      t.equal(headers.vary, 'Accept-Encoding')
+      const again = await send('GET', path, { headers: { ...accepted, 'if-none-match': headers.etag } })
+      t.equal(again.status, 304)
+      t.equal(again.body.length, 0)
+      t.equal(again.headers.etag, headers.etag)
+    }
+  }
+})
+
+t.test('answers HEAD as GET, without the body', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  for (const path of ['/docs', '/docs/reference.js']) {
+    const { date: _got, ...get } = (await send('GET', path)).headers
+    const answer = await send('HEAD', path)
+    const { date: _head, ...head } = answer.headers
+    t.equal(answer.status, 200)
+    t.equal(answer.body.length, 0)
+    t.strictSame({ ...head, 'x-request-id': '' }, { ...get, 'x-request-id': '' })
+  }
+})
+
+t.test('leads from a trailing slash to the page, under whatever path', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const { status, headers } = await send('GET', '/docs/')
+  t.equal(status, 308)
+  t.equal(new URL(headers.location ?? '', 'http://proxy/store/docs/').pathname, '/store/docs')
+})
+
+t.test('knows no other file', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  for (const path of [
+    '/docs/x',
+    '/docs/index.html',
+    '/docs/../package.json',
+    '/docs/%2e%2e%2fpackage.json',
+  ]) {
+    const answer = await send('GET', path)
+    isError(
+      t,
+      { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+      404,
+      'not_found',
+    )
+  }
+})
