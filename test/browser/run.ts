@@ -1,0 +1,18 @@
+/**
+ * Runs the tests that drive a browser. It downloads none: where there is no Chromium or Chrome, it says so and fails.
+ * Screenshots go to `.screenshots`.
+ */
+import { readdir } from 'node:fs/promises'
+import path from 'node:path'
+import { runTap } from '../support/run-tap.ts'
+import { findChromium, MISSING } from './chromium.ts'
+
+const folder = import.meta.dirname
+
+if ((await findChromium()) === undefined) {
+  console.error(MISSING)
+  process.exitCode = 1
+} else {
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.browser.ts'))
+  await runTap(['--jobs=1', ...files.map((file) => path.join(folder, file))])
+}
