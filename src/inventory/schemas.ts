@@ -18,7 +18,8 @@ export const InventoryItem = Type.Object(
     petId: Type.Unsafe<bigint>({
       type: 'integer',
       format: 'int64',
-      description: 'Identifier of the animal this entry tracks',
+      description:
+        'Identifier of the animal this entry tracks. JSON.parse of JavaScript rounds it above 2^53.',
     }),
     quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'Current stock count' }),
     status: Reference(PetStatus),

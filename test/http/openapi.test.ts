@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
@@ -71,6 +72,13 @@ t.test('describes both operations under the names and bounds of the interface', 
     content: { 'application/json': { schema: { $ref: '#/components/schemas/InventoryUpdate' } } },
   })
   t.strictSame(document['servers'], [{ url: '/v1' }])
+})
+
+t.test('is openapi.json in the repository, which npm run openapi writes', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const served: Json = JSON.parse((await callerOf(port)('GET', '/openapi.json')).text)
+  t.equal(await readFile('openapi.json', 'utf8'), `${JSON.stringify(served, null, 2)}\n`)
 })
 
 t.test('names the base addresses, production first', async (t) => {

@@ -1,0 +1,27 @@
+/** Prints the description of the interface that the service serves at `/openapi.json`. It needs no database. */
+import { pino } from 'pino'
+import { openDatabase, requestLimits } from '../src/database/pool.ts'
+import { buildApp } from '../src/http/app.ts'
+import { RequestStatistics } from '../src/http/request-statistics.ts'
+import { inventoryRepository } from '../src/inventory/repository.ts'
+import { InventoryStatistics } from '../src/inventory/statistics.ts'
+
+// Connects when it is first asked for something, which it never is here.
+const database = openDatabase({
+  url: 'postgres://localhost/none',
+  size: 1,
+  limits: requestLimits,
+  onConnectionLost: () => {},
+})
+const app = await buildApp({
+  logger: pino({ level: 'silent' }),
+  findApiKey: () => undefined,
+  inventory: inventoryRepository(database, database),
+  readiness: async () => undefined,
+  requestStatistics: new RequestStatistics(),
+  inventoryStatistics: new InventoryStatistics(),
+  publicUrls: [],
+  trustProxy: [],
+})
+await app.ready()
+console.log(JSON.stringify(app.swagger(), null, 2))
