@@ -14,9 +14,14 @@ const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian
 const curl: Need = { program: 'curl', from: 'the package curl of Debian, version 7.82 or newer' }
 const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
 const go: Need = { program: 'go', from: 'the package golang of Debian, version 1.21 or newer' }
+const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => ({
+  program,
+  from: 'the package prometheus of Debian',
+}))
 
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
+  'alerts.fault.ts': prometheus,
   'examples.fault.ts': [curl, python, go],
   'rolling-restart.fault.ts': [haproxy],
 }

@@ -1,0 +1,189 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { readFile, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import { Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf, json } from '../support/http.ts'
+import { metricsOf } from '../support/metrics.ts'
+import { outageOf } from '../support/outage.ts'
+import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { pathOf } from './needs.ts'
+
+const run = promisify(execFile)
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const promtool = (await pathOf('promtool')) ?? ''
+
+/** A Prometheus that scrapes a target every second and evaluates the rules as often. */
+interface Prometheus {
+  /** The alerts that are pending or firing. */
+  active(): Promise<string[]>
+  /** The rules that cannot be evaluated, with the reason. */
+  broken(): Promise<string[]>
+  /** The number that a query gives; NaN where it gives none. */
+  value(query: string): Promise<number>
+}
+
+const Alerts = Type.Object({
+  data: Type.Object({
+    alerts: Type.Array(Type.Object({ labels: Type.Object({ alertname: Type.String() }) })),
+  }),
+})
+const Rules = Type.Object({
+  data: Type.Object({
+    groups: Type.Array(
+      Type.Object({
+        rules: Type.Array(
+          Type.Object({
+            name: Type.String(),
+            health: Type.String(),
+            lastError: Type.Optional(Type.String()),
+          }),
+        ),
+      }),
+    ),
+  }),
+})
+const Vector = Type.Object({
+  data: Type.Object({
+    result: Type.Array(Type.Object({ value: Type.Tuple([Type.Number(), Type.String()]) })),
+  }),
+})
+
+async function startPrometheus(t: Test, target: string): Promise<Prometheus> {
+  const folder = await temporaryFolder(t)
+  const rules = path.resolve('ops/alerts.yml')
+  await writeFile(
+    path.join(folder, 'prometheus.yml'),
+    JSON.stringify({
+      global: { scrape_interval: '1s', evaluation_interval: '1s' },
+      rule_files: [rules],
+      scrape_configs: [{ job_name: 'petstore-inventory', static_configs: [{ targets: [target] }] }],
+    }),
+  )
+  const port = await freePort()
+  const child: ChildProcess = spawn(
+    (await pathOf('prometheus')) ?? '',
+    [
+      `--config.file=${folder}/prometheus.yml`,
+      `--storage.tsdb.path=${folder}/data`,
+      `--web.listen-address=127.0.0.1:${port}`,
+    ],
+    { stdio: 'ignore' },
+  )
+  const ended = once(child, 'exit')
+  t.teardown(async () => {
+    child.kill('SIGKILL')
+    await ended
+  })
+  const ask = callerOf(port)
+  const get = async (url: string): Promise<unknown> => JSON.parse((await ask('GET', url)).text)
+  const isReady = (): Promise<boolean> =>
+    ask('GET', '/-/ready').then(
+      ({ status }) => status === 200,
+      () => false,
+    )
+  while (!(await isReady())) await setTimeout(100)
+  return {
+    async active() {
+      const { data } = Value.Parse(Alerts, await get('/api/v1/alerts'))
+      return [...new Set(data.alerts.map(({ labels }) => labels.alertname))].sort()
+    },
+    async broken() {
+      const { data } = Value.Parse(Rules, await get('/api/v1/rules'))
+      return data.groups
+        .flatMap(({ rules }) => rules)
+        .filter(({ health }) => health !== 'ok')
+        .map(({ name, health, lastError }) => `${name}: ${health} ${lastError}`)
+    },
+    async value(query) {
+      const { data } = Value.Parse(Vector, await get(`/api/v1/query?query=${encodeURIComponent(query)}`))
+      return Number(data.result[0]?.value[1])
+    },
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  await once(server, 'close')
+  return typeof address === 'object' && address !== null ? address.port : 0
+}
+
+t.test('promtool finds no fault with the rules, and their own tests pass', async (t) => {
+  t.match((await run(promtool, ['check', 'rules', 'ops/alerts.yml'])).stdout, /SUCCESS/)
+  t.match((await run(promtool, ['test', 'rules', 'ops/alerts.test.yml'])).stdout, /SUCCESS/)
+})
+
+t.test('every rule has a test of its own', async (t) => {
+  const alerts = (await readFile('ops/alerts.yml', 'utf8')).matchAll(/alert: (\w+)/g)
+  const tests = await readFile('ops/alerts.test.yml', 'utf8')
+  for (const [, alert] of alerts) t.match(tests, new RegExp(`alertname: ${alert}\\n[^-]*exp_alerts:\\n`))
+})
+
+t.test('promtool understands the metrics, of one process and of several', async (t) => {
+  const database = await testDatabase(t)
+  for (const workers of ['1', '2']) {
+    const server = await startProgram(t, 'server', {
+      env: {
+        DATABASE_URL: database.url,
+        API_KEYS: key,
+        PORT: '0',
+        METRICS_PORT: '0',
+        WEB_CONCURRENCY: workers,
+      },
+    })
+    const { send } = await metricsOf(server)
+    await callerOf(await portOf(server))('GET', '/v1/inventory')
+    const check = spawn(promtool, ['check', 'metrics'], { stdio: ['pipe', 'pipe', 'pipe'] })
+    let said = ''
+    for (const stream of [check.stdout, check.stderr]) stream.on('data', (text) => (said += text))
+    check.stdin.end((await send('GET', '/metrics')).body)
+    await once(check, 'close')
+    // OpenTelemetry calls it so; promtool would keep the ending for histograms.
+    t.match(said, /^db_client_connection_count non-histogram[^\n]*\n$/)
+  }
+})
+
+t.test('Prometheus evaluates every rule against the service, and alerts follow what happens', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const outage = await outageOf(t, database.url)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: outage.url, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
+  })
+  const [, metricsPort] = await server.output(/metrics at http:\/\/[^:]+:(\d+)/)
+  const prometheus = await startPrometheus(t, `127.0.0.1:${metricsPort}`)
+  const request = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+
+  const requests = 'sum(rate(http_server_request_duration_seconds_count{http_route=~"/v1/.*"}[1m]))'
+  while (!((await prometheus.value(requests)) > 0)) {
+    await request('GET', '/v1/inventory')
+    await request('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+  }
+  while ((await prometheus.broken()).length > 0) await setTimeout(100)
+  t.strictSame(await prometheus.active(), [])
+
+  await outage.cut()
+  const isAlerted = async (...alerts: string[]): Promise<boolean> => {
+    const active = await prometheus.active()
+    return alerts.every((alert) => active.includes(alert))
+  }
+  while (!(await isAlerted('InventoryErrors', 'InventoryDatabaseAway'))) await request('GET', '/v1/inventory')
+  t.pass('an outage of the database is told')
+  await outage.restore()
+  while (await isAlerted('InventoryDatabaseAway')) await setTimeout(100)
+  t.pass('so is its end')
+
+  server.process.kill('SIGKILL')
+  while (!(await isAlerted('InventoryDown'))) await setTimeout(100)
+  t.pass('a process that is gone is told')
+  t.strictSame(await prometheus.broken(), [])
+})
