@@ -7,6 +7,7 @@ import type { FixedKey } from './api-keys/fixed-keys.ts'
 
 FormatRegistry.Set('postgres-url', (text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text))
 FormatRegistry.Set('base-url', (text) => /^https?:\/\/\S+\/v1$/.test(text) && URL.canParse(text))
+FormatRegistry.Set('web-url', (text) => /^https?:\/\//.test(text) && URL.canParse(text))
 FormatRegistry.Set('network', (text) => {
   const [address = '', bits, ...rest] = text.split('/')
   const widest = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
@@ -19,6 +20,9 @@ FormatRegistry.Set('network', (text) => {
 
 /** One for lists and three for updates: with fewer, one row that someone holds would keep others waiting. */
 const CONNECTIONS_PER_WORKER = 4
+
+const otlpEndpoint = Type.String({ format: 'web-url', writeOnly: true, description: 'an http(s) address' })
+const otlpProtocol = Type.String({ pattern: '^http/protobuf$', description: 'http/protobuf' })
 
 /**
  * The environment. A description says what a value must be, and completes the sentence "NAME must be …".
@@ -67,6 +71,14 @@ const Environment = Type.Object({
     pattern: '^(fatal|error|warn|info|debug|trace|silent)$',
     description: 'one of fatal, error, warn, info, debug, trace, silent',
   }),
+  OTEL_SDK_DISABLED: Type.Optional(
+    Type.String({ pattern: '^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$', description: 'true or false' }),
+  ),
+  OTEL_TRACES_EXPORTER: Type.Optional(Type.String({ pattern: '^(otlp|none)$', description: 'otlp or none' })),
+  OTEL_EXPORTER_OTLP_ENDPOINT: Type.Optional(otlpEndpoint),
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: Type.Optional(otlpEndpoint),
+  OTEL_EXPORTER_OTLP_PROTOCOL: Type.Optional(otlpProtocol),
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: Type.Optional(otlpProtocol),
   PUBLIC_URLS: Type.Array(Type.String({ format: 'base-url' }), {
     default: [],
     description: 'a comma-separated list of http(s) addresses that end in /v1, production first',
@@ -95,6 +107,8 @@ export interface Config {
   readonly workers: number
   readonly apiKeys: readonly FixedKey[]
   readonly logLevel: string
+  /** Whether requests are traced; how, the OpenTelemetry SDK reads from its variables itself. */
+  readonly traces: boolean
   readonly publicUrls: readonly string[]
   readonly trustProxy: readonly string[]
 }
@@ -140,6 +154,7 @@ export function loadConfig(env: Variables): Config {
     workers,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
+    traces: wantsTraces(values),
     publicUrls: values.PUBLIC_URLS,
     trustProxy: values.TRUST_PROXY,
   })
@@ -207,6 +222,13 @@ function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof En
     WEB_CONCURRENCY === 'auto' ? Math.min(availableParallelism(), enoughFor) : Number(WEB_CONCURRENCY)
   const needed = workers * CONNECTIONS_PER_WORKER
   return { workers, poolSize: DATABASE_POOL_SIZE ?? Math.max(10, needed) }
+}
+
+/** Off unless somebody says where to send traces, or that they are to be sent to the collector on this machine. */
+function wantsTraces(values: Static<typeof Environment>): boolean {
+  if (values.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false
+  if (values.OTEL_TRACES_EXPORTER !== undefined) return values.OTEL_TRACES_EXPORTER === 'otlp'
+  return (values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? values.OTEL_EXPORTER_OTLP_ENDPOINT) !== undefined
 }
 
 /** `name:key`, or a key alone, which is then named by its place in the list. */

@@ -12,6 +12,7 @@ import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
 import { type Service, startService } from './service.ts'
 import { closeOnSignals } from './signals.ts'
+import type { Tracing } from './tracing/tracing.ts'
 import { version } from './version.ts'
 import { startWorkers, WorkerFailedError } from './workers.ts'
 
@@ -47,13 +48,22 @@ async function start(config: Config, log: Logger): Promise<void> {
     await openMetrics(config, log, metrics)
   } else {
     const connections = Math.floor(config.databasePoolSize / config.workers)
-    const service = await startService({ ...config, databaseUrl, apiKeys, connections }, log)
+    const tracing = config.traces ? await openTracing(log) : undefined
+    const service = await startService({ ...config, databaseUrl, apiKeys, connections, tracing }, log)
     closers.push(service.close)
     address = service.address
     if (config.metricsPort !== undefined) await showMetrics(config, log, service)
   }
   if (local)
     console.log(welcome(address, local, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+}
+
+/** Traces this process. It is imported only here and now, as it would take time and memory from those without traces. */
+async function openTracing(log: Logger): Promise<Tracing> {
+  const { startTracing } = await import('./tracing/tracing.ts')
+  const tracing = startTracing(version, log)
+  closers.push(tracing.close)
+  return tracing
 }
 
 /** Serves the metrics of this process, or has the primary serve them with those of the other workers. */

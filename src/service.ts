@@ -14,6 +14,7 @@ import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
+import type { Tracing } from './tracing/tracing.ts'
 
 /**
  * The most connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn` in Linux). With
@@ -26,6 +27,8 @@ export interface ServiceOptions extends Config {
   readonly databaseUrl: string
   /** The most connections that it opens to serve requests; it needs one more for `/readyz` and the keys. */
   readonly connections: number
+  /** Absent where nothing is traced. */
+  readonly tracing: Tracing | undefined
 }
 
 /** A service that listens. */
@@ -44,7 +47,7 @@ export interface Service {
  * @throws what `listen` does, a port in use for one
  */
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
-  const { databaseUrl: url, connections } = options
+  const { databaseUrl: url, connections, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const database = openDatabase({ url, size: connections - 1, limits: requestLimits, onConnectionLost })
   const lists = openDatabase({ url, size: 1, limits: listLimits, onConnectionLost })
@@ -66,7 +69,10 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   const app = await buildApp({
     logger: log,
     findApiKey: (key) => findFixed(key) ?? directory.find(key),
-    inventory: inventoryRepository(database, lists),
+    inventory: tracing
+      ? inventoryRepository(tracing.statements(database, 'requests'), tracing.statements(lists, 'lists'))
+      : inventoryRepository(database, lists),
+    tracing,
     readiness,
     requestStatistics,
     inventoryStatistics,

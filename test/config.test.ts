@@ -13,6 +13,7 @@ t.test('has a default for everything but secrets', async (t) => {
     workers: 1,
     apiKeys: [],
     logLevel: 'info',
+    traces: false,
     publicUrls: [],
     trustProxy: [],
   })
@@ -30,6 +31,7 @@ t.test('reads every variable', async (t) => {
       WEB_CONCURRENCY: '4',
       API_KEYS: 'billing:first-key, second-key ,',
       LOG_LEVEL: 'debug',
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
       PUBLIC_URLS: 'https://api.example.com/v1,https://staging.example.com/v1',
       TRUST_PROXY: '10.0.0.0/8, ::1',
       NODE_ENV: 'production',
@@ -47,6 +49,7 @@ t.test('reads every variable', async (t) => {
         { name: 'key-2', key: 'second-key' },
       ],
       logLevel: 'debug',
+      traces: true,
       publicUrls: ['https://api.example.com/v1', 'https://staging.example.com/v1'],
       trustProxy: ['10.0.0.0/8', '::1'],
     },
@@ -67,6 +70,10 @@ t.test('refuses every wrong value', async (t) => {
     WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
     LOG_LEVEL: ['loud', 'INFO'],
+    OTEL_SDK_DISABLED: ['1', 'off'],
+    OTEL_TRACES_EXPORTER: ['console', 'zipkin'],
+    OTEL_EXPORTER_OTLP_ENDPOINT: ['collector:4318', 'grpc://collector:4317'],
+    OTEL_EXPORTER_OTLP_PROTOCOL: ['grpc', 'http/json'],
     PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
     TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
   }
@@ -121,6 +128,17 @@ t.test('has four connections or more for each worker', async (t) => {
   t.equal(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers, availableParallelism())
 })
 
+t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
+  const endpoint = 'http://collector:4318'
+  const traces = (env: Record<string, string>): boolean => loadConfig(env).traces
+  t.equal(traces({ OTEL_TRACES_EXPORTER: 'otlp' }), true)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: endpoint }), true)
+  t.equal(traces({ OTEL_SERVICE_NAME: 'stock' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_EXPORTER: 'none' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'TRUE' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'false' }), true)
+})
+
 t.test('reads secrets out of files', async (t) => {
   const folder = t.testdir({
     url: 'postgres://user:secret@host/db\n',
@@ -161,6 +179,12 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'LOG_LEVEL',
     'METRICS_PORT',
     'NODE_ENV',
+    'OTEL_EXPORTER_OTLP_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_PROTOCOL',
+    'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_TRACES_PROTOCOL',
+    'OTEL_SDK_DISABLED',
+    'OTEL_TRACES_EXPORTER',
     'PORT',
     'PUBLIC_URLS',
     'TRUST_PROXY',

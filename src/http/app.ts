@@ -5,6 +5,7 @@ import { ErrorBody } from '../errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
+import type { BatchTracer } from '../inventory/update-queue.ts'
 import { admitInTurns } from './admission.ts'
 import { requireApiKey } from './authentication.ts'
 import { clientErrorHandler } from './client-errors.ts'
@@ -35,10 +36,19 @@ export interface AppOptions {
   readonly requestStatistics: RequestStatistics
   /** Counts what the inventory does for them. */
   readonly inventoryStatistics: InventoryStatistics
+  /** Absent where nothing is traced. */
+  readonly tracing?: RequestTracing | undefined
   /** Base addresses for the OpenAPI document, production first. */
   readonly publicUrls: readonly string[]
   /** Proxies whose `X-Forwarded-For` is believed, as IP addresses or networks. */
   readonly trustProxy: readonly string[]
+}
+
+/** Traces requests. */
+export interface RequestTracing {
+  /** Adds the first of all hooks. */
+  requests(app: FastifyInstance): void
+  readonly batches: BatchTracer
 }
 
 /** The service's HTTP side with all of its options; what tests drive is what production runs. */
@@ -83,6 +93,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   readJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKeyName', null)
+  options.tracing?.requests(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
     logRequest(request, reply, requestStatistics)
@@ -111,6 +122,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       await v1.register(inventoryRoutes, {
         repository: options.inventory,
         statistics: options.inventoryStatistics,
+        tracer: options.tracing?.batches,
       })
       refuseOthers()
     },

@@ -8,21 +8,23 @@ import type { InventoryRepository } from './repository.ts'
 import { InventoryItem, InventoryUpdate, PetPath, PetStatus } from './schemas.ts'
 import { sendList } from './send-list.ts'
 import type { InventoryStatistics } from './statistics.ts'
-import { UpdateQueue } from './update-queue.ts'
+import { type BatchTracer, UpdateQueue } from './update-queue.ts'
 
 export interface InventoryOptions {
   readonly repository: InventoryRepository
   readonly statistics: InventoryStatistics
+  /** Absent where nothing is traced. */
+  readonly tracer?: BatchTracer | undefined
 }
 
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
-  { repository, statistics },
+  { repository, statistics, tracer },
 ) => {
   const readers = new Readers()
   const list = inventoryList(repository, readers, statistics, app.log)
-  const updates = new UpdateQueue(repository, statistics)
+  const updates = new UpdateQueue(repository, statistics, tracer)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
 

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers'
+import type { Context } from '@opentelemetry/api'
 import { isLocked, wasRefused } from '../database/failures.ts'
 import { serviceUnavailable } from '../errors.ts'
 import type { InventoryRepository, QuantityUpdate } from './repository.ts'
@@ -8,8 +9,18 @@ import type { InventoryStatistics } from './statistics.ts'
 /** An update whose caller waits for its outcome. */
 interface Waiting extends QuantityUpdate {
   readonly since: number
+  /** The request, where requests are traced. */
+  readonly context: Context | undefined
   readonly resolve: (item: InventoryItem | undefined) => void
   readonly reject: (error: unknown) => void
+}
+
+/** Tells a trace which requests a statement serves. */
+export interface BatchTracer {
+  /** The request that is being served now. */
+  current(): Context
+  /** Runs a statement that serves these requests. */
+  run<Result>(requests: readonly Context[], work: () => Promise<Result>): Promise<Result>
 }
 
 /** All that wait for one pet, in the order in which they came. */
@@ -40,6 +51,7 @@ const LONGEST_WAIT = 2000
 export class UpdateQueue {
   readonly #repository: InventoryRepository
   readonly #statistics: InventoryStatistics
+  readonly #tracer: BatchTracer | undefined
   readonly #waiting = new Map<bigint, Turn>()
   readonly #underWay = new Set<bigint>()
   /** Pets whose rows were held when they were last tried, and who waits for those. */
@@ -52,9 +64,10 @@ export class UpdateQueue {
   #singleLanes = SINGLE_LANES
   #scheduled = false
 
-  constructor(repository: InventoryRepository, statistics: InventoryStatistics) {
+  constructor(repository: InventoryRepository, statistics: InventoryStatistics, tracer?: BatchTracer) {
     this.#repository = repository
     this.#statistics = statistics
+    this.#tracer = tracer
   }
 
   /**
@@ -65,7 +78,14 @@ export class UpdateQueue {
    */
   set(petId: bigint, quantity: number): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
-      const update: Waiting = { petId, quantity, since: performance.now(), resolve, reject }
+      const update: Waiting = {
+        petId,
+        quantity,
+        since: performance.now(),
+        context: this.#tracer?.current(),
+        resolve,
+        reject,
+      }
       const waiting = this.#held.has(petId) ? this.#waitingForHeld : this.#waiting
       const turn = waiting.get(petId)
       if (turn) turn.push(update)
@@ -153,7 +173,8 @@ export class UpdateQueue {
 
   async #run(batch: readonly Turn[]): Promise<void> {
     try {
-      const statuses = await this.#write(batch)
+      const write = (): Promise<Map<bigint, PetStatus>> => this.#write(batch)
+      const statuses = await (this.#tracer?.run(contextsOf(batch), write) ?? write())
       for (const turn of batch) {
         this.#held.delete(turn[0].petId)
         settle(turn, statuses)
@@ -212,6 +233,10 @@ export class UpdateQueue {
     // In one order everywhere, two processes that update the same pets wait for each other instead of deadlocking.
     return this.#repository.setQuantities(updates.sort((a, b) => (a.petId < b.petId ? -1 : 1)))
   }
+}
+
+function contextsOf(batch: readonly Turn[]): Context[] {
+  return batch.flat().flatMap(({ context }) => context ?? [])
 }
 
 function lastOf(turn: Turn): QuantityUpdate {

@@ -1,0 +1,28 @@
+import { type Context, context, createContextKey, ROOT_CONTEXT, TraceFlags, trace } from '@opentelemetry/api'
+import type { BatchTracer } from '../inventory/update-queue.ts'
+
+const LINKS = createContextKey('the requests that a statement serves')
+
+/**
+ * A statement that serves one request belongs to its trace. One that serves several belongs to none of them: it begins a
+ * trace of its own, and it and each of the requests link to each other. Requests that are not sampled do not count,
+ * unless none is.
+ */
+export const batchTracer: BatchTracer = {
+  current: () => context.active(),
+  run(requests, work) {
+    const sampled = requests.filter(isSampled)
+    const [only = requests[0] ?? ROOT_CONTEXT] = sampled
+    return context.with(sampled.length > 1 ? ROOT_CONTEXT.setValue(LINKS, sampled) : only, work)
+  },
+}
+
+/** The requests that a statement under this context serves, where they are several. */
+export function linksOf(of: Context): readonly Context[] {
+  const links = of.getValue(LINKS)
+  return Array.isArray(links) ? links : []
+}
+
+function isSampled(request: Context): boolean {
+  return ((trace.getSpanContext(request)?.traceFlags ?? TraceFlags.NONE) & TraceFlags.SAMPLED) !== 0
+}

@@ -1,0 +1,56 @@
+import {
+  context,
+  propagation,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
+import type { FastifyInstance } from 'fastify'
+
+/** Probes come every few seconds, and nobody wonders what became of one. */
+const untraced = new Set(['/livez', '/readyz'])
+
+/**
+ * Makes a span of every request, from its head to the end of the response, in the trace that its `traceparent` names
+ * (W3C Trace Context) or a new one; its log lines name the trace. To be called before any other hook is added. The query
+ * and the headers, in which secrets may be, stay out of it, and so do messages of errors.
+ */
+export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
+  app.addHook('onRequest', (request, { raw }, done) => {
+    const route = request.routeOptions.url
+    if (route !== undefined && untraced.has(route)) return done()
+    const { method } = request
+    const caller = propagation.extract(ROOT_CONTEXT, request.headers)
+    const span = tracer.startSpan(
+      route === undefined ? method : `${method} ${route}`,
+      {
+        kind: SpanKind.SERVER,
+        attributes: {
+          'http.request.method': method,
+          'url.scheme': request.protocol,
+          'url.path': request.url.split('?', 1)[0],
+          'http.route': route,
+        },
+      },
+      caller,
+    )
+    raw.once('close', () => {
+      if (raw.headersSent) span.setAttribute('http.response.status_code', raw.statusCode)
+      const error = !raw.writableFinished
+        ? 'aborted'
+        : raw.statusCode >= 500
+          ? String(raw.statusCode)
+          : undefined
+      if (error !== undefined) {
+        span.setAttribute('error.type', error)
+        span.setStatus({ code: SpanStatusCode.ERROR })
+      }
+      span.end()
+    })
+    const { traceId, spanId } = span.spanContext()
+    request.log = request.log.child({ trace_id: traceId, span_id: spanId })
+    context.with(trace.setSpan(caller, span), done)
+  })
+}

@@ -1,0 +1,79 @@
+import {
+  type Attributes,
+  context,
+  type Span,
+  SpanKind,
+  SpanStatusCode,
+  type Tracer,
+  trace,
+} from '@opentelemetry/api'
+import { DatabaseUnavailableError } from '../database/failures.ts'
+import type { Database, Statement } from '../database/pool.ts'
+import { linksOf } from './batches.ts'
+
+/**
+ * The same database, with a span for each statement. It has the statement's name or its first word; neither text nor
+ * values nor messages of PostgreSQL, in which values may be, are in it.
+ */
+export function traceStatements(database: Database, pool: string, tracer: Tracer): Database {
+  const start = (name: string, operation: string): Span => {
+    const attributes: Attributes = {
+      'db.system.name': 'postgresql',
+      'db.operation.name': operation,
+      'db.query.summary': name,
+      'db.client.connection.pool.name': pool,
+    }
+    const shared = linksOf(context.active())
+    const links = shared.flatMap((other) => {
+      const of = trace.getSpanContext(other)
+      return of === undefined ? [] : [{ context: of }]
+    })
+    const span = tracer.startSpan(name, { kind: SpanKind.CLIENT, attributes, links })
+    for (const other of shared) trace.getSpan(other)?.addLink({ context: span.spanContext() })
+    return span
+  }
+
+  const within = async <Result>(span: Span, work: () => Promise<Result>): Promise<Result> => {
+    try {
+      return await context.with(trace.setSpan(context.active(), span), work)
+    } catch (error) {
+      fail(span, error)
+      throw error
+    } finally {
+      span.end()
+    }
+  }
+
+  return {
+    ...database,
+
+    query: (statement, values) =>
+      within(start(...namesOf(statement)), () => database.query(statement, values)),
+
+    async *copy(query) {
+      const span = start('COPY', 'COPY')
+      try {
+        yield* database.copy(query)
+      } catch (error) {
+        fail(span, error)
+        throw error
+      } finally {
+        span.end()
+      }
+    },
+  }
+}
+
+function namesOf(statement: Statement): [name: string, operation: string] {
+  const text = typeof statement === 'string' ? statement : statement.text
+  const operation = /^\s*(\w+)/.exec(text)?.[1]?.toUpperCase() ?? 'UNKNOWN'
+  return [typeof statement === 'string' ? operation : statement.name, operation]
+}
+
+/** Notes the code of what went wrong, SQLSTATE for one, or its kind where it has none. */
+function fail(span: Span, error: unknown): void {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
+  span.setAttribute('error.type', String(code ?? (cause instanceof Error ? cause.name : 'unknown')))
+  span.setStatus({ code: SpanStatusCode.ERROR })
+}

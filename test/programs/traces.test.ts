@@ -1,0 +1,222 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { callerOf, json, type Send } from '../support/http.ts'
+import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
+import { outageOf } from '../support/outage.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+import { openRaw } from '../support/raw.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
+const parentSpanId = '00f067aa0ba902b7'
+const traceparent = `00-${traceId}-${parentSpanId}-01`
+
+interface Traced {
+  readonly database: TestDatabase
+  readonly collector: OtlpReceiver
+  readonly server: Program
+  readonly send: Send
+}
+
+async function startTraced(t: Test, env: Record<string, string> = {}): Promise<Traced> {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'available'],
+    ['2', 9, 'available'],
+  ])
+  const collector = await startOtlpReceiver(t)
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: database.url,
+      API_KEYS: key,
+      PORT: '0',
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
+      OTEL_BSP_SCHEDULE_DELAY: '100',
+      ...env,
+    },
+  })
+  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  return { database, collector, server, send }
+}
+
+t.test('a request goes on in the trace of its caller, and its statement and log lines with it', async (t) => {
+  const { collector, server, send } = await startTraced(t)
+  await send('PATCH', '/v1/inventory/1?token=hidden', {
+    ...json({ quantity: 5 }),
+    headers: { 'content-type': 'application/json', traceparent },
+  })
+  const [request] = await collector.received('PATCH /v1/inventory/:petId')
+  const [statement] = await collector.received('inventory_set_quantity')
+  t.match(request, {
+    traceId,
+    parentSpanId,
+    kind: 2,
+    status: 0,
+    attributes: {
+      'http.request.method': 'PATCH',
+      'http.route': '/v1/inventory/:petId',
+      'url.path': '/v1/inventory/1',
+      'http.response.status_code': 200,
+    },
+    resource: { 'service.name': 'petstore-inventory', 'service.version': /^\d/ },
+  })
+  t.match(statement, {
+    traceId,
+    parentSpanId: request?.spanId,
+    kind: 3,
+    links: [],
+    attributes: { 'db.system.name': 'postgresql', 'db.operation.name': 'UPDATE' },
+  })
+  await server.output(new RegExp(`"trace_id":"${traceId}","span_id":"${request?.spanId}".*"msg":"request"`))
+})
+
+t.test('a body that comes later than its head does not lose the trace', async (t) => {
+  const { collector, server } = await startTraced(t)
+  const { socket } = await openRaw(await portOf(server))
+  const asked = once(socket, 'data')
+  socket.write(
+    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\ntraceparent: ${traceparent}\r\n` +
+      'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
+  )
+  await asked
+  socket.write('{"quantity":')
+  await setTimeout(50)
+  socket.write('3}')
+  const [statement] = await collector.received('inventory_set_quantity')
+  t.equal(statement?.traceId, traceId)
+  socket.destroy()
+})
+
+t.test('a list has its statements, and probes make no spans', async (t) => {
+  const { collector, send } = await startTraced(t)
+  await send('GET', '/livez')
+  await send('GET', '/readyz')
+  await send('GET', '/v1/inventory')
+  await send('GET', '/v1/nothing')
+  const [request] = await collector.received('GET /v1/inventory')
+  const [position] = await collector.received('inventory_position')
+  const [copy] = await collector.received('COPY')
+  t.match(position, { traceId: request?.traceId, parentSpanId: request?.spanId })
+  t.match(copy, { traceId: request?.traceId, parentSpanId: request?.spanId })
+  t.match(await collector.received('GET'), [{ attributes: { 'http.response.status_code': 404 } }])
+  t.notOk(collector.spans.some(({ name }) => /livez|readyz/.test(name)))
+  t.notOk(
+    collector.spans.some(
+      ({ kind, attributes }) => kind === 3 && attributes['db.client.connection.pool.name'] === 'probe',
+    ),
+  )
+})
+
+t.test('updates that share a statement and that statement link to each other', async (t) => {
+  const { database, collector, send } = await startTraced(t)
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const updates = Array.from({ length: 20 }, (_, index) =>
+    send('PATCH', `/v1/inventory/${1 + (index % 2)}`, json({ quantity: index })),
+  )
+  // The lanes are taken by the first, and the others gather behind them.
+  const blocked =
+    "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+  while ((await database.query(blocked))[0]?.['count'] === '0');
+  await release()
+  for (const { status } of await Promise.all(updates)) t.equal(status, 200)
+  const requests = await collector.received('PATCH /v1/inventory/:petId', 20)
+  const statements = collector.spans.filter(({ kind }) => kind === 3)
+  const shared = statements.filter(({ links }) => links.length > 1)
+  t.ok(shared.length > 0)
+  for (const statement of shared) {
+    t.equal(statement.parentSpanId, '', 'it is in a trace of its own')
+    for (const { spanId } of statement.links) {
+      const linked = requests.find((request) => request.spanId === spanId)
+      t.match(linked?.links, [{ traceId: statement.traceId, spanId: statement.spanId }])
+    }
+  }
+  const served = statements.map(({ parentSpanId, links }) => (parentSpanId === '' ? links.length : 1))
+  t.equal(
+    served.reduce((sum, count) => sum + count, 0),
+    20,
+    'each request has a statement',
+  )
+})
+
+t.test('no key, value or message of the database gets into a span', async (t) => {
+  const { database, collector, send } = await startTraced(t)
+  await send('PATCH', '/v1/inventory/1?secret=in-the-query', json({ quantity: 1_234_567 }))
+  await database.query('ALTER TABLE inventory ADD CONSTRAINT forbidden_number CHECK (quantity <> 7654321)')
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 7_654_321 }))).status, 500)
+  const failed = (await collector.received('inventory_set_quantity', 2)).find(({ status }) => status === 2)
+  t.equal(failed?.attributes['error.type'], '23514')
+  await collector.received('PATCH /v1/inventory/:petId', 2)
+  const sent = collector.bytes().toString('latin1')
+  for (const hidden of [key, 'in-the-query', 'forbidden_number', 'SET quantity', '1234567', '7654321']) {
+    t.notOk(sent.includes(hidden), hidden)
+  }
+})
+
+t.test('a request that the database fails is a failed span', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const { collector, send } = await startTraced(t, { DATABASE_URL: outage.url })
+  await outage.cut()
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  const [request] = await collector.received('GET /v1/inventory')
+  t.match(request, { status: 2, attributes: { 'error.type': '503', 'http.response.status_code': 503 } })
+})
+
+t.test('the standard variables say where to, as what and how many', async (t) => {
+  const { collector, server, send } = await startTraced(t, {
+    OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=shop',
+    OTEL_SERVICE_NAME: 'stock',
+    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+    OTEL_TRACES_SAMPLER: 'parentbased_always_off',
+    // Nothing is sent before the stop.
+    OTEL_BSP_SCHEDULE_DELAY: '60000',
+  })
+  await send('GET', '/v1/inventory')
+  await send('GET', '/v1/inventory', { headers: { traceparent } })
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+  const [request, ...others] = await collector.received('GET /v1/inventory')
+  t.strictSame(others, [], 'only the one that its caller has sampled')
+  t.match(request, {
+    traceId,
+    resource: { 'service.name': 'stock', 'deployment.environment.name': 'test' },
+  })
+  t.match(collector.headers, [{ 'x-tenant': 'shop' }])
+})
+
+t.test('a collector that does not answer holds up neither requests nor the stop', async (t) => {
+  const sockets = createServer(() => {})
+  await new Promise<void>((resolve) => sockets.listen(0, '127.0.0.1', resolve))
+  t.teardown(() => sockets.close())
+  const address = sockets.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  const { server, send } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})
+
+for (const env of [
+  { OTEL_SDK_DISABLED: 'true' },
+  { OTEL_TRACES_EXPORTER: 'none' },
+  { OTEL_EXPORTER_OTLP_ENDPOINT: '' },
+]) {
+  t.test(`with ${JSON.stringify(env)} nothing of OpenTelemetry’s SDK is loaded`, async (t) => {
+    const { collector, server, send } = await startTraced(t, {
+      NODE_DEBUG: 'module,esm',
+      OTEL_BSP_SCHEDULE_DELAY: '1',
+      ...env,
+    })
+    await send('GET', '/v1/inventory', { headers: { traceparent } })
+    server.process.kill('SIGTERM')
+    const { code, stdout, stderr } = await server.ended
+    t.equal(code, 0)
+    t.match(stderr, /node_modules\/pg\//, 'what is loaded is told')
+    t.notMatch(stderr, /sdk-trace/)
+    t.notMatch(stdout, /trace_id/)
+    t.strictSame(collector.spans, [])
+  })
+}
