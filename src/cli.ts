@@ -8,7 +8,7 @@ import { InterruptedError } from './cli/interruption.ts'
 import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { addStatusCommand } from './cli/status.ts'
-import { ConfigurationError, loadConfig } from './config.ts'
+import { ConfigurationError, loadOperatorDatabase } from './config.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local-setup.ts'
@@ -17,7 +17,7 @@ const program = new Command('inventory')
   .description('The operators’ command line of the Petstore inventory service')
   .addHelpText(
     'after',
-    '\nIt works on the database at DATABASE_URL, which the environment or a file .env sets;\nwithout one, on the database that "npm start" runs in this folder.',
+    '\nIt works on the database at OPERATOR_DATABASE_URL, else DATABASE_URL, which the environment or a file .env\nsets; without one, on the database that "npm start" runs in this folder.',
   )
   .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
   .addHelpText('after', exitCodeHelp)
@@ -31,7 +31,7 @@ addStatusCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl)
 
 async function databaseUrl(): Promise<string> {
-  const url = loadConfig(readEnvironment()).databaseUrl ?? (await runningDatabase(LOCAL_DIRECTORY))
+  const url = loadOperatorDatabase(readEnvironment()) ?? (await runningDatabase(LOCAL_DIRECTORY))
   if (url !== undefined) return url
   throw new ConfigurationError([
     'DATABASE_URL must be set: it names the database to work on. ' +

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { availableParallelism } from 'node:os'
-import { FormatRegistry, KindGuard, type Static, type TSchema, Type } from '@sinclair/typebox'
+import { FormatRegistry, KindGuard, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
 
@@ -48,6 +48,12 @@ const Environment = Type.Object({
         'an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded',
     }),
   ),
+  DATABASE_POOLER: Type.String({
+    default: 'none',
+    pattern: '^(none|transaction)$',
+    description:
+      'none, or transaction where a pooler in that mode, such as PgBouncer, stands before the database',
+  }),
   DATABASE_POOL_SIZE: Type.Optional(
     Type.Integer({
       minimum: CONNECTIONS_PER_WORKER,
@@ -89,7 +95,8 @@ const Environment = Type.Object({
   }),
 })
 
-const variables = new Map<string, TSchema>(Object.entries(Environment.properties))
+/** What the operators' command line has beside it, and the server never reads. */
+const OperatorEnvironment = Type.Object({ OPERATOR_DATABASE_URL: Environment.properties.DATABASE_URL })
 
 type Variables = Readonly<Record<string, string | undefined>>
 
@@ -101,6 +108,8 @@ export interface Config {
   readonly metricsPort: number | undefined
   /** Absent where nobody set up a database; never so in production. */
   readonly databaseUrl: string | undefined
+  /** Whether a pooler in transaction mode stands before the database. */
+  readonly behindPooler: boolean
   /** The most connections that all workers together open to serve requests. */
   readonly databasePoolSize: number
   /** How many processes serve requests. */
@@ -129,9 +138,9 @@ export class ConfigurationError extends Error {
  */
 export function loadConfig(env: Variables): Config {
   const faults: string[] = []
-  const given = readVariables(withSecretFiles(env, faults))
+  const given = readVariables(Environment, withSecretFiles(env, ['DATABASE_URL', 'API_KEYS'], faults))
   const values: unknown = Value.Default(Environment, given)
-  faults.push(...schemaFaults(values))
+  faults.push(...schemaFaults(Environment, values))
   if (given['NODE_ENV'] === 'production' && given['DATABASE_URL'] === undefined) {
     faults.push('DATABASE_URL must be set when NODE_ENV is production')
   }
@@ -150,6 +159,7 @@ export function loadConfig(env: Variables): Config {
     port: values.PORT,
     metricsPort: values.METRICS_PORT,
     databaseUrl: values.DATABASE_URL,
+    behindPooler: values.DATABASE_POOLER === 'transaction',
     databasePoolSize: poolSize,
     workers,
     apiKeys: values.API_KEYS.map(namedKey),
@@ -160,10 +170,30 @@ export function loadConfig(env: Variables): Config {
   })
 }
 
-/** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
-const secretNames = ['DATABASE_URL', 'API_KEYS']
+/**
+ * The database that the operators' command line works on: the one at OPERATOR_DATABASE_URL, else the server's own.
+ * Undefined where neither is set.
+ *
+ * @throws {ConfigurationError} as `loadConfig`
+ */
+export function loadOperatorDatabase(env: Variables): string | undefined {
+  const faults: string[] = []
+  const values: unknown = readVariables(
+    OperatorEnvironment,
+    withSecretFiles(env, ['OPERATOR_DATABASE_URL'], faults),
+  )
+  faults.push(...schemaFaults(OperatorEnvironment, values))
+  if (faults.length > 0 || !Value.Check(OperatorEnvironment, values)) throw new ConfigurationError(faults)
+  if (values.OPERATOR_DATABASE_URL !== undefined) return values.OPERATOR_DATABASE_URL
+  const { databaseUrl, behindPooler } = loadConfig(env)
+  if (!behindPooler) return databaseUrl
+  throw new ConfigurationError([
+    'OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is: the command line needs a connection that no pooler shares',
+  ])
+}
 
-function withSecretFiles(env: Variables, faults: string[]): Variables {
+/** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
+function withSecretFiles(env: Variables, secretNames: readonly string[], faults: string[]): Variables {
   const complete: Record<string, string | undefined> = { ...env }
   for (const name of secretNames) {
     const file = env[`${name}_FILE`]
@@ -181,9 +211,9 @@ function withSecretFiles(env: Variables, faults: string[]): Variables {
 }
 
 /** The variables of the schema that are set, as the types that the schema asks for where their text is of that type. */
-function readVariables(env: Variables): Record<string, unknown> {
+function readVariables(schemas: TObject, env: Variables): Record<string, unknown> {
   const values: Record<string, unknown> = {}
-  for (const [name, schema] of variables) {
+  for (const [name, schema] of Object.entries(schemas.properties)) {
     const text = env[name]?.trim()
     if (text) values[name] = readVariable(schema, text)
   }
@@ -201,11 +231,11 @@ function readVariable(schema: TSchema, text: string): unknown {
 }
 
 /** One sentence for each variable that is wrong, however many faults it has. */
-function schemaFaults(values: unknown): Set<string> {
+function schemaFaults(schemas: TObject, values: unknown): Set<string> {
   const sentences = new Set<string>()
-  for (const { path, value } of Value.Errors(Environment, values)) {
+  for (const { path, value } of Value.Errors(schemas, values)) {
     const name = path.split('/')[1] ?? ''
-    const schema = variables.get(name)
+    const schema = schemas.properties[name]
     const instead = schema?.['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
     sentences.add(`${name} must be ${schema?.description}${instead}`)
   }

@@ -1,6 +1,12 @@
 import { ConfigurationError } from './config.ts'
 import { EmbeddedServerError } from './database/embedded-programs.ts'
-import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
+import {
+  DatabaseUnavailableError,
+  isForbidden,
+  isPoolerRefusal,
+  isRefusal,
+  isUntrusted,
+} from './database/failures.ts'
 
 /**
  * Says why a program cannot go on, in words for the one who started it: no stack trace where there is something that
@@ -22,7 +28,8 @@ export function explain(error: unknown): string {
     case 'listen EADDRNOTAVAIL':
       return `${place} is no address of this machine. Set HOST to one that is.`
     default:
-      if (isRefusal(error) || codeOf(error) === 'ECONNREFUSED') return explainOutage(error)
+      if (isForbidden(error) || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
+        return explainOutage(error)
       // A system call that failed says what it wanted and with which file or host; all else is a fault of ours.
       return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
   }
@@ -31,6 +38,18 @@ export function explain(error: unknown): string {
 /** Why PostgreSQL cannot be asked. Messages of the server and of the network say nothing of a password. */
 function explainOutage(cause: unknown): string {
   if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${cause}`
+  if (isUntrusted(cause)) {
+    return `PostgreSQL cannot be trusted: ${cause.message}. Check its certificate, and sslmode and sslrootcert in DATABASE_URL.`
+  }
+  if (isPoolerRefusal(cause)) {
+    return (
+      `A pooler refuses the connection: ${cause.message}. For the server set DATABASE_POOLER=transaction; ` +
+      'the command line needs the address of PostgreSQL itself, in OPERATOR_DATABASE_URL.'
+    )
+  }
+  if (isForbidden(cause)) {
+    return `The database role may not do this: ${cause.message}. The command line can have another: OPERATOR_DATABASE_URL.`
+  }
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check DATABASE_URL.`
   switch (codeOf(cause)) {
     case 'ECONNREFUSED': {

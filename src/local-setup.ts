@@ -11,6 +11,9 @@ import { sampleInventory } from './inventory/sample.ts'
 /** Where the local setup keeps its data, below the working directory. */
 export const LOCAL_DIRECTORY = '.data'
 
+/** As whom the server connects; the command line works as the superuser. */
+const SERVER_ROLE = 'inventory_server'
+
 /** What stands in for the setup that nobody has made: a database with entries, and a key. */
 export interface LocalSetup {
   readonly databaseUrl: string
@@ -29,7 +32,8 @@ export interface LocalSetup {
 export async function setUpLocally(directory: string): Promise<LocalSetup> {
   const server = await startEmbeddedServer({ directory: serverDirectory(directory) })
   try {
-    await migrate({ url: server.url, direction: 'up', log: () => {} })
+    const databaseUrl = await server.addRole(SERVER_ROLE)
+    await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, log: () => {} })
     const database = openDatabase({
       url: server.url,
       size: 1,
@@ -39,7 +43,7 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
     await inventoryRepository(database, database).addIfEmpty(sampleInventory)
     await database.close()
     const key = { name: 'local', key: await keptSecret(path.join(directory, 'api-key'), makeApiKey) }
-    return { databaseUrl: server.url, key, directory: server.directory, stop: () => server.stop() }
+    return { databaseUrl, key, directory: server.directory, stop: () => server.stop() }
   } catch (error) {
     await server.stop()
     throw error

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import t from 'tap'
-import { ConfigurationError, loadConfig } from '../src/config.ts'
+import { ConfigurationError, loadConfig, loadOperatorDatabase } from '../src/config.ts'
 
 t.test('has a default for everything but secrets', async (t) => {
   t.strictSame(loadConfig({}), {
@@ -9,6 +9,7 @@ t.test('has a default for everything but secrets', async (t) => {
     port: 3000,
     metricsPort: undefined,
     databaseUrl: undefined,
+    behindPooler: false,
     databasePoolSize: 10,
     workers: 1,
     apiKeys: [],
@@ -27,6 +28,7 @@ t.test('reads every variable', async (t) => {
       PORT: '8080',
       METRICS_PORT: '9464',
       DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      DATABASE_POOLER: 'transaction',
       DATABASE_POOL_SIZE: '25',
       WEB_CONCURRENCY: '4',
       API_KEYS: 'billing:first-key, second-key ,',
@@ -42,6 +44,7 @@ t.test('reads every variable', async (t) => {
       port: 8080,
       metricsPort: 9464,
       databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      behindPooler: true,
       databasePoolSize: 25,
       workers: 4,
       apiKeys: [
@@ -66,6 +69,7 @@ t.test('refuses every wrong value', async (t) => {
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
     METRICS_PORT: ['-1', '65536', 'prometheus', '3000'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
+    DATABASE_POOLER: ['session', 'true', 'pgbouncer'],
     DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
     WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
@@ -172,6 +176,7 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
   t.strictSame(listed.sort(), [
     'API_KEYS',
     'API_KEYS_FILE',
+    'DATABASE_POOLER',
     'DATABASE_POOL_SIZE',
     'DATABASE_URL',
     'DATABASE_URL_FILE',
@@ -179,6 +184,8 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'LOG_LEVEL',
     'METRICS_PORT',
     'NODE_ENV',
+    'OPERATOR_DATABASE_URL',
+    'OPERATOR_DATABASE_URL_FILE',
     'OTEL_EXPORTER_OTLP_ENDPOINT',
     'OTEL_EXPORTER_OTLP_PROTOCOL',
     'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
@@ -191,3 +198,24 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'WEB_CONCURRENCY',
   ])
 })
+
+t.test(
+  'the command line has a database of its own where one is set, and else that of the server',
+  async (t) => {
+    const folder = t.testdir({ url: 'postgres://operator:secret@host/db\n' })
+    const server = { DATABASE_URL: 'postgres://server@host/db' }
+    t.equal(loadOperatorDatabase({}), undefined)
+    t.equal(loadOperatorDatabase(server), 'postgres://server@host/db')
+    const operator = { ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/url` }
+    t.equal(loadOperatorDatabase(operator), 'postgres://operator:secret@host/db')
+    t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
+    t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/none` }))
+    t.throws(() => loadOperatorDatabase({ OPERATOR_DATABASE_URL: 'secret' }), {
+      name: 'ConfigurationError',
+      message: /^OPERATOR_DATABASE_URL must be an address like (?!.*secret)/,
+    })
+    t.throws(() => loadOperatorDatabase({ ...server, DATABASE_POOLER: 'transaction' }), {
+      message: /^OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is/,
+    })
+  },
+)

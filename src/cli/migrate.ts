@@ -1,14 +1,23 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { createMigration, type MigrateOptions, migrate } from '../database/migrations.ts'
+import { RoleError, type Roles } from '../database/privileges.ts'
+import { CommandFailure } from './failure.ts'
 
 /** Adds `inventory migrate up|down|create`. */
 export function addMigrateCommands(program: Command, databaseUrl: () => Promise<string>): void {
-  const run = async (direction: MigrateOptions['direction'], count?: number): Promise<void> => {
+  const run = async (
+    direction: MigrateOptions['direction'],
+    count?: number,
+    roles: Roles = {},
+  ): Promise<void> => {
     await migrate({
       url: await databaseUrl(),
       direction,
+      roles,
       log: (line) => console.log(line),
       ...(count === undefined ? {} : { count }),
+    }).catch((error: unknown) => {
+      throw error instanceof RoleError ? new CommandFailure(error.message) : error
     })
   }
 
@@ -21,8 +30,12 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     .command('up')
     .description('apply all migrations that are pending; several at once wait for each other')
     .argument('[count]', 'apply only so many', readCount)
-    .addHelpText('after', '\nExample:\n  inventory migrate up')
-    .action((count?: number) => run('up', count))
+    .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
+    .option('--operator-role <role>', 'grant this role what the other commands need')
+    .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
+    .action((count: number | undefined, options: { serverRole?: string; operatorRole?: string }) => {
+      return run('up', count, { server: options.serverRole, operator: options.operatorRole })
+    })
 
   migrations
     .command('down')

@@ -25,6 +25,8 @@ export interface EmbeddedServer {
   readonly url: string
   /** Where it keeps its data. */
   readonly directory: string
+  /** Makes a role that may log in and do nothing else, with a new password at every call; returns the address as it. */
+  addRole(name: string): Promise<string>
   /** Stops the server, fast: open transactions are rolled back. Its data stays. */
   stop(): Promise<void>
 }
@@ -113,7 +115,12 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   try {
     const url = await addressOf(directory)
     const owner = await ownServer(url, directory)
-    return { url, directory, stop: () => owner.end().then(stop) }
+    return {
+      url,
+      directory,
+      addRole: (name) => addRole(owner, url, name),
+      stop: () => owner.end().then(stop),
+    }
   } catch (error) {
     if (!takenOver) await stop()
     if (!isRefusal(error)) throw error
@@ -193,6 +200,17 @@ async function ownServer(url: string, directory: string): Promise<pg.Client> {
   if (rows[0]?.own) return client
   await client.end()
   throw new EmbeddedServerError(`Another process is using the database in ${directory}; stop that one first.`)
+}
+
+async function addRole(client: pg.Client, url: string, name: string): Promise<string> {
+  const role = pg.escapeIdentifier(name)
+  const address = new URL(url)
+  address.username = name
+  address.password = randomBytes(24).toString('base64url')
+  const { rowCount } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [name])
+  if (rowCount === 0) await client.query(`CREATE ROLE ${role} LOGIN`)
+  await client.query(`ALTER ROLE ${role} PASSWORD ${pg.escapeLiteral(address.password)}`)
+  return address.href
 }
 
 function freePort(): Promise<number> {

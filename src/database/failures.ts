@@ -67,11 +67,37 @@ export function isLocked(error: unknown): boolean {
 }
 
 /**
- * True where the server refused to let this service in: the role, its password or the database's name is wrong,
- * which no waiting mends.
+ * True where the server refused to let this service in, or this service does not trust the server: the role, its
+ * password, the database's name or a certificate is wrong, which no waiting mends.
  */
 export function isRefusal(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && (error.code?.startsWith('28') || error.code === '3D000')
+  if (error instanceof pg.DatabaseError) {
+    return error.code?.startsWith('28') || error.code === '3D000' || isPoolerRefusal(error)
+  }
+  return isUntrusted(error)
+}
+
+/** True where PgBouncer refuses the time limits that a session sets for itself at its start. */
+export function isPoolerRefusal(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.message.startsWith('unsupported startup parameter')
+}
+
+/**
+ * True where the server has no TLS, or a certificate that its address asks to be verified and that cannot be: by the
+ * X.509 error codes of OpenSSL as Node names them (Node.js manual, TLS), or for another host name.
+ */
+export function isUntrusted(error: unknown): boolean {
+  if (!(error instanceof Error)) return false
+  if ('code' in error) return typeof error.code === 'string' && certificateFaults.test(error.code)
+  return error.message === 'The server does not support SSL connections'
+}
+
+const certificateFaults =
+  /^(ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/
+
+/** True where the role lacks a privilege (SQLSTATE 42501). */
+export function isForbidden(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '42501'
 }
 
 /** pg raises plain errors for every failure of a connection; those of a faulty call are subclasses. */

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { Migration, runner } from 'node-pg-migrate'
 import pg from 'pg'
 import type { Database } from './pool.ts'
+import { checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
 import { hasTable } from './server-status.ts'
 
 /** Plain SQL files, each with an up and a down part; the same place seen from `src` and from `dist`. */
@@ -21,6 +22,8 @@ export interface MigrateOptions {
   readonly direction: 'up' | 'down'
   /** How many steps; by default all that are pending for `up`, one for `down`. */
   readonly count?: number
+  /** Roles to give what they need on the tables once these are as they should be. */
+  readonly roles?: Roles
   /** Receives what is done, line by line. */
   readonly log: (line: string) => void
 }
@@ -29,9 +32,10 @@ export interface MigrateOptions {
  * Applies or takes back migrations in one transaction, all or none, and returns the names of those it ran.
  * Migrations of one database wait for each other: of several that start at once, the first does the work.
  *
- * @throws whatever the database raises; nothing has changed then
+ * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
+ * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
  */
-export async function migrate({ url, direction, count, log }: MigrateOptions): Promise<string[]> {
+export async function migrate({ url, direction, count, roles = {}, log }: MigrateOptions): Promise<string[]> {
   const client = new pg.Client({
     connectionString: url,
     application_name: 'petstore-inventory migrate',
@@ -43,6 +47,8 @@ export async function migrate({ url, direction, count, log }: MigrateOptions): P
   client.on('error', () => {})
   try {
     await client.connect()
+    await checkOwner(client, APPLIED_TABLE)
+    await checkRoles(client, roles)
     const ran = await runner({
       dbClient: client,
       dir: directory,
@@ -53,6 +59,7 @@ export async function migrate({ url, direction, count, log }: MigrateOptions): P
       log,
       ...(count === undefined ? {} : { count }),
     })
+    await grantPrivileges(client, roles, log)
     return ran.map(({ name }) => name)
   } finally {
     await client.end()

@@ -1,6 +1,7 @@
-import { DatabaseUnavailableError } from './failures.ts'
+import { DatabaseUnavailableError, isForbidden } from './failures.ts'
 import { pendingMigrations } from './migrations.ts'
 import type { Database } from './pool.ts'
+import { mayServe } from './privileges.ts'
 
 /** Why requests cannot be served now. */
 export interface NotReady {
@@ -9,6 +10,9 @@ export interface NotReady {
   /** What happened, for the log alone. */
   readonly cause?: unknown
 }
+
+const FORBIDDEN =
+  'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
 
 /**
  * Why the database cannot serve this version now; undefined when it can. `migrations` are the names of those that this
@@ -20,11 +24,12 @@ export async function reasonNotReady(
 ): Promise<NotReady | undefined> {
   try {
     const pending = await pendingMigrations(database, migrations)
-    if (pending.length === 0) return undefined
+    if (pending.length === 0) return (await mayServe(database)) ? undefined : { reason: FORBIDDEN }
     const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
     return { reason }
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) {
+      if (isForbidden(error.cause)) return { reason: FORBIDDEN, cause: error.cause }
       return { reason: 'The database cannot be reached.', cause: error.cause }
     }
     throw error

@@ -1,0 +1,27 @@
+import { randomBytes } from 'node:crypto'
+import type { Test } from 'tap'
+import { onServer } from './template.ts'
+
+/** A role of a test's own, without any privileges. */
+export interface TestRole {
+  readonly name: string
+  /** The address of a database as this role. */
+  urlOf(databaseUrl: string): string
+}
+
+/** Makes a role that may log in. To be called before the database is made, which has to go first. */
+export async function testRole(t: Test): Promise<TestRole> {
+  const { TEST_SERVER_URL: serverUrl = '' } = process.env
+  const name = `test_role_${randomBytes(8).toString('hex')}`
+  await onServer(serverUrl, `CREATE ROLE ${name} LOGIN PASSWORD 'of-a-test'`)
+  t.teardown(() => onServer(serverUrl, `DROP ROLE ${name}`))
+  return {
+    name,
+    urlOf(databaseUrl) {
+      const url = new URL(databaseUrl)
+      url.username = name
+      url.password = 'of-a-test'
+      return url.href
+    },
+  }
+}
