@@ -5,8 +5,16 @@ import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migrations.ts'
-import { type Database, listLimits, openDatabase, probeLimits, requestLimits } from './database/pool.ts'
+import {
+  type Database,
+  listLimits,
+  openDatabase,
+  probeLimits,
+  requestLimits,
+  type TimeLimits,
+} from './database/pool.ts'
 import { reasonNotReady } from './database/readiness.ts'
+import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
 import type { Readiness } from './http/health.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
@@ -47,13 +55,15 @@ export interface Service {
  * @throws what `listen` does, a port in use for one
  */
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
-  const { databaseUrl: url, connections, tracing } = options
+  const { databaseUrl: url, behindPooler, connections, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const database = openDatabase({ url, size: connections - 1, limits: requestLimits, onConnectionLost })
-  const lists = openDatabase({ url, size: 1, limits: listLimits, onConnectionLost })
+  const open = (size: number, limits: TimeLimits): Database =>
+    openDatabase({ url, size, limits, behindPooler, onConnectionLost })
+  const database = open(connections - 1, requestLimits)
+  const lists = open(1, listLimits)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
   // rotation, nor keep a revoked key alive.
-  const probe = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost })
+  const probe = open(1, probeLimits)
 
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)
@@ -96,6 +106,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     await refuseWrongLogin(probe)
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
+    if (behindPooler) await warnOfMissingLimits(probe, log)
     await warnOfKeys(options.apiKeys, directory, log)
     const address = await app.listen({ host: options.host, port: options.port, backlog: BACKLOG })
     return { address, metrics, close }
@@ -111,6 +122,16 @@ async function refuseWrongLogin(database: Database): Promise<void> {
     await database.query('SELECT 1')
   } catch (error) {
     if (error instanceof DatabaseUnavailableError && isRefusal(error.cause)) throw error
+  }
+}
+
+/** Behind a pooler, the role must bring what a session of this service would otherwise set for itself. */
+async function warnOfMissingLimits(database: Database, log: Logger): Promise<void> {
+  const missing = await missingLimits(database).catch(() => [])
+  if (missing.length > 0) {
+    log.warn(
+      `the database role sets no limit: ${missing.join(', ')}; an update may wait there for longer than its caller`,
+    )
   }
 }
 

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { parseIntoClientConfig } from 'pg-connection-string'
 import { CopyOut } from './copy-out.ts'
 import { DatabaseUnavailableError, isFatal, isUnavailable } from './failures.ts'
 
@@ -35,6 +36,11 @@ export interface DatabaseOptions {
   /** The most connections that this pool opens. */
   readonly size: number
   readonly limits: TimeLimits
+  /**
+   * Whether a pooler stands in between that gives a connection to another client after every transaction. Then
+   * statements go without names, and the role must bring the time limits, as a session's own would stay with others.
+   */
+  readonly behindPooler?: boolean
   /** Told why, when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
   readonly onConnectionLost: (reason: string) => void
 }
@@ -88,15 +94,28 @@ const types: pg.CustomTypesConfig = {
 }
 
 /** Opens a pool. It connects when it first has to, so a database that is away now is no error here. */
-export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOptions): Database {
+export function openDatabase({
+  url,
+  size,
+  limits,
+  behindPooler = false,
+  onConnectionLost,
+}: DatabaseOptions): Database {
   const pool = new pg.Pool({
-    connectionString: url,
     application_name: 'petstore-inventory',
+    // As parameters of the start-up message, which PgBouncer refuses.
+    ...(behindPooler
+      ? {}
+      : {
+          lock_timeout: limits.lock,
+          statement_timeout: limits.statement,
+          idle_in_transaction_session_timeout: limits.statement,
+        }),
+    // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
+    // error where nobody can catch it.
+    ...parseIntoClientConfig(url),
     max: size,
     connectionTimeoutMillis: limits.connect,
-    lock_timeout: limits.lock,
-    statement_timeout: limits.statement,
-    idle_in_transaction_session_timeout: limits.statement,
     keepAlive: true,
     idleTimeoutMillis: 30_000,
     maxLifetimeSeconds: 1800,
@@ -118,6 +137,16 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
       throw unavailable(error)
     })
 
+  const configOf = (statement: Statement): { name?: string; text: string } => {
+    if (typeof statement === 'string') return { text: statement }
+    return behindPooler ? { text: statement.text } : statement
+  }
+
+  const command = (client: pg.PoolClient, text: string): Promise<pg.QueryResult> => {
+    const config = { text, query_timeout: limits.answer }
+    return client.query(config)
+  }
+
   return {
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       const client = await connect()
@@ -125,7 +154,7 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
       try {
         // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
         const config = {
-          ...(typeof statement === 'string' ? { text: statement } : statement),
+          ...configOf(statement),
           values: [...values],
           query_timeout: limits.answer,
         }
@@ -144,16 +173,21 @@ export function openDatabase({ url, size, limits, onConnectionLost }: DatabaseOp
       const client = await connect()
       // So it is released where its pieces are not taken to the end: what is left of them is still on its way.
       let broken = true
-      const pieces = client.query(new CopyOut(`COPY (${query}) TO STDOUT`))
-      const limit = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
+      let limit: NodeJS.Timeout | undefined
       try {
+        if (behindPooler) await command(client, `BEGIN; SET LOCAL statement_timeout = ${limits.statement}`)
+        const pieces = client.query(new CopyOut(`COPY (${query}) TO STDOUT`))
+        const timer = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
+        limit = timer
         for await (const piece of pieces) {
-          limit.refresh()
+          timer.refresh()
           yield piece
         }
+        if (behindPooler) await command(client, 'COMMIT')
         broken = false
       } catch (error) {
-        broken = isFatal(error)
+        // A transaction that has failed would stay open.
+        broken = behindPooler || isFatal(error)
         throw isUnavailable(error) ? unavailable(error) : error
       } finally {
         clearTimeout(limit)

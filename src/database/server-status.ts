@@ -30,6 +30,15 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   }
 }
 
+/** Those of the time limits that no session of this role has unless it sets them. */
+export async function missingLimits(database: Database): Promise<string[]> {
+  const rows = await database.query<{ name: string }>(
+    `SELECT name FROM unnest(ARRAY['lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout']) AS name
+     WHERE current_setting(name) = '0'`,
+  )
+  return rows.map(({ name }) => name)
+}
+
 /** True where the database has a table of that name. */
 export async function hasTable(database: Database, name: string): Promise<boolean> {
   const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [

@@ -18,12 +18,19 @@ const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => 
   program,
   from: 'the package prometheus of Debian',
 }))
+const pgbouncer: Need = {
+  program: 'pgbouncer',
+  from: 'the package pgbouncer of Debian, version 1.18 or newer',
+}
+const openssl: Need = { program: 'openssl', from: 'the package openssl of Debian' }
 
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'examples.fault.ts': [curl, python, go],
+  'pgbouncer.fault.ts': [pgbouncer],
   'rolling-restart.fault.ts': [haproxy],
+  'tls.fault.ts': [openssl],
 }
 
 /** What the tests need and this machine lacks, a line each. */

@@ -1,0 +1,136 @@
+import { chmod, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { serverAccount } from '../../src/database/embedded-programs.ts'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { callerOf, json } from '../support/http.ts'
+import { freePort, giveTo, startNeighbour } from '../support/neighbour.ts'
+import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { type TestRole, testRole } from '../support/roles.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const headers = { authorization: `Bearer ${key}` }
+
+interface Pooled {
+  readonly database: TestDatabase
+  readonly role: TestRole
+  /** The address of the database by way of PgBouncer, as the role. */
+  readonly url: string
+}
+
+/** A database whose role has the privileges of the server, behind a PgBouncer with few connections. */
+async function setUp(t: Test): Promise<Pooled> {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  const args = ['migrate', 'up', '--server-role', role.name]
+  await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })).ended
+  const { hostname, port, pathname } = new URL(database.url)
+  const listen = await freePort()
+  const { password } = new URL(role.urlOf(database.url))
+  const users = path.join(await temporaryFolder(t), 'userlist.txt')
+  await chmod(path.dirname(users), 0o711)
+  await writeFile(users, `"${role.name}" "${password}"\n`, { mode: 0o600 })
+  await giveTo(serverAccount(), users)
+  await startNeighbour(t, 'pgbouncer', {
+    args: [],
+    ready: /process up/,
+    config: `[databases]
+${pathname.slice(1)} = host=${hostname} port=${port || 5432}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = ${listen}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = ${users}
+pool_mode = transaction
+default_pool_size = 3
+`,
+  })
+  return { database, role, url: `postgres://${role.name}:${password}@127.0.0.1:${listen}${pathname}` }
+}
+
+t.test('behind PgBouncer in transaction mode, all works over fewer connections than it opens', async (t) => {
+  const { database, role, url } = await setUp(t)
+  // So short that a list which waits would not get through if it did not raise it for itself.
+  await database.query(`ALTER ROLE ${role.name} SET statement_timeout = '300ms'`)
+  await database.query(`ALTER ROLE ${role.name} SET lock_timeout = '2s'`)
+  await database.query(`ALTER ROLE ${role.name} SET idle_in_transaction_session_timeout = '5s'`)
+  const pets = Array.from({ length: 20 }, (_, index) => String(index))
+  await addEntries(
+    database,
+    pets.map((pet) => [pet, 0, 'available']),
+  )
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: url,
+      DATABASE_POOLER: 'transaction',
+      API_KEYS: key,
+      WEB_CONCURRENCY: '2',
+      PORT: '0',
+    },
+  })
+  const send = callerOf(await portOf(server), headers)
+  await server.output(/"worker":2[^\n]*listening/i)
+  t.equal((await send('GET', '/readyz')).status, 200)
+
+  await Promise.all(
+    pets.map(async (pet) => {
+      for (let quantity = 1; quantity <= 20; quantity++) {
+        t.equal((await send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))).status, 200)
+        const list: { petId: number; quantity: number }[] = JSON.parse(
+          (await send('GET', '/v1/inventory')).text,
+        )
+        t.match(list[Number(pet)], { petId: Number(pet), quantity }, 'a list shows what was acknowledged')
+      }
+    }),
+  )
+  const sessions = await database.query(
+    `SELECT count(*) FROM pg_stat_activity WHERE usename = '${role.name}' AND datname = current_database()`,
+  )
+  t.ok(Number(sessions[0]?.['count']) <= 3, 'PgBouncer shares its connections')
+
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const list = send('GET', '/v1/inventory')
+  const update = await send('PATCH', '/v1/inventory/1', json({ quantity: 99 }))
+  t.equal(update.status, 503, 'the time limit of the role ends an update')
+  await setTimeout(500)
+  await release()
+  t.equal((await list).status, 200, 'but no list, which has one of its own')
+
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.strictSame((await client.query('SHOW statement_timeout')).rows, [{ statement_timeout: '300ms' }])
+  await client.end()
+  server.process.kill('SIGTERM')
+  const { code, stdout } = await server.ended
+  t.equal(code, 0)
+  t.notMatch(stdout, /prepared statement|sets no limit/)
+})
+
+t.test('a role without time limits is warned of', async (t) => {
+  const { url } = await setUp(t)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
+  })
+  await server.output(
+    /the database role sets no limit: lock_timeout, statement_timeout, idle_in_transaction_session_timeout/,
+  )
+})
+
+t.test('without the setting the start ends and names it, and so does the command line', async (t) => {
+  const { url } = await setUp(t)
+  for (const [program, args] of [
+    ['server', []],
+    ['cli', ['status']],
+    ['cli', ['migrate', 'up']],
+  ] as const) {
+    const { code, stderr } = await (
+      await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
+    ).ended
+    t.equal(code, 1)
+    t.match(stderr, /A pooler refuses the connection: unsupported startup parameter/)
+    t.match(stderr, /DATABASE_POOLER=transaction.*OPERATOR_DATABASE_URL/)
+  }
+})

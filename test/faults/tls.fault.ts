@@ -1,0 +1,202 @@
+import { execFile } from 'node:child_process'
+import { chmod, copyFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { startEmbeddedServer } from '../../src/database/embedded.ts'
+import { serverAccount } from '../../src/database/embedded-programs.ts'
+import { migrate } from '../../src/database/migrations.ts'
+import { callerOf, json } from '../support/http.ts'
+import { giveTo } from '../support/neighbour.ts'
+import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+
+const run = promisify(execFile)
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+
+/** Makes an authority, and a certificate of its for localhost alone; returns their files without the endings. */
+async function makeCertificates(folder: string, name: string): Promise<{ ca: string; server: string }> {
+  const ca = path.join(folder, `${name}-ca`)
+  const server = path.join(folder, `${name}-server`)
+  const made = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2']
+  await run('openssl', [
+    ...['req', '-x509', ...made, '-subj', `/CN=${name}`, '-keyout', `${ca}.key`, '-out', `${ca}.crt`],
+  ])
+  await run('openssl', [
+    ...['req', '-x509', ...made, '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'],
+    ...['-addext', 'basicConstraints=CA:FALSE', '-CA', `${ca}.crt`, '-CAkey', `${ca}.key`],
+    ...['-keyout', `${server}.key`, '-out', `${server}.crt`],
+  ])
+  return { ca: `${ca}.crt`, server }
+}
+
+interface Secured {
+  readonly folder: string
+  /** The authority that the server's certificate is from. */
+  readonly ca: string
+  /** Another one. */
+  readonly otherCa: string
+  /** The address of the server with these parameters, under this host name. */
+  urlOf(parameters: Record<string, string>, host?: string): string
+  /** Gives the server the certificate of the other authority, or its own again, and ends all sessions. */
+  present(whose: 'other' | 'own'): Promise<void>
+}
+
+/** A PostgreSQL server with TLS and the newest schema. */
+async function setUp(t: Test): Promise<Secured> {
+  const folder = await temporaryFolder(t)
+  await chmod(folder, 0o711)
+  const own = await makeCertificates(folder, 'own')
+  const other = await makeCertificates(folder, 'other')
+  const copyCertificate = async (from: string): Promise<void> => {
+    for (const ending of ['key', 'crt']) {
+      const file = path.join(folder, `presented.${ending}`)
+      await copyFile(`${from}.${ending}`, file)
+      await chmod(file, 0o600)
+      await giveTo(serverAccount(), file)
+    }
+  }
+  await copyCertificate(own.server)
+  const server = await startEmbeddedServer({
+    directory: path.join(folder, 'postgres'),
+    settings: {
+      ssl: 'on',
+      ssl_cert_file: path.join(folder, 'presented.crt'),
+      ssl_key_file: path.join(folder, 'presented.key'),
+    },
+  })
+  t.teardown(server.stop)
+  await migrate({ url: server.url, direction: 'up', log: () => {} })
+  const urlOf = (parameters: Record<string, string>, host = 'localhost'): string => {
+    const url = new URL(server.url)
+    url.hostname = host
+    url.search = String(new URLSearchParams(parameters))
+    return url.href
+  }
+  return {
+    folder,
+    ca: own.ca,
+    otherCa: other.ca,
+    urlOf,
+    async present(whose) {
+      const { ca, server: certificate } = whose === 'own' ? own : other
+      await copyCertificate(certificate)
+      const client = new pg.Client({ connectionString: server.url })
+      client.on('error', () => {})
+      await client.connect()
+      await client.query('SELECT pg_reload_conf()')
+      while (!(await trusts(urlOf({ sslmode: 'verify-full', sslrootcert: ca })))) await setTimeout(20)
+      await client.query(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory'",
+      )
+      await client.end()
+    },
+  }
+}
+
+/** True where the server presents what the address wants to see. */
+async function trusts(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url })
+  client.on('error', () => {})
+  try {
+    await client.connect()
+    await client.end()
+    return true
+  } catch {
+    return false
+  }
+}
+
+t.test('with sslmode=verify-full and the right authority, every connection is encrypted', async (t) => {
+  const { ca, urlOf } = await setUp(t)
+  const url = urlOf({ sslmode: 'verify-full', sslrootcert: ca })
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  await client.query("INSERT INTO inventory VALUES (1, 0, 'sold')")
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  await server.output(/"worker":2[^\n]*listening/i)
+  for (let quantity = 1; quantity <= 10; quantity++) {
+    t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
+    t.equal((await send('GET', '/v1/inventory')).text, `[{"petId":1,"quantity":${quantity},"status":"sold"}]`)
+  }
+  t.equal((await send('GET', '/readyz')).status, 200)
+  const { rows } = await client.query(
+    "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'petstore-inventory'",
+  )
+  t.strictSame(rows, [{ ssl: true }])
+  const status = await (await startProgram(t, 'cli', { args: ['status'], env: { DATABASE_URL: url } })).ended
+  t.equal(status.code, 0)
+  server.process.kill('SIGTERM')
+  const { code, stderr } = await server.ended
+  t.equal(code, 0)
+  t.equal(stderr, '')
+})
+
+t.test('what cannot be trusted ends the start with a message, and the command line', async (t) => {
+  const { folder, ca, otherCa, urlOf } = await setUp(t)
+  await writeFile(path.join(folder, 'empty.crt'), '')
+  const mode = 'verify-full'
+  const faults: [name: string, url: string, message: RegExp][] = [
+    ['another authority', urlOf({ sslmode: mode, sslrootcert: otherCa }), /cannot be trusted: .*certificate/],
+    ['an authority that nobody named', urlOf({ sslmode: mode }), /cannot be trusted: .*certificate/],
+    [
+      'another host name',
+      urlOf({ sslmode: mode, sslrootcert: ca }, '127.0.0.1'),
+      /cannot be trusted: Hostname\/IP does not match certificate's altnames/,
+    ],
+    ['a missing file', urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }), /no such file.*none/],
+    ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be trusted/],
+  ]
+  for (const [name, url, message] of faults) {
+    for (const [program, args] of [
+      ['server', []],
+      ['cli', ['status']],
+      ['cli', ['migrate', 'up']],
+      ['cli', ['export']],
+    ] as const) {
+      const { code, stderr } = await (
+        await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
+      ).ended
+      t.equal(code, 1, `${name}: ${program} ${args.join(' ')}`)
+      t.match(stderr, message)
+      t.notMatch(stderr, /\n\s+at /, 'no stack trace')
+      t.notMatch(stderr, new URL(url).password, 'no secret')
+    }
+  }
+})
+
+t.test('a server without TLS ends the start with a message', async (t) => {
+  const url = new URL(process.env['TEST_SERVER_URL'] ?? '')
+  url.searchParams.set('sslmode', 'verify-full')
+  const { code, stderr } = await (
+    await startProgram(t, 'server', { env: { DATABASE_URL: url.href, PORT: '0' } })
+  ).ended
+  t.equal(code, 1)
+  t.match(stderr, /cannot be trusted: The server does not support SSL connections/)
+})
+
+t.test('a certificate that turns wrong means 503, and 200 once it is right again', async (t) => {
+  const secured = await setUp(t)
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: secured.urlOf({ sslmode: 'verify-full', sslrootcert: secured.ca }),
+      API_KEYS: key,
+      PORT: '0',
+    },
+  })
+  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  await secured.present('other')
+  const answer = await send('GET', '/v1/inventory')
+  t.equal(answer.status, 503)
+  t.ok(answer.headers['retry-after'])
+  await secured.present('own')
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0, 'the process has never ended')
+})
