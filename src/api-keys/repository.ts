@@ -82,7 +82,7 @@ export function apiKeyRepository(database: Database): ApiKeyRepository {
              RETURNING name
            )
            INSERT INTO api_keys (name, digest, expires_at)
-           SELECT $1, $2, now() + make_interval(secs => $3) FROM (SELECT count(*) FROM freed)
+           SELECT $1, $2, now() + make_interval(secs => $3) FROM (SELECT count(*) FROM freed) AS ended
            RETURNING ${API_KEY}`,
           [name, digest, lifetime ?? null],
         )

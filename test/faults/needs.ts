@@ -1,13 +1,19 @@
 import { constants } from 'node:fs'
 import { access } from 'node:fs/promises'
 import path from 'node:path'
+import { programsOf } from '../support/postgres-programs.ts'
 
 /** A program of another project that a test starts. */
 interface Need {
   readonly program: string
   /** How to get it, as a person would want to be told. */
   readonly from: string
+  /** Where it is; by default as `pathOf` finds it. */
+  readonly find?: () => Promise<string | undefined>
 }
+
+/** The versions of PostgreSQL that the service is promised to work with. */
+export const testVersions = [14, 15, 16, 17, 18] as const
 
 const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.4 or newer' }
 
@@ -24,11 +30,21 @@ const pgbouncer: Need = {
 }
 const openssl: Need = { program: 'openssl', from: 'the package openssl of Debian' }
 
+const postgres = testVersions.map(
+  (version): Need => ({
+    program: `PostgreSQL ${version}`,
+    from: `the package postgresql-${version}, or POSTGRES_${version}_BIN with the folder of its programs`,
+    find: () => programsOf(version),
+  }),
+)
+
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'examples.fault.ts': [curl, python, go],
+  'keep-alive-proxy.fault.ts': [haproxy],
   'pgbouncer.fault.ts': [pgbouncer],
+  'postgres-versions.fault.ts': postgres,
   'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
 }
@@ -37,8 +53,8 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
 export async function missingFor(files: readonly string[]): Promise<string[]> {
   const missing: string[] = []
   for (const file of files) {
-    for (const { program, from } of needs[file] ?? []) {
-      if ((await pathOf(program)) === undefined) missing.push(`${file}: ${program} (${from})`)
+    for (const { program, from, find = () => pathOf(program) } of needs[file] ?? []) {
+      if ((await find()) === undefined) missing.push(`${file}: ${program} (${from})`)
     }
   }
   return missing

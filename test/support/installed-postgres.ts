@@ -1,0 +1,41 @@
+import { execFile } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { chmod, mkdir } from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import type { Test } from 'tap'
+import { serverAccount } from '../../src/database/embedded-programs.ts'
+import { freePort, giveTo } from './neighbour.ts'
+import { programsOf } from './postgres-programs.ts'
+import { temporaryFolder } from './program.ts'
+
+const run = promisify(execFile)
+
+/** Starts a server of that version, which goes away with the test, and returns its address as the superuser. */
+export async function startVersion(t: Test, version: number): Promise<string> {
+  const programs = await programsOf(version)
+  if (programs === undefined) throw new Error(`PostgreSQL ${version} is not installed.`)
+  const account = serverAccount()
+  const folder = await temporaryFolder(t)
+  await chmod(folder, 0o711)
+  const directory = path.join(folder, 'postgres')
+  await mkdir(directory, { mode: 0o700 })
+  await giveTo(account, directory)
+  const command = (name: string, ...args: string[]): Promise<unknown> =>
+    run(path.join(programs, name), args, { ...account, cwd: directory })
+  await command(
+    'initdb',
+    '--pgdata=data',
+    '--username=postgres',
+    '--auth=trust',
+    '--encoding=UTF8',
+    '--no-locale',
+  )
+  const port = await freePort()
+  const options = `-c listen_addresses=127.0.0.1 -c port=${port} -c unix_socket_directories= -c fsync=off`
+  await command('pg_ctl', 'start', '--wait', '--pgdata=data', '--log=postgres.log', `--options=${options}`)
+  t.teardown(async () => {
+    if (existsSync(directory)) await command('pg_ctl', 'stop', '--wait', '--mode=fast', '--pgdata=data')
+  })
+  return `postgres://postgres@127.0.0.1:${port}/postgres`
+}
