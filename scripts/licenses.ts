@@ -1,0 +1,45 @@
+/**
+ * Prints the licence of each package that the container image has from npm, and fails where one is not among those that
+ * are known to allow what is done with them here: to pass them on, unchanged, within an image.
+ */
+import { Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import Table from 'cli-table3'
+import { billOfMaterials } from './bill-of-materials.ts'
+
+/** SPDX expressions, as packages declare them. */
+const allowed = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BlueOak-1.0.0', 'ISC', 'MIT']
+
+const Bill = Type.Object({
+  components: Type.Array(
+    Type.Object({
+      name: Type.String(),
+      version: Type.String(),
+      licenses: Type.Optional(
+        Type.Array(
+          Type.Object({
+            expression: Type.Optional(Type.String()),
+            license: Type.Optional(
+              Type.Object({ id: Type.Optional(Type.String()), name: Type.Optional(Type.String()) }),
+            ),
+          }),
+        ),
+      ),
+    }),
+  ),
+})
+
+const { components } = Value.Parse(Bill, JSON.parse(await billOfMaterials()))
+const table = new Table({ head: ['package', 'version', 'licence'], style: { head: [], border: [] } })
+let refused = 0
+for (const { name, version, licenses = [] } of components) {
+  const terms = licenses.map(({ expression, license }) => expression ?? license?.id ?? license?.name ?? '')
+  const isAllowed = terms.length > 0 && terms.every((term) => allowed.includes(term))
+  if (!isAllowed) refused += 1
+  table.push([name, version, `${terms.join(', ') || 'none'}${isAllowed ? '' : ' (not allowed)'}`])
+}
+console.log(table.toString())
+if (refused > 0) {
+  console.error(`${refused} of ${components.length} packages have a licence that is not allowed.`)
+  process.exitCode = 1
+}
