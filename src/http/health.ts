@@ -2,6 +2,7 @@ import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import type { NotReady } from '../database/readiness.ts'
 import { serviceUnavailable } from '../errors.ts'
+import { version } from '../version.ts'
 
 /** Tells why requests cannot be served now; undefined when they can. */
 export type Readiness = () => Promise<NotReady | undefined>
@@ -16,18 +17,19 @@ export interface HealthOptions {
 const KEEP = 1000
 
 /**
- * `/livez`: the process runs and answers; nothing that a restart would not mend is looked at.
+ * `/livez`: the process runs and answers, and which version; nothing that a restart would not mend is looked at.
  * `/readyz`: requests can be served. However often it is asked, one check is under way at a time.
  */
 export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   app,
   { readiness, isClosing },
 ) => {
-  const schema = { hide: true, response: { 200: Type.Object({ status: Type.String() }) } }
+  const answer = Type.Object({ status: Type.String(), version: Type.Optional(Type.String()) })
+  const schema = { hide: true, response: { 200: answer } }
   // Probes come every few seconds and say nothing that their callers do not keep themselves.
   const options = { schema, logLevel: 'warn' } as const
 
-  app.get('/livez', options, () => ({ status: 'ok' }))
+  app.get('/livez', options, () => ({ status: 'ok', version }))
 
   let last: string | undefined
   let check: Promise<NotReady | undefined> | undefined

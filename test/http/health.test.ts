@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
@@ -9,7 +10,8 @@ t.test('says without a key that it lives and is ready', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const send = callerOf(port)
-  t.equal((await send('GET', '/livez')).text, '{"status":"ok"}')
+  const { version } = JSON.parse(await readFile('package.json', 'utf8'))
+  t.equal((await send('GET', '/livez')).text, `{"status":"ok","version":"${version}"}`)
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
   t.equal((await send('HEAD', '/readyz')).status, 200)
 })
