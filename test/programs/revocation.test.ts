@@ -1,0 +1,36 @@
+import t, { type Test } from 'tap'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { callerOf } from '../support/http.ts'
+import { outageOf } from '../support/outage.ts'
+import { portOf, startProgram } from '../support/program.ts'
+
+async function inventory(t: Test, database: TestDatabase, ...args: string[]): Promise<string> {
+  const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
+  const { code, stdout, stderr } = await program.ended
+  t.equal(code, 0, stderr)
+  return stdout.trim()
+}
+
+/** The status of a list for the holder of a key. */
+async function statusOf(port: number, key: string): Promise<number> {
+  const { status } = await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
+  return status
+}
+
+t.test('a key that is revoked while the database is away from the server never gets in again', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const revoked = await inventory(t, database, 'keys', 'create', '--name', 'billing')
+  const other = await inventory(t, database, 'keys', 'create', '--name', 'shop')
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: outage.url, PORT: '0' } })
+  const port = await portOf(server)
+  t.equal(await statusOf(port, revoked), 200)
+  await outage.cut()
+  await server.output(/the API keys cannot be read/)
+  await inventory(t, database, 'keys', 'revoke', 'billing')
+  t.equal(await statusOf(port, revoked), 503)
+  await outage.restore()
+  await server.output(/the API keys can be read again/)
+  t.equal(await statusOf(port, revoked), 401)
+  t.equal(await statusOf(port, other), 200)
+})
