@@ -17,8 +17,7 @@ export interface MixedLoadOptions {
 
 /** Good requests, faulty ones, and ones whose callers go away at every step, until it is told to end. */
 export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
-  // In turn, so that none is idle for so long that the server closes it at the moment of its next use.
-  const agent = new Agent({ keepAlive: true, maxSockets: callers, scheduling: 'fifo' })
+  const agent = new Agent({ keepAlive: true, maxSockets: callers })
   const authorization = `Bearer ${key}`
   const kept = callerOf(port, { authorization }, agent)
   const alone = callerOf(port, { authorization })
@@ -60,7 +59,9 @@ export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions
     Array.from({ length: callers }, async (_, caller) => {
       for (let turn = caller; goesOn(); turn++) {
         const name = names[turn % names.length] ?? ''
-        await kinds[name]?.(turn)
+        await kinds[name]?.(turn).catch((cause) => {
+          throw new Error(`The kind "${name}" has failed`, { cause })
+        })
         counts[name] = (counts[name] ?? 0) + 1
       }
     }),
