@@ -1,4 +1,5 @@
 import {
+  type Context,
   context,
   propagation,
   ROOT_CONTEXT,
@@ -7,7 +8,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import type { FastifyInstance } from 'fastify'
+import type { FastifyInstance, FastifyRequest } from 'fastify'
 
 /** Probes come every few seconds, and nobody wonders what became of one. */
 const untraced = new Set(['/livez', '/readyz'])
@@ -18,6 +19,8 @@ const untraced = new Set(['/livez', '/readyz'])
  * and the headers, in which secrets may be, stay out of it, and so do messages of errors.
  */
 export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
+  const contexts = new WeakMap<FastifyRequest, Context>()
+
   app.addHook('onRequest', (request, { raw }, done) => {
     const route = request.routeOptions.url
     if (route !== undefined && untraced.has(route)) return done()
@@ -51,6 +54,13 @@ export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
     })
     const { traceId, spanId } = span.spanContext()
     request.log = request.log.child({ trace_id: traceId, span_id: spanId })
-    context.with(trace.setSpan(caller, span), done)
+    const own = trace.setSpan(caller, span)
+    contexts.set(request, own)
+    context.with(own, done)
+  })
+
+  // A request that has waited for its turn goes on in the context of whichever one ended it.
+  app.addHook('preHandler', (request, _reply, done) => {
+    context.with(contexts.get(request) ?? ROOT_CONTEXT, done)
   })
 }
