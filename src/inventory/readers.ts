@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Snapshot } from './snapshot.ts'
@@ -12,6 +11,9 @@ export interface ReadersOptions {
 
 /** Snapshots below this size, in bytes, are not worth being counted. */
 const NEGLIGIBLE = 65_536
+
+/** How often to look whether readers have ended, in milliseconds. */
+const LOOK_INTERVAL = 10
 
 /** Who is being sent which snapshot. It bounds the memory that slow readers can hold, however many they are. */
 export class Readers {
@@ -27,10 +29,7 @@ export class Readers {
     if (snapshot.size < NEGLIGIBLE) return
     const responses = this.#responses.get(snapshot) ?? new Set()
     this.#responses.set(snapshot, responses.add(response))
-    response.once('close', () => {
-      responses.delete(response)
-      if (responses.size === 0) this.#responses.delete(snapshot)
-    })
+    response.once('close', () => this.#forget(snapshot, response))
   }
 
   /** How many are being sent the snapshot. */
@@ -44,23 +43,40 @@ export class Readers {
    */
   async makeRoom(current: Snapshot | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.patience
-    for (
-      let superseded = this.#superseded(current);
-      sizeOf(superseded) > this.#options.budget;
-      superseded = this.#superseded(current)
-    ) {
-      const [oldest] = superseded
-      const responses = [...((oldest && this.#responses.get(oldest)) ?? [])]
-      const closed = Promise.all(responses.map((response) => once(response, 'close')))
-      await Promise.race([closed, setTimeout(Math.max(0, deadline - performance.now()))])
-      for (const response of responses) response.destroy()
-      await closed
+    for (;;) {
+      const superseded = this.#superseded(current)
+      if (sizeOf(superseded) <= this.#options.budget) return
+      if (performance.now() < deadline) {
+        await setTimeout(LOOK_INTERVAL)
+      } else {
+        const [oldest] = superseded
+        for (const { req } of (oldest && this.#responses.get(oldest)) ?? []) req.socket.destroy()
+      }
     }
   }
 
   #superseded(current: Snapshot | undefined): Snapshot[] {
+    for (const [snapshot, responses] of this.#responses) {
+      for (const response of responses) {
+        if (hasEnded(response)) this.#forget(snapshot, response)
+      }
+    }
     return [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
   }
+
+  #forget(snapshot: Snapshot, response: ServerResponse): void {
+    const responses = this.#responses.get(snapshot)
+    responses?.delete(response)
+    if (responses?.size === 0) this.#responses.delete(snapshot)
+  }
+}
+
+/**
+ * Not told by the event alone: a response that waits behind others of its connection has none when that breaks, and one
+ * that ended before it was counted has had it.
+ */
+function hasEnded(response: ServerResponse): boolean {
+  return response.closed || response.req.socket.destroyed
 }
 
 function sizeOf(snapshots: readonly Snapshot[]): number {

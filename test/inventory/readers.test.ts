@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
+import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Readers } from '../../src/inventory/readers.ts'
@@ -61,4 +62,35 @@ t.test('waits for nobody who reads the current list, or lists that are small', a
   readers.add(snapshotOf(90_000), third.response)
   await readers.makeRoom(current)
   for (const { response } of [first, second, third]) response.end()
+})
+
+t.test('does not wait for a response that had ended before', async (t) => {
+  const readers = new Readers({ budget: 100_000, patience: 100 })
+  const { response, client } = await openResponse(t)
+  client.destroy()
+  await once(response, 'close')
+  const snapshot = snapshotOf(200_000)
+  readers.add(snapshot, response)
+  await readers.makeRoom(snapshotOf(300_000))
+})
+
+t.test('does not wait for a response behind others on a connection that has broken', async (t) => {
+  const responses: ServerResponse[] = []
+  const server = createServer((_request, response) => responses.push(response)).listen(0, '127.0.0.1')
+  t.teardown(() => server.close())
+  await once(server, 'listening')
+  const address = server.address()
+  const socket = connect({ host: '127.0.0.1', port: typeof address === 'object' ? (address?.port ?? 0) : 0 })
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
+  while (responses.length < 2) await setTimeout(10)
+  const [first, second] = responses
+  if (first === undefined || second === undefined) return
+  const readers = new Readers({ budget: 100_000, patience: 10_000 })
+  readers.add(snapshotOf(200_000), second)
+  let closed = false
+  second.once('close', () => (closed = true))
+  socket.destroy()
+  await once(first, 'close')
+  t.notOk(closed, 'Node tells only of the first')
+  await readers.makeRoom(snapshotOf(300_000))
 })
