@@ -97,3 +97,11 @@ t.test('the table of settings has each of .env.example once, and README a part o
   const first = await settingsIn('README.md')
   t.ok(first.length > 0 && first.every((name) => settings.includes(name)), first.join(', '))
 })
+
+t.test('the changelog has a dated entry for the version of package.json', async (t) => {
+  const { version } = JSON.parse(await readFile(path.join(repository, 'package.json'), 'utf8'))
+  const changelog = await readFile(path.join(repository, 'CHANGELOG.md'), 'utf8')
+  const released = changelog.split('\n').find((line) => /^## \d/.test(line))
+  t.match(released, /^## \S+ - \d{4}-\d\d-\d\d$/)
+  t.equal(released?.split(' ')[1], version)
+})
