@@ -1,5 +1,10 @@
 import { type Command, InvalidArgumentError } from 'commander'
-import { createMigration, type MigrateOptions, migrate } from '../database/migrations.ts'
+import {
+  createMigration,
+  type MigrateOptions,
+  migrate,
+  UnknownMigrationError,
+} from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
 import { CommandFailure } from './failure.ts'
 
@@ -17,7 +22,8 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
       log: (line) => console.log(line),
       ...(count === undefined ? {} : { count }),
     }).catch((error: unknown) => {
-      throw error instanceof RoleError ? new CommandFailure(error.message) : error
+      const isKnown = error instanceof RoleError || error instanceof UnknownMigrationError
+      throw isKnown ? new CommandFailure(error.message) : error
     })
   }
 

@@ -28,10 +28,22 @@ export interface MigrateOptions {
   readonly log: (line: string) => void
 }
 
+/** The newest migrations of the database are not this version's, so it does not know how to take them back. */
+export class UnknownMigrationError extends Error {
+  override readonly name = 'UnknownMigrationError'
+
+  constructor(migration: string) {
+    super(
+      `This version does not know the migration ${migration}. Take it back with the version that brought it.`,
+    )
+  }
+}
+
 /**
  * Applies or takes back migrations in one transaction, all or none, and returns the names of those it ran.
  * Migrations of one database wait for each other: of several that start at once, the first does the work.
  *
+ * @throws {UnknownMigrationError} where one is to be taken back that a newer version has applied
  * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
  * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
  */
@@ -49,6 +61,7 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
     await client.connect()
     await checkOwner(client, APPLIED_TABLE)
     await checkRoles(client, roles)
+    if (direction === 'down') await checkKnown(client, count ?? 1)
     const ran = await runner({
       dbClient: client,
       dir: directory,
@@ -64,6 +77,22 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
   } finally {
     await client.end()
   }
+}
+
+/** Makes sure that this version knows the newest so many migrations that the database has seen. */
+async function checkKnown(client: pg.Client, count: number): Promise<void> {
+  const { rows: found } = await client.query<{ exists: boolean }>(
+    'SELECT to_regclass($1) IS NOT NULL AS exists',
+    [APPLIED_TABLE],
+  )
+  if (found[0]?.exists !== true) return
+  const known = await knownMigrations()
+  const { rows } = await client.query<{ name: string }>(
+    `SELECT name FROM ${APPLIED_TABLE} ORDER BY run_on DESC, id DESC LIMIT $1`,
+    [count],
+  )
+  const unknown = rows.find(({ name }) => !known.includes(name))
+  if (unknown !== undefined) throw new UnknownMigrationError(unknown.name)
 }
 
 /** Writes a new, empty migration into a folder, named after the present moment in UTC, and returns its path. */

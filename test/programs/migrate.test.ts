@@ -128,3 +128,16 @@ t.test('it fails with one clear message, and tells wrong usage apart by the exit
     t.notMatch(stderr, /\n\s+at |the-password-in-the-url/, 'no stack trace and no secret')
   }
 })
+
+t.test('down leaves alone what a newer version has applied, and says so', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(
+    "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
+  )
+  const { code, stderr } = await run(t, ['down'], { DATABASE_URL: database.url })
+  t.equal(code, 1)
+  t.equal(
+    stderr,
+    'inventory: This version does not know the migration 29991231000000000_add-price. Take it back with the version that brought it.\n',
+  )
+})
