@@ -18,7 +18,7 @@ import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
 import type { Readiness } from './http/health.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
-import { inventoryRepository } from './inventory/repository.ts'
+import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
@@ -57,9 +57,9 @@ export interface Service {
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
   const { databaseUrl: url, behindPooler, connections, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const open = (size: number, limits: TimeLimits): Database =>
-    openDatabase({ url, size, limits, behindPooler, onConnectionLost })
-  const database = open(connections - 1, requestLimits)
+  const open = (size: number, limits: TimeLimits, settings = {}): Database =>
+    openDatabase({ url, size, limits, behindPooler, settings, onConnectionLost })
+  const database = open(connections - 1, requestLimits, updateSettings)
   const lists = open(1, listLimits)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
   // rotation, nor keep a revoked key alive.

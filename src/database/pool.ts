@@ -41,6 +41,11 @@ export interface DatabaseOptions {
    * statements go without names, and the role must bring the time limits, as a session's own would stay with others.
    */
   readonly behindPooler?: boolean
+  /**
+   * What its sessions set for themselves beside the limits, by the names of PostgreSQL's settings. The options of the
+   * address may say otherwise. Behind a pooler nothing is set.
+   */
+  readonly settings?: Readonly<Record<string, string>>
   /** Told why, when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
   readonly onConnectionLost: (reason: string) => void
 }
@@ -99,21 +104,24 @@ export function openDatabase({
   size,
   limits,
   behindPooler = false,
+  settings = {},
   onConnectionLost,
 }: DatabaseOptions): Database {
+  // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
+  // error where nobody can catch it.
+  const { options: given = '', ...address } = parseIntoClientConfig(url)
+  const own = {
+    lock_timeout: limits.lock,
+    statement_timeout: limits.statement,
+    idle_in_transaction_session_timeout: limits.statement,
+    ...settings,
+  }
+  const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
   const pool = new pg.Pool({
     application_name: 'petstore-inventory',
-    // As parameters of the start-up message, which PgBouncer refuses.
-    ...(behindPooler
-      ? {}
-      : {
-          lock_timeout: limits.lock,
-          statement_timeout: limits.statement,
-          idle_in_transaction_session_timeout: limits.statement,
-        }),
-    // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
-    // error where nobody can catch it.
-    ...parseIntoClientConfig(url),
+    ...address,
+    // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
+    options: behindPooler ? given : [...ownOptions, given].join(' '),
     max: size,
     connectionTimeoutMillis: limits.connect,
     keepAlive: true,

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
@@ -46,6 +47,33 @@ t.test('commits updates that arrive together at once, and gives each caller its 
   )
   const rows = await database.query('SELECT pet_id, quantity FROM inventory')
   for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
+})
+
+t.test('looks up the few rows of a batch in the index, though the table is small', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1000)
+  await database.query('VACUUM ANALYZE inventory')
+  const count = async (query: string): Promise<number> => {
+    const [row] = await database.query(query)
+    return Number(Object.values(row ?? {})[0])
+  }
+  const scans = (): Promise<number> =>
+    count(`SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'inventory'`)
+  const before = await scans()
+  const { close, port } = await startApp(t, database.url)
+  for (let round = 0; round < 20; round++)
+    await pipeline(
+      port,
+      Array.from({ length: 10 }, (_, index) => [round * 10 + index + 1, round] as const),
+    )
+  // A session that ends has told of all its scans before it goes.
+  await close()
+  while (
+    (await count(`SELECT count(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND application_name = 'petstore-inventory'`)) > 0
+  )
+    await setTimeout(10)
+  t.equal(await scans(), before)
 })
 
 t.test('lets the last of several updates of one pet win, as they arrived', async (t) => {

@@ -7,7 +7,7 @@ import { listLimits, openDatabase, probeLimits, requestLimits } from '../../src/
 import { reasonNotReady } from '../../src/database/readiness.ts'
 import { type AppOptions, buildApp } from '../../src/http/app.ts'
 import { RequestStatistics } from '../../src/http/request-statistics.ts'
-import { inventoryRepository } from '../../src/inventory/repository.ts'
+import { inventoryRepository, updateSettings } from '../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { callerOf, type Send } from './http.ts'
 
@@ -43,6 +43,7 @@ export async function startApp(
     url: databaseUrl,
     size: poolSize - 1,
     limits: requestLimits,
+    settings: updateSettings,
     onConnectionLost,
   })
   const lists = openDatabase({ url: databaseUrl, size: 1, limits: listLimits, onConnectionLost })
