@@ -112,7 +112,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
                  WHERE inventory.pet_id = new.pet_id
                  RETURNING inventory.pet_id AS "petId", status`,
         },
-        [updates.map(({ petId }) => petId), updates.map(({ quantity }) => quantity)],
+        [arrayOf(updates.map(({ petId }) => petId)), arrayOf(updates.map(({ quantity }) => quantity))],
       )
       return new Map(rows.map(({ petId, status }) => [petId, status]))
     },
@@ -150,4 +150,9 @@ export function inventoryRepository(database: Database, lists: Database): Invent
       )
     },
   }
+}
+
+/** The text of a PostgreSQL array, as the driver would make it by quoting each element. */
+function arrayOf(numbers: readonly (bigint | number)[]): string {
+  return `{${numbers.join()}}`
 }

@@ -32,6 +32,9 @@ const LANES = 3
 /** Those of them in which single updates may wait for a row; the others are left to everybody else. */
 const SINGLE_LANES = 2
 
+/** Those of them that batches take: with one more, batches are smaller and each update costs both sides more. */
+const BATCH_LANES = 2
+
 /** The most pets in one statement. */
 const BATCH = 500
 
@@ -62,6 +65,7 @@ export class UpdateQueue {
   readonly #alone: Turn[] = []
   #lanes = LANES
   #singleLanes = SINGLE_LANES
+  #batchLanes = BATCH_LANES
   #scheduled = false
 
   constructor(repository: InventoryRepository, statistics: InventoryStatistics, tracer?: BatchTracer) {
@@ -108,16 +112,25 @@ export class UpdateQueue {
   #send(): void {
     while (this.#lanes > 0) {
       const single = this.#singleLanes > 0 ? this.#nextSingle() : undefined
-      const batch = single ? [single] : this.#nextBatch()
+      if (single) {
+        this.#singleLanes--
+        this.#start([single], () => this.#singleLanes++)
+        continue
+      }
+      const batch = this.#batchLanes > 0 ? this.#nextBatch() : []
       if (batch.length === 0) return
-      this.#lanes--
-      if (single) this.#singleLanes--
-      void this.#run(batch).finally(() => {
-        this.#lanes++
-        if (single) this.#singleLanes++
-        this.#send()
-      })
+      this.#batchLanes--
+      this.#start(batch, () => this.#batchLanes++)
     }
+  }
+
+  #start(batch: readonly Turn[], free: () => void): void {
+    this.#lanes--
+    void this.#run(batch).finally(() => {
+      this.#lanes++
+      free()
+      this.#send()
+    })
   }
 
   #nextSingle(): Turn | undefined {
