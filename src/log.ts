@@ -1,5 +1,6 @@
 import cluster from 'node:cluster'
-import { type Logger, pino } from 'pino'
+import { setImmediate } from 'node:timers'
+import { type DestinationStream, type Logger, pino } from 'pino'
 import pretty from 'pino-pretty'
 
 /** The log on standard output: JSON lines, or readable ones where a person watches a terminal. */
@@ -12,5 +13,22 @@ export function openLog(level: string): Logger {
   // A log that cannot be written, on a full disk for one, must not stop the service. Pino's own destination would try
   // again without end, and nothing else would run.
   process.stdout.on('error', () => {})
-  return pino({ level, base }, process.stdout)
+  return pino({ level, base }, standardOutput())
+}
+
+/** Writes the lines of one turn of the event loop at once: a busy service would make a system call for each. */
+function standardOutput(): DestinationStream {
+  let lines = ''
+  const writeAll = (): void => {
+    if (lines === '') return
+    process.stdout.write(lines)
+    lines = ''
+  }
+  process.on('exit', writeAll)
+  return {
+    write(line) {
+      if (lines === '') setImmediate(writeAll)
+      lines += line
+    },
+  }
 }
