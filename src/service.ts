@@ -57,7 +57,7 @@ export interface Service {
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
   const { databaseUrl: url, behindPooler, connections, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const open = (size: number, limits: TimeLimits, settings = {}): Database =>
+  const open = (size: number, limits: TimeLimits, settings: Record<string, string> = {}): Database =>
     openDatabase({ url, size, limits, behindPooler, settings, onConnectionLost })
   const database = open(connections - 1, requestLimits, updateSettings)
   const lists = open(1, listLimits)

@@ -63,9 +63,9 @@ export class UpdateQueue {
   /** What was in refused batches, to go out together and one by one. */
   readonly #together: Turn[][] = []
   readonly #alone: Turn[] = []
-  #lanes = LANES
-  #singleLanes = SINGLE_LANES
-  #batchLanes = BATCH_LANES
+  /** Statements under way for an update alone, and for a batch. */
+  #singles = 0
+  #batches = 0
   #scheduled = false
 
   constructor(repository: InventoryRepository, statistics: InventoryStatistics, tracer?: BatchTracer) {
@@ -110,27 +110,24 @@ export class UpdateQueue {
   }
 
   #send(): void {
-    while (this.#lanes > 0) {
-      const single = this.#singleLanes > 0 ? this.#nextSingle() : undefined
+    while (this.#singles + this.#batches < LANES) {
+      const single = this.#singles < SINGLE_LANES ? this.#nextSingle() : undefined
       if (single) {
-        this.#singleLanes--
-        this.#start([single], () => this.#singleLanes++)
+        this.#singles++
+        void this.#run([single]).finally(() => {
+          this.#singles--
+          this.#send()
+        })
         continue
       }
-      const batch = this.#batchLanes > 0 ? this.#nextBatch() : []
+      const batch = this.#batches < BATCH_LANES ? this.#nextBatch() : []
       if (batch.length === 0) return
-      this.#batchLanes--
-      this.#start(batch, () => this.#batchLanes++)
+      this.#batches++
+      void this.#run(batch).finally(() => {
+        this.#batches--
+        this.#send()
+      })
     }
-  }
-
-  #start(batch: readonly Turn[], free: () => void): void {
-    this.#lanes--
-    void this.#run(batch).finally(() => {
-      this.#lanes++
-      free()
-      this.#send()
-    })
   }
 
   #nextSingle(): Turn | undefined {
