@@ -77,9 +77,12 @@ export function isRefusal(error: unknown): boolean {
   return isUntrusted(error)
 }
 
-/** True where PgBouncer refuses the time limits that a session sets for itself at its start. */
+/** True where PgBouncer, or RDS Proxy, refuses the settings that a session makes for itself at its start. */
 export function isPoolerRefusal(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.message.startsWith('unsupported startup parameter')
+  return (
+    error instanceof pg.DatabaseError &&
+    /^unsupported startup parameter|support command-line options/.test(error.message)
+  )
 }
 
 /**

@@ -52,6 +52,12 @@ t.test('tells a lost connection from a refused statement', async (t) => {
 
 t.test('tells a wrong login from a database that is away', async (t) => {
   for (const code of ['28P01', '28000', '3D000']) t.ok(isRefusal(refusal(code)), code)
+  for (const message of [
+    'unsupported startup parameter: options',
+    'unsupported startup parameter in options: lock_timeout',
+    'Feature not supported: RDS Proxy currently doesn’t support command-line options.',
+  ])
+    t.ok(isRefusal(new pg.DatabaseError(message, 0, 'error')), message)
   t.notOk(isRefusal(refusal('57P03')))
   t.notOk(isRefusal(new Error('connect ECONNREFUSED')))
 })

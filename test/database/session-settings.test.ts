@@ -9,7 +9,8 @@ async function settingsOf(
   const database = openDatabase({ size: 1, limits: requestLimits, onConnectionLost: () => {}, ...options })
   try {
     const [row] = await database.query(
-      `SELECT current_setting('random_page_cost') AS cost, current_setting('work_mem') AS memory`,
+      `SELECT current_setting('random_page_cost') AS cost, current_setting('work_mem') AS memory,
+              current_setting('lock_timeout') AS lock`,
     )
     return row
   } finally {
@@ -32,7 +33,13 @@ t.test('options in the address stay, and count where both set the same', async (
   t.match(await settingsOf({ url: address, settings }), { cost: '2', memory: '8MB' })
 })
 
+t.test('a limit in the address counts before that of the pool', async (t) => {
+  const { url } = await testDatabase(t)
+  t.match(await settingsOf({ url, settings }), { lock: '250ms' })
+  t.match(await settingsOf({ url: `${url}?lock_timeout=700`, settings }), { lock: '700ms', cost: '1.1' })
+})
+
 t.test('behind a pooler, a session sets nothing for itself', async (t) => {
   const { url } = await testDatabase(t)
-  t.match(await settingsOf({ url, settings, behindPooler: true }), { cost: '4' })
+  t.match(await settingsOf({ url, settings, behindPooler: true }), { cost: '4', lock: '0' })
 })
