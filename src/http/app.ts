@@ -1,5 +1,5 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
-import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify'
 import type { FindApiKey } from '../api-keys/fixed-keys.ts'
 import { ErrorBody } from '../errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
@@ -55,6 +55,18 @@ export interface RequestTracing {
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
   const { requestStatistics } = options
+  let closing = false
+  /**
+   * Has the response say whether its connection ends where Node would not know. The framework sets `Connection: close`
+   * after a faulty body, but a client that is still sending the body would lose the answer to the reset: on an open
+   * connection Node discards the rest, for as long as a request may take to arrive. The header is replaced, because
+   * once it is removed Node says nothing about the connection, not even that it closes it.
+   */
+  const announceEnd = (reply: FastifyReply): void => {
+    if (!closing && !reply.hasHeader('connection')) return
+    const ends = closing ? connections.isLast(reply.raw) : !reply.raw.shouldKeepAlive
+    reply.header('connection', ends ? 'close' : 'keep-alive')
+  }
   const app = fastify({
     loggerInstance: options.logger,
     logController: requestLog,
@@ -68,6 +80,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
       logRequest(request, reply, requestStatistics)
+      // The hooks do not run for these.
+      announceEnd(reply)
       sendError(error, request, reply)
     },
     clientErrorHandler: clientErrorHandler(connections, requestStatistics, options.logger),
@@ -84,10 +98,13 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   }).withTypeProvider<TypeBoxTypeProvider>()
 
   connections.watch(app.server)
-  let closing = false
   app.addHook('preClose', async () => {
     closing = true
     await connections.drain()
+  })
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    announceEnd(reply)
+    done(null, payload)
   })
   knowEveryMethod(app)
   readJsonBodies(app)

@@ -47,9 +47,8 @@ export class Connections {
         this.#idle.delete(socket)
       })
     })
-    server.on('request', (_request, response) => {
-      const { socket } = response
-      const connection = socket && this.#open.get(socket)
+    server.on('request', ({ socket }, response) => {
+      const connection = this.#open.get(socket)
       if (!connection) return
       connection.newest = response
       connection.owed.add(response)
@@ -68,6 +67,12 @@ export class Connections {
     return newest && { response: newest, isOwed: owed?.has(newest) ?? false }
   }
 
+  /** Whether a connection ends with this response once the server stops: true unless another one comes after it. */
+  isLast(response: ServerResponse): boolean {
+    const newest = this.#open.get(response.req.socket)?.newest
+    return !response.shouldKeepAlive || newest === undefined || newest === response
+  }
+
   /**
    * Brings every connection to its end without cutting off an answer. Callers that are busy learn from
    * `Connection: close` that their response is the last on this connection, and have a moment to turn elsewhere, in
@@ -75,11 +80,6 @@ export class Connections {
    * those that have sent no request at all or a part of one. Resolves when the server should stop to listen.
    */
   async drain(): Promise<void> {
-    for (const { owed } of this.#open.values()) {
-      for (const response of owed) {
-        if (!response.headersSent) response.setHeader('connection', 'close')
-      }
-    }
     if (this.#open.size > 0) await setTimeout(FAREWELL)
     const sweepFrom = performance.now() + LAST_CALL
     this.#sweep = setInterval(() => {

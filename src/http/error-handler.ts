@@ -21,9 +21,6 @@ export function sendError(error: FastifyError, request: FastifyRequest, reply: F
   if (answer.status === 500) request.log.error({ err: error }, 'request failed')
   else if (answer.status > 500 && !(error instanceof ApiError))
     request.log.warn({ err: error }, 'request turned away')
-  // The framework closes the connection after a faulty body, and a client that is still sending it would lose this answer
-  // to the reset. Left open, Node discards the rest of the body, for as long as a request may take to arrive.
-  reply.removeHeader('connection')
   reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
 }
 
