@@ -35,13 +35,19 @@ export class Connections {
   /**
    * Keeps count from now on. To be called once, before the server listens. Where very many are open, each new one ends
    * the one that has been idle for longest: callers who open connections and ask nothing, or never end their question,
-   * must not use up what the process may open.
+   * must not use up what the process may open. Where the server has a time-out, a connection is ended when it has been
+   * idle, or its client has taken none of the bytes that wait for it, for that long.
    */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
       if (this.#open.size >= this.#mostOpen) this.#closeLongestIdle()
       this.#open.set(socket, { owed: new Set() })
       this.#idle.add(socket)
+      // Node answers a client that has closed its side, then closes the connection, but says that it keeps it.
+      socket.once('end', () => {
+        const { newest } = this.#open.get(socket) ?? {}
+        if (newest) newest.shouldKeepAlive = false
+      })
       socket.once('close', () => {
         this.#open.delete(socket)
         this.#idle.delete(socket)
@@ -57,6 +63,11 @@ export class Connections {
         connection.owed.delete(response)
         if (connection.owed.size === 0 && !socket.destroyed) this.#idle.add(socket)
       })
+    })
+    server.on('timeout', (socket: Socket) => {
+      // Node cannot tell a client that takes nothing from one that is sent nothing, because it waits for the service.
+      const isWaiting = this.#open.has(socket) && !this.#idle.has(socket) && socket.writableLength === 0
+      if (!isWaiting) socket.destroy()
     })
     server.once('close', () => clearInterval(this.#sweep))
   }

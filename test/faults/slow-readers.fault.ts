@@ -1,6 +1,8 @@
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
+import { listLimits, openDatabase } from '../../src/database/pool.ts'
+import { inventoryRepository } from '../../src/inventory/repository.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { json } from '../support/http.ts'
@@ -43,4 +45,28 @@ t.test('clients that read a byte a second hold up nobody, and are cut off', asyn
   }
   t.ok(served > 20, `${served} updates and whole lists meanwhile`)
   t.ok(Math.max(...bytes) < 1000, 'they were slow')
+})
+
+t.test('a list whose entries take longer than that to come from the database is whole', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 10) n")
+  const pool = openDatabase({ url: database.url, size: 1, limits: listLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  const inventory = inventoryRepository(pool, pool)
+  const { send } = await startApp(t, database.url, {
+    inventory: {
+      ...inventory,
+      async *lines() {
+        for await (const line of inventory.lines()) {
+          yield line
+          await setTimeout(35_000)
+        }
+      },
+    },
+  })
+  const start = performance.now()
+  const { status, text } = await send('GET', '/v1/inventory')
+  t.equal(status, 200)
+  t.equal(JSON.parse(text).length, 10)
+  t.ok(performance.now() - start > 35_000, 'the entries were slow')
 })
