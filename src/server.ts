@@ -10,6 +10,7 @@ import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
+import { connectToPrimary } from './primary.ts'
 import { type Service, startService } from './service.ts'
 import { closeOnSignals } from './signals.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -49,7 +50,11 @@ async function start(config: Config, log: Logger): Promise<void> {
   } else {
     const connections = Math.floor(config.databasePoolSize / config.workers)
     const tracing = config.traces ? await openTracing(log) : undefined
-    const service = await startService({ ...config, databaseUrl, apiKeys, connections, tracing }, log)
+    const primary = cluster.isWorker ? connectToPrimary() : undefined
+    const service = await startService(
+      { ...config, databaseUrl, apiKeys, connections, tracing, primary },
+      log,
+    )
     closers.push(service.close)
     address = service.address
     if (config.metricsPort !== undefined) await showMetrics(config, log, service)

@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/directory.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
@@ -16,12 +17,13 @@ import {
 import { reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
-import type { Readiness } from './http/health.ts'
+import { READINESS_AGE_MS, type Readiness } from './http/health.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
+import type { Primary } from './primary.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -37,6 +39,8 @@ export interface ServiceOptions extends Config {
   readonly connections: number
   /** Absent where nothing is traced. */
   readonly tracing: Tracing | undefined
+  /** Absent where no other process shares the port. */
+  readonly primary: Primary | undefined
 }
 
 /** A service that listens. */
@@ -55,7 +59,7 @@ export interface Service {
  * @throws what `listen` does, a port in use for one
  */
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
-  const { databaseUrl: url, behindPooler, connections, tracing } = options
+  const { databaseUrl: url, behindPooler, connections, tracing, primary } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const open = (size: number, limits: TimeLimits, settings: Record<string, string> = {}): Database =>
     openDatabase({ url, size, limits, behindPooler, settings, onConnectionLost })
@@ -84,6 +88,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
       : inventoryRepository(database, lists),
     tracing,
     readiness,
+    primary,
     requestStatistics,
     inventoryStatistics,
     publicUrls: options.publicUrls,
@@ -106,6 +111,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     await refuseWrongLogin(probe)
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
+    if (notReady && primary) await waitForOwnOrNoReadiness(readiness, primary)
     if (behindPooler) await warnOfMissingLimits(probe, log)
     await warnOfKeys(options.apiKeys, directory, log)
     const address = await app.listen({ host: options.host, port: options.port, backlog: BACKLOG })
@@ -113,6 +119,17 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   } catch (error) {
     await close()
     throw error
+  }
+}
+
+/**
+ * Resolves when this process is ready or the other workers are not either: one that is not ready would make a service
+ * that works without it not ready, while one that never listens could not answer that the service is not.
+ */
+async function waitForOwnOrNoReadiness(own: Readiness, primary: Primary): Promise<void> {
+  while ((await primary.readiness()) === undefined) {
+    await setTimeout(READINESS_AGE_MS)
+    if ((await own()) === undefined) return
   }
 }
 

@@ -9,9 +9,9 @@ import type { BatchTracer } from '../inventory/update-queue.ts'
 import { admitInTurns } from './admission.ts'
 import { requireApiKey } from './authentication.ts'
 import { clientErrorHandler } from './client-errors.ts'
-import { Connections } from './connections.ts'
+import { Connections, type SharedPort } from './connections.ts'
 import { handleErrors, sendError } from './error-handler.ts'
-import { healthRoutes, type Readiness } from './health.ts'
+import { healthRoutes, type Readiness, type SharedReadiness } from './health.ts'
 import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
@@ -39,6 +39,8 @@ export interface AppOptions {
   readonly findApiKey: FindApiKey
   readonly inventory: InventoryRepository
   readonly readiness: Readiness
+  /** Absent where no other process shares the port. */
+  readonly primary?: (SharedPort & SharedReadiness) | undefined
   /** Counts the requests from now on. */
   readonly requestStatistics: RequestStatistics
   /** Counts what the inventory does for them. */
@@ -111,7 +113,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   connections.watch(app.server)
   app.addHook('preClose', async () => {
     closing = true
-    await connections.drain()
+    await connections.stop(app.server, options.primary)
   })
   app.addHook('onSend', (_request, reply, payload, done) => {
     announceEnd(reply)
@@ -125,7 +127,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
     logRequest(request, reply, requestStatistics)
-    done()
+    connections.begin(done)
   })
   handleErrors(app)
   enforceProtocol(app)
@@ -135,6 +137,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     const refuseOthers = refuseOtherMethods(open)
     await open.register(healthRoutes, {
       readiness: options.readiness,
+      shared: options.primary,
       isClosing: () => closing,
     })
     serveDescription(open)

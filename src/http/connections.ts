@@ -1,16 +1,37 @@
+import { once } from 'node:events'
 import type { Server, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
-import { setTimeout } from 'node:timers/promises'
+import { Server as NetServer, type Socket } from 'node:net'
+import { setImmediate, setTimeout } from 'node:timers/promises'
 
-/** How long callers have to leave by themselves once they are told to, in milliseconds. */
-const FAREWELL = 1000
+/** Drain period: how long the server goes on listening after it has begun to say `Connection: close`. */
+const DRAIN_MS = 1000
 
-/** How long a request that was being sent when the server stopped to listen has to arrive, in milliseconds. */
-const LAST_CALL = 500
-const SWEEP_INTERVAL = 100
+/** How long requests may wait for the port to be closed. */
+const CLOSE_PORT_TIMEOUT_MS = 500
+
+/** Grace period: how long a connection must have been idle once the port is closed before it is closed, too. */
+const IDLE_GRACE_MS = 500
+const SWEEP_INTERVAL_MS = 100
 
 /** How many connections may be open before idle ones have to go. */
 const MOST_OPEN = 10_000
+
+/** A port that a server shares with those of other processes. */
+export interface SharedPort {
+  /** Resolves once every connection that was waiting to be accepted before the call has reached a server. */
+  delivered(): Promise<void>
+  /** Resolves once all servers that stop have closed the port. To be called after this one has. */
+  closed(): Promise<void>
+}
+
+const ownPort: SharedPort = {
+  // Node accepts a connection in each iteration of the event loop. The first one may already be past that.
+  async delivered() {
+    await setImmediate()
+    await setImmediate()
+  },
+  async closed() {},
+}
 
 /** What is known of an open connection. */
 interface Connection {
@@ -23,10 +44,16 @@ interface Connection {
 /** The open connections of an HTTP server, and the responses that each of them still owes. */
 export class Connections {
   readonly #open = new Map<Socket, Connection>()
-  /** Those that owe no answer, the one that has been so for longest first. */
-  readonly #idle = new Set<Socket>()
+  /**
+   * Those without a pending response, the one that has been so for longest first, and since when; only what begins
+   * while the server stops has a time (`performance.now()`).
+   */
+  readonly #idle = new Map<Socket, number>()
   readonly #mostOpen: number
-  #sweep: NodeJS.Timeout | undefined
+  #accepted = 0
+  #isStopping = false
+  /** The requests that begin when the port is closed, while it is being closed. */
+  #deferred: (() => void)[] | undefined
 
   constructor(mostOpen = MOST_OPEN) {
     this.#mostOpen = mostOpen
@@ -40,9 +67,10 @@ export class Connections {
    */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
+      this.#accepted++
       if (this.#open.size >= this.#mostOpen) this.#closeLongestIdle()
       this.#open.set(socket, { owed: new Set() })
-      this.#idle.add(socket)
+      this.#setIdle(socket)
       // Node answers a client that has closed its side, then closes the connection, but says that it keeps it.
       socket.once('end', () => {
         const { newest } = this.#open.get(socket) ?? {}
@@ -61,7 +89,7 @@ export class Connections {
       this.#idle.delete(socket)
       response.once('close', () => {
         connection.owed.delete(response)
-        if (connection.owed.size === 0 && !socket.destroyed) this.#idle.add(socket)
+        if (connection.owed.size === 0 && !socket.destroyed) this.#setIdle(socket)
       })
     })
     server.on('timeout', (socket: Socket) => {
@@ -69,7 +97,6 @@ export class Connections {
       const isWaiting = this.#open.has(socket) && !this.#idle.has(socket) && socket.writableLength === 0
       if (!isWaiting) socket.destroy()
     })
-    server.once('close', () => clearInterval(this.#sweep))
   }
 
   /** The response to the newest request on a connection, and whether it is still owed; none where nothing was asked. */
@@ -84,26 +111,69 @@ export class Connections {
     return !response.shouldKeepAlive || newest === undefined || newest === response
   }
 
-  /**
-   * Brings every connection to its end without cutting off an answer. Callers that are busy learn from
-   * `Connection: close` that their response is the last on this connection, and have a moment to turn elsewhere, in
-   * which the server goes on listening. Then what is idle is closed: Node's `closeIdleConnections` would leave open
-   * those that have sent no request at all or a part of one. Resolves when the server should stop to listen.
-   */
-  async drain(): Promise<void> {
-    if (this.#open.size > 0) await setTimeout(FAREWELL)
-    const sweepFrom = performance.now() + LAST_CALL
-    this.#sweep = setInterval(() => {
-      if (performance.now() >= sweepFrom) this.#closeIdle()
-    }, SWEEP_INTERVAL)
+  /** Begins a request, at once or, while the port is being closed, when that is done. */
+  begin(request: () => void): void {
+    if (this.#deferred) this.#deferred.push(request)
+    else request()
   }
 
-  #closeIdle(): void {
-    for (const socket of this.#idle) socket.destroy()
+  /**
+   * Stops the server without cutting off an answer or losing a request. Clients learn from `Connection: close` that a
+   * response is the last on its connection, and have a drain period to turn elsewhere, in which the server goes on
+   * listening. Then it closes the port, answers what is pending, and closes what stays idle. Resolves when no connection
+   * is left.
+   */
+  async stop(server: Server, port: SharedPort = ownPort): Promise<void> {
+    if (!server.listening) return
+    this.#isStopping = true
+    // Servers that share a port close it at the same time.
+    if (this.#open.size > 0 || port !== ownPort) await setTimeout(DRAIN_MS)
+    const closed = once(server, 'close')
+    await this.#closePort(server, port)
+    const portClosedAt = performance.now()
+    const sweep = setInterval(() => void this.#closeIdle(portClosedAt), SWEEP_INTERVAL_MS)
+    await closed
+    clearInterval(sweep)
+  }
+
+  /**
+   * Closes the port when no connection waits to be accepted: the system would reset it, and the request on it would be
+   * lost. Meanwhile requests are deferred, because clients connect again after each `Connection: close`, so that there
+   * would be no end of connections. A client that connects in the moment between the last look and the end is lost.
+   */
+  async #closePort(server: Server, port: SharedPort): Promise<void> {
+    this.#deferred = []
+    const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
+    let before: number
+    do {
+      before = this.#accepted
+      await port.delivered()
+    } while (this.#accepted > before && performance.now() < deadline)
+    // Not the method of the HTTP server, which also closes connections: those whose client has not yet read a response
+    // to its end, and idle ones on which a request may be on its way.
+    NetServer.prototype.close.call(server)
+    await port.closed()
+    const deferred = this.#deferred
+    this.#deferred = undefined
+    for (const request of deferred) request()
+  }
+
+  #setIdle(socket: Socket): void {
+    this.#idle.set(socket, this.#isStopping ? performance.now() : 0)
+  }
+
+  /** Closes what has been idle for the grace period; Node's own method leaves out those that have sent a part of a request. */
+  async #closeIdle(portClosedAt: number): Promise<void> {
+    // A request that has already arrived is read in between.
+    await setImmediate()
+    const latest = performance.now() - IDLE_GRACE_MS
+    for (const [socket, since] of this.#idle) {
+      if (Math.max(since, portClosedAt) <= latest) socket.destroy()
+    }
   }
 
   #closeLongestIdle(): void {
-    const [longest] = this.#idle
+    const [longest] = this.#idle.keys()
     longest?.destroy()
   }
 }

@@ -1,7 +1,8 @@
 import { EventEmitter, once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
+import { createServer, type Server, type ServerResponse } from 'node:http'
+import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { Connections } from '../../src/http/connections.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 
@@ -95,3 +96,95 @@ t.test(
     }
   },
 )
+
+/** A server of the test's own that is stopped by the test. */
+async function listen(t: Test, connections: Connections): Promise<{ server: Server; port: number }> {
+  const server = createServer()
+  connections.watch(server)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  return { server, port: typeof address === 'object' && address !== null ? address.port : 0 }
+}
+
+const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+
+t.test(
+  'the port is closed only when no connection waits to be accepted, and no request begins before',
+  async (t) => {
+    const connections = new Connections()
+    const { server, port } = await listen(t, connections)
+    const events: string[] = []
+    server.on('request', (_request, response) => {
+      events.push('request')
+      connections.begin(() => {
+        events.push('begun')
+        response.end('done')
+      })
+    })
+    const arriving: Promise<string>[] = []
+    const stopped = connections.stop(server, {
+      async delivered() {
+        events.push(server.listening ? 'look' : 'look at a closed port')
+        if (arriving.length === 2) return
+        const accepted = once(server, 'connection')
+        const begun = once(server, 'request')
+        const { socket, received } = await openRaw(port)
+        arriving.push(received)
+        await accepted
+        socket.write(closing)
+        await begun
+      },
+      async closed() {
+        events.push(server.listening ? 'still open' : 'closed')
+      },
+    })
+    await stopped
+    for (const received of await Promise.all(arriving)) t.match(received, /^HTTP\/1\.1 200 [\s\S]*done$/)
+    t.strictSame(events, ['look', 'request', 'look', 'request', 'look', 'closed', 'begun', 'begun'])
+  },
+)
+
+t.test('connections that wait to be accepted when a server stops are served', async (t) => {
+  const connections = new Connections()
+  const { server, port } = await listen(t, connections)
+  server.on('request', (_request, response) => connections.begin(() => response.end('done')))
+  const stopped = connections.stop(server)
+  // The server has no connection yet, so it would close the port at once.
+  const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
+  const answers = sockets.map(async (socket) => {
+    socket.write(closing)
+    let text = ''
+    for await (const chunk of socket) text += chunk
+    return text
+  })
+  const outcomes = await Promise.allSettled(answers)
+  await stopped
+  for (const outcome of outcomes) {
+    if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
+    else t.match(outcome.reason, { code: 'ECONNREFUSED' })
+  }
+})
+
+t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
+  const connections = new Connections()
+  const { server, port } = await listen(t, connections)
+  const body = Buffer.alloc(20_000_000, 'x')
+  server.on('request', (_request, response) => response.end(body))
+  const { socket, received } = await openRaw(port)
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  await once(socket, 'data')
+  socket.pause()
+  const stopped = connections.stop(server)
+  for (let tries = 0; server.listening; tries++) {
+    if (tries === 500) throw new Error('the port is not closed')
+    await setTimeout(20)
+  }
+  socket.resume()
+  t.ok((await received).length > body.length, 'the response is whole')
+  await stopped
+})

@@ -4,6 +4,7 @@ import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
+import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
@@ -129,6 +130,58 @@ t.test('a signal lets every worker answer what it has in flight', async (t) => {
   await setTimeout(300)
   await release()
   for (const { status } of await Promise.all(waiting)) t.equal(status, 200)
+  t.equal((await server.ended).code, 0)
+})
+
+t.test('every worker gives the same answer about readiness, through an outage and after it', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: outage.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  // Each probe has a connection of its own, and the workers get them in turn.
+  const send = callerOf(await portOf(server))
+  await server.output(/"worker":2[^\n]*listening/i)
+  const changeTo = async (status: number): Promise<void> => {
+    for (let tries = 0; (await send('GET', '/readyz')).status !== status; tries++) {
+      if (tries === 500) throw new Error(`/readyz does not become ${status}`)
+      await setTimeout(20)
+    }
+  }
+  for (let round = 0; round < 3; round++) {
+    await changeTo(200)
+    for (let probe = 0; probe < 6; probe++) t.equal((await send('GET', '/readyz')).status, 200)
+    outage.stall()
+    await changeTo(503)
+    for (let probe = 0; probe < 6; probe++) t.equal((await send('GET', '/readyz')).status, 503)
+    await outage.restore()
+  }
+  await changeTo(200)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  process.kill(Number(pid), 'SIGKILL')
+  await server.output(/a worker has ended; another takes its place/)
+  for (let probe = 0; probe < 6; probe++)
+    t.equal((await send('GET', '/readyz')).status, 200, 'the other worker serves')
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})
+
+t.test('a worker that is not ready does not join one that is until it is ready', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: outage.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  const send = callerOf(await portOf(server))
+  await server.output(/"worker":2[^\n]*listening/i)
+  outage.refuseNew()
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  process.kill(Number(pid), 'SIGKILL')
+  await server.output(/"worker":3[^\n]*not ready/)
+  for (let probe = 0; probe < 6; probe++) t.equal((await send('GET', '/readyz')).status, 200)
+  await outage.restore()
+  await server.output(/"worker":3[^\n]*listening/i)
+  server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
 })
 

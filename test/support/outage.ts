@@ -10,6 +10,8 @@ export interface Outage {
   cut(): Promise<void>
   /** Lets nothing through, in either direction, without closing anything. */
   stall(): void
+  /** Leaves every connection as it is and closes new ones at once. */
+  refuseNew(): void
   /** Ends the outage. */
   restore(): Promise<void>
   /** How many bytes have come from the database. */
@@ -20,8 +22,13 @@ export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
   const { hostname, port: databasePort } = new URL(databaseUrl)
   const sockets = new Set<Socket>()
   let stalled = false
+  let refusing = false
   let received = 0
   const server = createServer((near) => {
+    if (refusing) {
+      near.destroy()
+      return
+    }
     const far = connect({ host: hostname, port: Number(databasePort || 5432) })
     far.on('data', ({ length }) => (received += length))
     for (const [from, to] of [
@@ -62,7 +69,11 @@ export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
       stalled = true
       for (const socket of sockets) socket.unpipe().pause()
     },
+    refuseNew() {
+      refusing = true
+    },
     async restore() {
+      refusing = false
       stalled = false
       for (const socket of sockets) socket.destroy()
       if (!server.listening) await listen(port)

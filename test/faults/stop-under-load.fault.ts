@@ -1,0 +1,78 @@
+import { Agent } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { callerOf, json } from '../support/http.ts'
+import { freePort } from '../support/neighbour.ts'
+import { portOf, startProgram } from '../support/program.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+const REQUESTS = 20_000
+const ROUNDS = 10
+const CLIENTS = 32
+
+interface Counts {
+  answered: number
+  /** Nothing of the request was sent, so it is not lost: the client tries again. */
+  refused: number
+  readonly lost: string[]
+}
+
+/** Has clients update and list, each with one request after the other, until the service refuses their connections. */
+async function load(port: number, keepAlive: boolean, counts: Counts): Promise<void> {
+  const client = async (number: number): Promise<void> => {
+    const agent = new Agent({ keepAlive, maxSockets: 1 })
+    const send = callerOf(port, { authorization: `Bearer ${key}` }, agent)
+    for (let count = 0; ; count++) {
+      try {
+        const { status } =
+          count % 2 === 0
+            ? await send('GET', '/v1/inventory')
+            : await send('PATCH', `/v1/inventory/${number + 1}`, json({ quantity: count }))
+        if (status === 200) counts.answered++
+        else counts.lost.push(String(status))
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
+        if (code === 'ECONNREFUSED') counts.refused++
+        else counts.lost.push(code)
+        if (code === 'ECONNREFUSED') break
+      }
+      await setTimeout(Math.random() * 10)
+    }
+    agent.destroy()
+  }
+  await Promise.all(Array.from({ length: CLIENTS }, (_, number) => client(number)))
+}
+
+async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Promise<void> {
+  const database = await testDatabase(t)
+  await addEntries(
+    database,
+    Array.from({ length: CLIENTS }, (_, index) => [String(index + 1), 0, 'available']),
+  )
+  const port = await freePort()
+  const counts: Counts = { answered: 0, refused: 0, lost: [] }
+  for (let round = 1; round <= ROUNDS; round++) {
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: String(port), WEB_CONCURRENCY: workers },
+    })
+    await portOf(server)
+    const clients = load(port, keepAlive, counts)
+    // The last requests come while the service stops.
+    const enough = (REQUESTS / ROUNDS) * round
+    while (counts.answered < enough) await setTimeout(5)
+    server.process.kill('SIGTERM')
+    await clients
+    t.equal((await server.ended).code, 0)
+  }
+  t.strictSame(counts.lost, [], `none of ${counts.answered} requests is lost, in ${ROUNDS} stops`)
+}
+
+for (const workers of ['1', '2']) {
+  t.test(`${workers} worker(s) stop without losing a request on a connection that is kept`, (t) =>
+    stopUnderLoad(t, workers, true),
+  )
+  t.test(`${workers} worker(s) stop without losing a request on a connection of its own`, (t) =>
+    stopUnderLoad(t, workers, false),
+  )
+}
