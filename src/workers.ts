@@ -178,14 +178,13 @@ async function stopWorker(worker: Worker): Promise<boolean> {
  */
 function closeUndelivered(worker: Worker): void {
   const { process: child } = worker
-  let newest: unknown
+  let newest: { close(): void } | undefined
   // An accepted one has been closed in this process, where closing it again has no effect.
-  const closeNewest = (): void => {
-    if (isHandle(newest)) newest.close()
-  }
+  const closeNewest = (): void => newest?.close()
   child.send = new Proxy(child.send, {
     apply(send, self, values: unknown[]) {
-      newest = values[1]
+      // Other messages go the same way and have none.
+      if (isHandle(values[1])) newest = values[1]
       const isSent: unknown = Reflect.apply(send, self, values)
       if (worker.isDead()) closeNewest()
       return isSent

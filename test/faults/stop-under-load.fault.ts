@@ -13,8 +13,6 @@ const CLIENTS = 32
 
 interface Counts {
   answered: number
-  /** Nothing of the request was sent, so it is not lost: the client tries again. */
-  refused: number
   readonly lost: string[]
 }
 
@@ -33,9 +31,9 @@ async function load(port: number, keepAlive: boolean, counts: Counts): Promise<v
         else counts.lost.push(String(status))
       } catch (error) {
         const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
-        if (code === 'ECONNREFUSED') counts.refused++
-        else counts.lost.push(code)
+        // Nothing of the request was sent, so it is not lost.
         if (code === 'ECONNREFUSED') break
+        counts.lost.push(code)
       }
       await setTimeout(Math.random() * 10)
     }
@@ -51,7 +49,7 @@ async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Prom
     Array.from({ length: CLIENTS }, (_, index) => [String(index + 1), 0, 'available']),
   )
   const port = await freePort()
-  const counts: Counts = { answered: 0, refused: 0, lost: [] }
+  const counts: Counts = { answered: 0, lost: [] }
   for (let round = 1; round <= ROUNDS; round++) {
     const server = await startProgram(t, 'server', {
       env: { DATABASE_URL: database.url, API_KEYS: key, PORT: String(port), WEB_CONCURRENCY: workers },
@@ -60,7 +58,12 @@ async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Prom
     const clients = load(port, keepAlive, counts)
     // The last requests come while the service stops.
     const enough = (REQUESTS / ROUNDS) * round
-    while (counts.answered < enough) await setTimeout(5)
+    const deadline = performance.now() + 120_000
+    while (counts.answered < enough) {
+      if (performance.now() > deadline)
+        throw new Error(`only ${counts.answered} of ${enough} requests are answered`)
+      await setTimeout(5)
+    }
     server.process.kill('SIGTERM')
     await clients
     t.equal((await server.ended).code, 0)
