@@ -5,6 +5,7 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
 import { callerOf } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
@@ -59,12 +60,27 @@ t.test('two processes behind HAProxy are restarted in turn without a failed requ
   }
 })
 
+t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
+  const [port, closed] = [await freePort(), await freePort()]
+  await startProxy(t, port, [closed, closed], 503)
+
+  const { status, headers, text } = await callerOf(port)('GET', '/v1/inventory')
+  isError(t, { status, contentType: headers['content-type'], body: text }, 503, 'service_unavailable')
+  t.equal(headers['retry-after'], '1')
+})
+
 interface Proxy {
   /** Resolves when HAProxy has written that from now on. */
   says(text: string): Promise<void>
 }
 
-async function startProxy(t: Test, port: number, [one = 0, two = 0]: number[]): Promise<Proxy> {
+/** Resolves once the proxy answers `/readyz` with the status. */
+async function startProxy(
+  t: Test,
+  port: number,
+  [one = 0, two = 0]: number[],
+  expectedStatus = 200,
+): Promise<Proxy> {
   const program = (await pathOf('haproxy')) ?? 'haproxy'
   const child = spawn(program, ['-db', '-f', configuration], {
     env: { LISTEN: `127.0.0.1:${port}`, SERVER_1: `127.0.0.1:${one}`, SERVER_2: `127.0.0.1:${two}` },
@@ -89,12 +105,12 @@ async function startProxy(t: Test, port: number, [one = 0, two = 0]: number[]): 
       waiting.push({ text, resolve })
       ended.then(() => reject(new Error(`HAProxy has ended without "${text}"`)), reject)
     })
-  const isServing = (): Promise<boolean> =>
+  const answers = (): Promise<boolean> =>
     callerOf(port)('GET', '/readyz').then(
-      ({ status }) => status === 200,
+      ({ status }) => status === expectedStatus,
       () => false,
     )
-  while (!(await isServing())) {
+  while (!(await answers())) {
     if (child.exitCode !== null) throw new Error(`HAProxy has ended with ${child.exitCode}`)
     await setTimeout(50)
   }
