@@ -1,0 +1,65 @@
+#!/bin/sh
+# Backups of the database of docker-compose.yml, in the profile "backup":
+#   backup.sh every   a backup now and then every BACKUP_INTERVAL_HOURS hours; the service runs this
+#   backup.sh now     one backup
+#   backup.sh drill   restores the newest backup into a database of its own, counts what is in it and drops it
+# Backups older than BACKUP_KEEP_DAYS days are removed after a backup that succeeded.
+set -eu
+export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
+PGPASSWORD=$(cat /run/password/postgres)
+export PGPASSWORD
+umask 077
+cd /backup
+
+backup() {
+  name="inventory-$(date -u +%Y%m%dT%H%M%SZ).dump"
+  pg_dump --format=custom --file="$name.part"
+  # A dump that cannot be read is no backup, and the older ones stay.
+  pg_restore --list "$name.part" >/dev/null
+  mv "$name.part" "$name"
+  find . -name 'inventory-*.dump' -mtime "+$BACKUP_KEEP_DAYS" -exec rm {} +
+  rm -f -- *.part
+  echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(find . -name 'inventory-*.dump' | wc -l) backups kept"
+}
+
+newest() {
+  find . -name 'inventory-*.dump' | sort | tail -n 1
+}
+
+drill() {
+  dump=$(newest)
+  if [ -z "$dump" ]; then
+    echo 'backup.sh: there is no backup to restore' >&2
+    exit 1
+  fi
+  dropdb --if-exists --force inventory_drill
+  createdb inventory_drill
+  trap 'dropdb --if-exists --force inventory_drill' EXIT
+  pg_restore --dbname=inventory_drill --exit-on-error --single-transaction "$dump"
+  psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname=inventory_drill --command="
+    SELECT 'backup.sh: restored $dump: ' || (SELECT count(*) FROM inventory) || ' entries, '
+      || (SELECT count(*) FROM api_keys) || ' keys, ' || (SELECT count(*) FROM pgmigrations) || ' migrations'"
+}
+
+case "${1:-}" in
+  now) backup ;;
+  drill) drill ;;
+  every)
+    # As the first process of a container, a shell ignores the signal unless it traps it.
+    trap 'exit 0' TERM INT
+    while true; do
+      backup || echo 'backup.sh: the backup failed; the next attempt follows in 10 minutes' >&2
+      # A failed backup is tried again soon; the age of the newest one decides.
+      if [ -n "$(find . -name 'inventory-*.dump' -mmin -"$((BACKUP_INTERVAL_HOURS * 60))")" ]; then
+        sleep "$((BACKUP_INTERVAL_HOURS * 3600))" &
+      else
+        sleep 600 &
+      fi
+      wait $!
+    done
+    ;;
+  *)
+    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
