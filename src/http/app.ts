@@ -130,7 +130,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     connections.begin(done)
   })
   handleErrors(app)
-  enforceProtocol(app)
+  enforceProtocol(app, connections)
   await describeApi(app, options.publicUrls)
 
   await app.register(async (open) => {

@@ -82,6 +82,7 @@ export class Connections {
       })
     })
     server.on('request', ({ socket }, response) => {
+      // Not the socket of the response, which has none until those before it have ended.
       const connection = this.#open.get(socket)
       if (!connection) return
       connection.newest = response
@@ -103,6 +104,12 @@ export class Connections {
   newestOn(socket: Socket): { response: ServerResponse; isOwed: boolean } | undefined {
     const { owed, newest } = this.#open.get(socket) ?? {}
     return newest && { response: newest, isOwed: owed?.has(newest) ?? false }
+  }
+
+  /** The oldest response that is still pending on a connection: the one whose bytes go out now. */
+  currentOn(socket: Socket): ServerResponse | undefined {
+    const [current] = this.#open.get(socket)?.owed ?? []
+    return current
   }
 
   /** Whether a connection ends with this response once the server stops: true unless another one comes after it. */
