@@ -61,7 +61,11 @@ export class ApiError extends Error {
   readonly headers: Readonly<Record<string, string>>
 
   constructor(status: number, message: string, headers: Record<string, string> = {}) {
+    // Nobody reads the stack of a refusal, and to capture it would be a good part of what a refusal costs.
+    const { stackTraceLimit } = Error
+    Error.stackTraceLimit = 0
     super(message)
+    Error.stackTraceLimit = stackTraceLimit
     this.status = status
     this.headers = headers
   }
