@@ -6,12 +6,12 @@ import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import type { BatchTracer } from '../inventory/update-queue.ts'
-import { admitInTurns } from './admission.ts'
+import { Admission, keepSlotsInHandlers } from './admission.ts'
 import { requireApiKey } from './authentication.ts'
 import { clientErrorHandler } from './client-errors.ts'
 import { Connections, type SharedPort } from './connections.ts'
 import { handleErrors, sendError } from './error-handler.ts'
-import { healthRoutes, type Readiness, type SharedReadiness } from './health.ts'
+import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
 import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
@@ -89,7 +89,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     routerOptions: { maxParamLength: 16_384 },
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
-      logRequest(request, reply, requestStatistics)
+      logRequest(request, reply, requestStatistics, admission.slotOf(reply.raw)?.since)
       // The hooks do not run for these.
       announceEnd(reply)
       sendError(error, request, reply)
@@ -111,6 +111,13 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   // Answers a client that closes its side behind its request. Node has always had this switch, but in no type.
   Object.assign(app.server, { httpAllowHalfOpen: true })
   connections.watch(app.server)
+  const admission = new Admission({
+    handler: app.routing,
+    isUrgent: isHealthCheck,
+    statistics: requestStatistics,
+  })
+  app.server.off('request', app.routing)
+  admission.schedule(app.server)
   app.addHook('preClose', async () => {
     closing = true
     await connections.stop(app.server, options.primary)
@@ -123,11 +130,14 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   readJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKeyName', null)
+  app.decorateRequest('slot', null)
   options.tracing?.requests(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
-    logRequest(request, reply, requestStatistics)
-    connections.begin(done)
+    const slot = admission.slotOf(reply.raw)
+    request.slot = slot ?? null
+    logRequest(request, reply, requestStatistics, slot?.since)
+    connections.begin(() => done(slot?.refusal))
   })
   handleErrors(app)
   enforceProtocol(app, connections)
@@ -147,7 +157,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(
     async (v1) => {
-      admitInTurns(v1)
+      keepSlotsInHandlers(v1)
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {

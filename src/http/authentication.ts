@@ -43,7 +43,9 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     keys: [],
     auth: (key, request) => {
       const found = findApiKey(key)
-      return found instanceof Promise ? found.then((owner) => admit(request, owner)) : admit(request, found)
+      if (!(found instanceof Promise)) return admit(request, found)
+      const admitted = found.then((owner) => admit(request, owner))
+      return request.slot?.during(admitted) ?? admitted
     },
   })
   const { verifyBearerAuth } = scope

@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import type { NotReady } from '../database/readiness.ts'
@@ -36,6 +37,11 @@ export function reuse<Answer>(check: () => Promise<Answer>): () => Promise<Answe
     latest ??= check().finally(() => setTimeout(() => (latest = undefined), READINESS_AGE_MS).unref())
     return latest
   }
+}
+
+/** Whether a request is for one of the health checks. */
+export function isHealthCheck({ url = '' }: IncomingMessage): boolean {
+  return /^\/(livez|readyz)(\?|$)/.test(url)
 }
 
 /**

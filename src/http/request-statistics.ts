@@ -33,6 +33,10 @@ export interface RequestDurations {
  * the named methods and the statuses allow.
  */
 export class RequestStatistics {
+  /** Requests that were started and have not ended, and those whose client has left and whose work has not. */
+  inFlight = 0
+  /** Requests that are parsed and wait to be started, most of them behind another one of their connection. */
+  queued = 0
   readonly #kinds = new Map<string | undefined, Map<string, Map<number | undefined, RequestDurations>>>()
   readonly #malformed = new Map<number, number>()
 

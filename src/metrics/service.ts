@@ -50,6 +50,16 @@ export function serviceMetrics({
       })),
     ),
     gauge(
+      'inventory_requests_in_flight',
+      'Requests that are being served, and those whose client has left and whose work goes on.',
+      [{ labels: {}, value: requests.inFlight }],
+    ),
+    gauge(
+      'inventory_requests_queued',
+      'Requests that are parsed and not yet started, most of them pipelined behind another.',
+      [{ labels: {}, value: requests.queued }],
+    ),
+    gauge(
       'db_client_connection_count',
       'Connections to PostgreSQL by pool and state.',
       states.flatMap(({ labels, used, idle }) => [
