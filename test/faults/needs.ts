@@ -45,6 +45,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'keep-alive-proxy.fault.ts': [haproxy],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': postgres,
+  'rate-limit.fault.ts': [haproxy],
   'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
 }

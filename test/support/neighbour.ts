@@ -21,7 +21,12 @@ export interface Neighbour {
 export async function startNeighbour(
   t: Test,
   name: string,
-  { args, config, ready }: { args: string[]; config: string; ready: RegExp },
+  {
+    args,
+    config,
+    ready,
+    env = {},
+  }: { args: string[]; config: string; ready: RegExp; env?: Record<string, string> },
 ): Promise<Neighbour> {
   const program = await pathOf(name)
   if (program === undefined)
@@ -31,7 +36,11 @@ export async function startNeighbour(
   await chmod(path.dirname(file), 0o711)
   await writeFile(file, config, { mode: 0o600 })
   await giveTo(account, file)
-  const child = spawn(program, [...args, file], { ...account, stdio: ['ignore', 'pipe', 'pipe'] })
+  const child = spawn(program, [...args, file], {
+    ...account,
+    env: { ...process.env, ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  })
   const ended = once(child, 'close')
   const stop = async (): Promise<void> => {
     child.kill('SIGKILL')
