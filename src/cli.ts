@@ -9,6 +9,7 @@ import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { addStatusCommand } from './cli/status.ts'
 import { ConfigurationError, loadOperatorDatabase } from './config.ts'
+import { chooseHost } from './database/hosts.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local-setup.ts'
@@ -32,7 +33,7 @@ addMigrateCommands(program, databaseUrl)
 
 async function databaseUrl(): Promise<string> {
   const url = loadOperatorDatabase(readEnvironment()) ?? (await runningDatabase(LOCAL_DIRECTORY))
-  if (url !== undefined) return url
+  if (url !== undefined) return chooseHost(url)
   throw new ConfigurationError([
     'DATABASE_URL must be set: it names the database to work on. ' +
       'Without it, the database that "npm start" runs in this folder is used; none runs now',

@@ -4,8 +4,8 @@ import { availableParallelism } from 'node:os'
 import { FormatRegistry, KindGuard, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
+import { AddressError, parseAddress, type SessionTarget } from './database/address.ts'
 
-FormatRegistry.Set('postgres-url', (text) => /^postgres(ql)?:\/\//.test(text) && URL.canParse(text))
 FormatRegistry.Set('base-url', (text) => /^https?:\/\/\S+\/v1$/.test(text) && URL.canParse(text))
 FormatRegistry.Set('web-url', (text) => /^https?:\/\//.test(text) && URL.canParse(text))
 FormatRegistry.Set('network', (text) => {
@@ -40,14 +40,7 @@ const Environment = Type.Object({
   METRICS_PORT: Type.Optional(
     Type.Integer({ minimum: 0, maximum: 65535, description: 'an integer from 0 to 65535' }),
   ),
-  DATABASE_URL: Type.Optional(
-    Type.String({
-      format: 'postgres-url',
-      writeOnly: true,
-      description:
-        'an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded',
-    }),
-  ),
+  DATABASE_URL: Type.Optional(Type.String({ writeOnly: true, description: 'an address of PostgreSQL' })),
   DATABASE_POOLER: Type.String({
     default: 'none',
     pattern: '^(none|transaction)$',
@@ -141,6 +134,7 @@ export function loadConfig(env: Variables): Config {
   const given = readVariables(Environment, withSecretFiles(env, ['DATABASE_URL', 'API_KEYS'], faults))
   const values: unknown = Value.Default(Environment, given)
   faults.push(...schemaFaults(Environment, values))
+  faults.push(...addressFaults('DATABASE_URL', given, isForWriting))
   if (given['NODE_ENV'] === 'production' && given['DATABASE_URL'] === undefined) {
     faults.push('DATABASE_URL must be set when NODE_ENV is production')
   }
@@ -178,11 +172,9 @@ export function loadConfig(env: Variables): Config {
  */
 export function loadOperatorDatabase(env: Variables): string | undefined {
   const faults: string[] = []
-  const values: unknown = readVariables(
-    OperatorEnvironment,
-    withSecretFiles(env, ['OPERATOR_DATABASE_URL'], faults),
-  )
+  const values = readVariables(OperatorEnvironment, withSecretFiles(env, ['OPERATOR_DATABASE_URL'], faults))
   faults.push(...schemaFaults(OperatorEnvironment, values))
+  faults.push(...addressFaults('OPERATOR_DATABASE_URL', values))
   if (faults.length > 0 || !Value.Check(OperatorEnvironment, values)) throw new ConfigurationError(faults)
   if (values.OPERATOR_DATABASE_URL !== undefined) return values.OPERATOR_DATABASE_URL
   const { databaseUrl, behindPooler } = loadConfig(env)
@@ -240,6 +232,29 @@ function schemaFaults(schemas: TObject, values: unknown): Set<string> {
     sentences.add(`${name} must be ${schema?.description}${instead}`)
   }
   return sentences
+}
+
+/** What is wrong with the address of a database, in one sentence at most. */
+function addressFaults(
+  name: string,
+  { [name]: url }: Readonly<Record<string, unknown>>,
+  accepts: (target: SessionTarget) => boolean = () => true,
+): string[] {
+  if (typeof url !== 'string') return []
+  try {
+    const { target = 'any' } = parseAddress(url)
+    if (accepts(target)) return []
+    return [
+      `${name} must not have target_session_attrs=${target}: the service needs a server that takes writes`,
+    ]
+  } catch (error) {
+    if (!(error instanceof AddressError)) throw error
+    return [`${name} must ${error.message}`]
+  }
+}
+
+function isForWriting(target: SessionTarget): boolean {
+  return target === 'any' || target === 'read-write' || target === 'primary'
 }
 
 /** How many processes serve requests, and how many connections all of them open to do so. */

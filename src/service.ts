@@ -4,16 +4,19 @@ import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/directory.
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config.ts'
+import { parseAddress } from './database/address.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migrations.ts'
 import {
   type Database,
+  type DatabaseOptions,
   listLimits,
   openDatabase,
   probeLimits,
   requestLimits,
   type TimeLimits,
 } from './database/pool.ts'
+import { Primary } from './database/primary.ts'
 import { reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
@@ -31,6 +34,12 @@ import type { Tracing } from './tracing/tracing.ts'
  * Node's 511, a thousand callers who connect at once make the system drop some, who try again after a second or three.
  */
 const BACKLOG = 65_535
+
+/**
+ * How long the connection of the probe is used, in seconds. The keys are read every few seconds, so that a new one shows
+ * where the address leads now, even while a former primary goes on answering on the connections that it has.
+ */
+const PROBE_LIFETIME_SECONDS = 5
 
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
@@ -61,13 +70,17 @@ export interface Service {
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
   const { databaseUrl: url, behindPooler, connections, tracing, primary } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const open = (size: number, limits: TimeLimits, settings: Record<string, string> = {}): Database =>
-    openDatabase({ url, size, limits, behindPooler, settings, onConnectionLost })
-  const database = open(connections - 1, requestLimits, updateSettings)
+  const primary = new Primary({
+    address: parseAddress(url),
+    onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
+  })
+  const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
+    openDatabase({ url, primary, size, limits, behindPooler, onConnectionLost, ...rest })
+  const database = open(connections - 1, requestLimits, { settings: updateSettings })
   const lists = open(1, listLimits)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
   // rotation, nor keep a revoked key alive.
-  const probe = open(1, probeLimits)
+  const probe = open(1, probeLimits, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
 
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)

@@ -12,6 +12,43 @@ export class DatabaseUnavailableError extends Error {
   }
 }
 
+/** The server takes no writes: it is a standby, or `default_transaction_read_only` is on. */
+export class ReadOnlyServerError extends Error {
+  override readonly name = 'ReadOnlyServerError'
+
+  constructor(isStandby: boolean) {
+    super(
+      isStandby
+        ? 'the server is a standby, which is read-only'
+        : 'the server is read-only: default_transaction_read_only is on',
+    )
+  }
+}
+
+/** The server was the primary before another one was promoted, which this service has seen since. */
+export class FormerPrimaryError extends Error {
+  override readonly name = 'FormerPrimaryError'
+
+  constructor(timeline: number, newest: number) {
+    super(
+      `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
+        'restart the service if this server is to be used all the same',
+    )
+  }
+}
+
+/** Another server has taken over while a statement was under way; its outcome is of no use. */
+export class ServerChangedError extends Error {
+  override readonly name = 'ServerChangedError'
+
+  constructor() {
+    super('the connections were renewed while the statement was under way')
+  }
+}
+
+/** SQLSTATE 25006: the transaction is read-only. */
+const READ_ONLY_STATE = '25006'
+
 /**
  * SQLSTATE codes, and classes of them by their first two characters, that speak of the server's state and
  * not of the statement (PostgreSQL manual, appendix A).
@@ -22,7 +59,7 @@ const unavailableStates = new Set([
   '53', // insufficient resources, too many connections among them
   '57', // operator intervention: shutdown, crash, cancelled by statement_timeout
   '58', // system errors
-  '25006', // read-only transaction: this server is a standby now
+  READ_ONLY_STATE, // this server is a standby now
   '25P03', // idle in transaction for too long
   '3D000', // no such database
   '40001', // serialization failure
@@ -111,4 +148,19 @@ function isProgrammingError(error: unknown): boolean {
 /** True where a row would have broken a rule of uniqueness (SQLSTATE 23505). */
 export function isDuplicate(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '23505'
+}
+
+/** True where the server takes no writes; of several hosts, where one of them does not. */
+export function isReadOnly(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  if (cause instanceof AggregateError) return cause.errors.some(isReadOnly)
+  if (cause instanceof pg.DatabaseError) return cause.code === READ_ONLY_STATE
+  return cause instanceof ReadOnlyServerError
+}
+
+/** True where the server is no longer the one that the service may use. */
+export function isFormerPrimary(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  if (cause instanceof AggregateError) return cause.errors.some(isFormerPrimary)
+  return cause instanceof FormerPrimaryError
 }

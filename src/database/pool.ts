@@ -1,7 +1,19 @@
+import { Socket } from 'node:net'
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
+import { parseAddress } from './address.ts'
 import { CopyOut } from './copy-out.ts'
-import { DatabaseUnavailableError, isFatal, isUnavailable } from './failures.ts'
+import {
+  DatabaseUnavailableError,
+  isFatal,
+  isReadOnly,
+  isRefusal,
+  isUnavailable,
+  ReadOnlyServerError,
+  ServerChangedError,
+} from './failures.ts'
+import { noUsableHost } from './hosts.ts'
+import type { Primary } from './primary.ts'
 
 /**
  * How long anything may wait, in milliseconds. Each limit is above the one it backs up: PostgreSQL ends a
@@ -31,8 +43,13 @@ export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 12
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
 export interface DatabaseOptions {
-  /** A `postgres://` address. */
+  /** A `postgres://` address. It may name several hosts only where `primary` chooses among them. */
   readonly url: string
+  /**
+   * The server that this pool shares with the other pools of the process. Absent where a connection to any server will
+   * do, a standby included.
+   */
+  readonly primary?: Primary
   /** The most connections that this pool opens. */
   readonly size: number
   readonly limits: TimeLimits
@@ -46,6 +63,8 @@ export interface DatabaseOptions {
    * address may say otherwise. Behind a pooler nothing is set.
    */
   readonly settings?: Readonly<Record<string, string>>
+  /** How long a connection is used, in seconds. */
+  readonly lifetimeSeconds?: number
   /** Told why, when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
   readonly onConnectionLost: (reason: string) => void
 }
@@ -68,6 +87,15 @@ export interface Database {
    * @throws what `query` does; the time limit for an answer holds for each piece
    */
   copy(query: string): AsyncIterable<Buffer>
+
+  /**
+   * Gives up the connections of every pool that shares the primary, because a statement showed that the server takes no
+   * writes; returns the error to raise.
+   */
+  refuseServer(): DatabaseUnavailableError
+
+  /** Equal for two moments between which the same server was in use. */
+  generation(): number
 
   /** How the pool is now, and what it has failed to do since it was opened. */
   statistics(): PoolStatistics
@@ -98,18 +126,21 @@ const types: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
 }
 
+/** How long a connection is used by default: half an hour. */
+const LIFETIME_SECONDS = 1800
+
 /** Opens a pool. It connects when it first has to, so a database that is away now is no error here. */
 export function openDatabase({
   url,
+  primary,
   size,
   limits,
   behindPooler = false,
   settings = {},
+  lifetimeSeconds = LIFETIME_SECONDS,
   onConnectionLost,
 }: DatabaseOptions): Database {
-  // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
-  // error where nobody can catch it.
-  const { options: given = '', ...address } = parseIntoClientConfig(url)
+  const { hosts } = primary?.address ?? parseAddress(url)
   const own = {
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
@@ -117,17 +148,38 @@ export function openDatabase({
     ...settings,
   }
   const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
+  /** How long one host may take, so that the others get their chance. */
+  const hostLimit = limits.connect / hosts.length
+  // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
+  // error where nobody can catch it.
+  const configs = hosts.map((host): pg.ClientConfig => {
+    const { options: given = '', ...address } = parseIntoClientConfig(host.url)
+    return {
+      application_name: 'petstore-inventory',
+      ...address,
+      // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
+      options: behindPooler ? given : [...ownOptions, given].join(' '),
+      connectionTimeoutMillis: hostLimit,
+      keepAlive: true,
+      types,
+    }
+  })
+  /** The sockets of connections that are being made. */
+  const connecting = new Set<Socket>()
   const pool = new pg.Pool({
-    application_name: 'petstore-inventory',
-    ...address,
-    // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
-    options: behindPooler ? given : [...ownOptions, given].join(' '),
+    Client: class extends pg.Client {
+      constructor() {
+        const socket = new Socket()
+        super({ ...configs[primary?.host ?? 0], stream: () => socket })
+        connecting.add(socket)
+        socket.once('close', () => connecting.delete(socket))
+        this.once('connect', () => connecting.delete(socket))
+      }
+    },
     max: size,
     connectionTimeoutMillis: limits.connect,
-    keepAlive: true,
     idleTimeoutMillis: 30_000,
-    maxLifetimeSeconds: 1800,
-    types,
+    maxLifetimeSeconds: lifetimeSeconds,
   })
   // Without a listener, a connection that breaks while it is idle would end the process.
   // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
@@ -140,10 +192,81 @@ export function openDatabase({
     failures++
     return new DatabaseUnavailableError(cause)
   }
-  const connect = (): Promise<pg.PoolClient> =>
-    pool.connect().catch((error: unknown) => {
+
+  const busy = new Set<pg.PoolClient>()
+  // Nobody can use what their statements return, and the server may be one that does not answer any more.
+  primary?.onRenewal(() => {
+    for (const client of busy) void client.end()
+    for (const socket of connecting) socket.destroy()
+  })
+
+  /**
+   * Takes a connection out of the pool that is on the primary. Connections of older generations are closed on the way; a
+   * new one is verified, at each of the hosts until one can be used.
+   */
+  const checkOut = async (): Promise<pg.PoolClient> => {
+    if (primary === undefined) return pool.connect()
+    const deadline = performance.now() + limits.connect
+    const failed: { host: string; error: unknown }[] = []
+    for (;;) {
+      const isNew = pool.idleCount === 0 && pool.totalCount < size
+      if (isNew && failed.length === 0 && primary.refusal !== undefined) throw primary.refusal
+      const { host, generation } = primary
+      const start = performance.now()
+      try {
+        const client = await pool.connect()
+        if (primary.isCurrent(client)) return client
+        if (primary.isKnown(client)) {
+          client.release(true)
+          if (performance.now() < deadline) continue
+          throw new ServerChangedError()
+        }
+        try {
+          await primary.verify(client, Math.max(1, hostLimit - (performance.now() - start)))
+          return client
+        } catch (error) {
+          client.release(true)
+          throw error
+        }
+      } catch (error) {
+        // The address may have led elsewhere when this attempt began.
+        if (primary.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
+        if (!isNew || isRefusal(error)) throw error
+        failed.push({ host: hosts[host]?.name ?? '', error })
+        primary.skip(host)
+        if (failed.length < hosts.length) continue
+        const reason = noUsableHost(failed)
+        if (isReadOnly(reason)) primary.refuse(reason)
+        throw reason
+      }
+    }
+  }
+
+  const connect = async (): Promise<pg.PoolClient> => {
+    try {
+      const client = await checkOut()
+      busy.add(client)
+      return client
+    } catch (error) {
       throw unavailable(error)
-    })
+    }
+  }
+
+  /** @throws {ServerChangedError} where what the connection has returned may be another server's than that in use */
+  const checkGeneration = (client: pg.PoolClient): void => {
+    if (primary !== undefined && !primary.isCurrent(client)) throw new ServerChangedError()
+  }
+
+  /** What to raise for an error of a statement. */
+  const failureOf = (error: unknown, client: pg.PoolClient): unknown => {
+    if (isReadOnly(error) && primary?.isCurrent(client)) primary.renew('the server has become read-only')
+    return isUnavailable(error) ? unavailable(error) : error
+  }
+
+  const release = (client: pg.PoolClient, isBroken: boolean): void => {
+    busy.delete(client)
+    client.release(isBroken || (primary !== undefined && !primary.isCurrent(client)))
+  }
 
   const configOf = (statement: Statement): { name?: string; text: string } => {
     if (typeof statement === 'string') return { text: statement }
@@ -167,13 +290,14 @@ export function openDatabase({
           query_timeout: limits.answer,
         }
         const { rows } = await client.query<Row>(config)
+        checkGeneration(client)
         return rows
       } catch (error) {
         broken = isFatal(error)
-        throw isUnavailable(error) ? unavailable(error) : error
+        throw failureOf(error, client)
       } finally {
         // pool.query() would throw the connection away after any refused statement; it is still good.
-        client.release(broken)
+        release(client, broken)
       }
     },
 
@@ -192,16 +316,25 @@ export function openDatabase({
           yield piece
         }
         if (behindPooler) await command(client, 'COMMIT')
+        checkGeneration(client)
         broken = false
       } catch (error) {
         // A transaction that has failed would stay open.
         broken = behindPooler || isFatal(error)
-        throw isUnavailable(error) ? unavailable(error) : error
+        throw failureOf(error, client)
       } finally {
         clearTimeout(limit)
-        client.release(broken)
+        release(client, broken)
       }
     },
+
+    refuseServer() {
+      const error = new ReadOnlyServerError(false)
+      primary?.renew(error.message)
+      return unavailable(error)
+    },
+
+    generation: () => primary?.generation ?? 0,
 
     statistics: () => ({
       size,

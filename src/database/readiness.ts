@@ -1,7 +1,8 @@
-import { DatabaseUnavailableError, isForbidden } from './failures.ts'
+import { DatabaseUnavailableError, isForbidden, isFormerPrimary, isReadOnly } from './failures.ts'
 import { pendingMigrations } from './migrations.ts'
 import type { Database } from './pool.ts'
 import { mayServe } from './privileges.ts'
+import { isServerReadOnly } from './server-status.ts'
 
 /** Why requests cannot be served now. */
 export interface NotReady {
@@ -14,6 +15,12 @@ export interface NotReady {
 const FORBIDDEN =
   'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
 
+const READ_ONLY =
+  'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
+
+const FORMER_PRIMARY =
+  'The address leads to a former primary, which may lack updates that were acknowledged since. The log says more.'
+
 /**
  * Why the database cannot serve this version now; undefined when it can. `migrations` are the names of those that this
  * version needs.
@@ -23,6 +30,7 @@ export async function reasonNotReady(
   migrations: readonly string[],
 ): Promise<NotReady | undefined> {
   try {
+    if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = await pendingMigrations(database, migrations)
     if (pending.length === 0) return (await mayServe(database)) ? undefined : { reason: FORBIDDEN }
     const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
@@ -30,6 +38,8 @@ export async function reasonNotReady(
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) {
       if (isForbidden(error.cause)) return { reason: FORBIDDEN, cause: error.cause }
+      if (isReadOnly(error)) return { reason: READ_ONLY, cause: error.cause }
+      if (isFormerPrimary(error)) return { reason: FORMER_PRIMARY, cause: error.cause }
       return { reason: 'The database cannot be reached.', cause: error.cause }
     }
     throw error

@@ -39,6 +39,14 @@ export async function missingLimits(database: Database): Promise<string[]> {
   return rows.map(({ name }) => name)
 }
 
+/** True where no transaction can write now. */
+export async function isServerReadOnly(database: Database): Promise<boolean> {
+  const [row] = await database.query<{ isReadOnly: boolean }>(
+    `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly"`,
+  )
+  return row?.isReadOnly === true
+}
+
 /** True where the database has a table of that name. */
 export async function hasTable(database: Database, name: string): Promise<boolean> {
   const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [

@@ -24,7 +24,7 @@ export function inventoryList(
   /** What two reads have in common when nothing was committed between them; undefined where nothing tells. */
   const currentPosition = async (): Promise<string | undefined> => {
     if (server?.comparable === false) return undefined
-    const { startedAt, backend, isStandby, transactions } = await repository.position()
+    const { startedAt, backend, generation, transactions } = await repository.position()
     if (server?.startedAt !== startedAt) {
       const { version, isPlain } = await repository.server()
       server = { startedAt, comparable: isPlain }
@@ -33,7 +33,7 @@ export function inventoryList(
         isPlain ? 'lists are read anew after a commit' : 'lists are always read anew',
       )
     }
-    return server.comparable && !isStandby ? `${startedAt} ${backend} ${transactions}` : undefined
+    return server.comparable ? `${startedAt} ${backend} ${generation} ${transactions}` : undefined
   }
 
   const { lists } = statistics

@@ -11,8 +11,8 @@ export interface Position {
    * numbers of transactions that had not committed may be given out again after it.
    */
   readonly backend: number
-  /** A standby does not know which transactions are in progress on its primary. */
-  readonly isStandby: boolean
+  /** Which connections were in use; another server's position says nothing about this one. */
+  readonly generation: number
   /** Which transactions have ended (PostgreSQL manual, section 9.27.9, `pg_current_snapshot`). */
   readonly transactions: string
 }
@@ -72,13 +72,17 @@ export function inventoryRepository(database: Database, lists: Database): Invent
     },
 
     async position() {
-      const [position] = await lists.query<Position>({
+      const [position] = await lists.query<Omit<Position, 'generation'> & { isReadOnly: boolean }>({
         name: 'inventory_position',
         text: `SELECT pg_postmaster_start_time()::text AS "startedAt", pg_backend_pid() AS backend,
-                      pg_is_in_recovery() AS "isStandby", pg_current_snapshot()::text AS transactions`,
+                      pg_current_snapshot()::text AS transactions,
+                      pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly"`,
       })
       if (position === undefined) throw new Error('PostgreSQL has answered without a row')
-      return position
+      const { isReadOnly, ...rest } = position
+      // Where nothing can be written, the updates of other processes may be going to another server already.
+      if (isReadOnly) throw lists.refuseServer()
+      return { ...rest, generation: lists.generation() }
     },
 
     async server() {

@@ -42,6 +42,7 @@ const postgres = testVersions.map(
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'examples.fault.ts': [curl, python, go],
+  'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'keep-alive-proxy.fault.ts': [haproxy],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': postgres,

@@ -1,0 +1,98 @@
+const TARGETS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const
+
+/** Which servers a session may be on (PostgreSQL manual, section 34.1.2, `target_session_attrs`). */
+export type SessionTarget = (typeof TARGETS)[number]
+
+/** One server that an address names. */
+export interface Host {
+  /** A `postgres://` address that names this host alone. */
+  readonly url: string
+  /** Host and port, for messages. */
+  readonly name: string
+}
+
+/** A `postgres://` address, which may name several hosts. */
+export interface DatabaseAddress {
+  /** In the order in which they are to be tried. */
+  readonly hosts: readonly [Host, ...Host[]]
+  /** Undefined where the address does not say. */
+  readonly target: SessionTarget | undefined
+}
+
+/** An address is wrong. The message completes the sentence "the address must …" and has no part of the address. */
+export class AddressError extends Error {
+  override readonly name = 'AddressError'
+}
+
+const SHAPE =
+  'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded'
+
+/** Parameters of libpq that pg does not know; they are read here. */
+const OWN_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
+
+/**
+ * Reads a connection URI as libpq does, several hosts included (PostgreSQL manual, section 34.1.1.2 and 34.1.1.3). An
+ * address of one host is passed on as it is.
+ *
+ * @throws {AddressError}
+ */
+export function parseAddress(url: string): DatabaseAddress {
+  const parts = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?/.exec(url)
+  if (parts === null) throw new AddressError(SHAPE)
+  const [, scheme = '', login = '', authority = '', path = '', query = ''] = parts
+  const parameters = new URLSearchParams(query)
+  const hostList = parameters.get('host') ?? authority
+  const portList = parameters.get('port') ?? ''
+  const target = targetOf(parameters)
+  if (!`${hostList}${portList}`.includes(',')) {
+    if (!URL.canParse(url)) throw new AddressError(SHAPE)
+    const { host, port } = hostOf(hostList)
+    return { hosts: [{ url, name: nameOf(host, portList || port) }], target }
+  }
+
+  const given = parameters.has('host') ? hostList.split(',').map(encodeHost) : hostList.split(',')
+  const ports = portList.split(',')
+  if (ports.length > 1 && ports.length !== given.length)
+    throw new AddressError('name one port for all of its hosts, or one for each')
+  const others = query.split('&').filter((pair) => !OWN_PARAMETERS.includes(pair.split('=', 1)[0] ?? ''))
+  const hosts = given.map((entry, index): Host => {
+    const { host, port } = hostOf(entry)
+    if (host === '') throw new AddressError('name a host before and after each comma')
+    const portOfHost = (ports.length > 1 ? ports[index] : ports[0]) || port
+    const end = others.join('&')
+    const one = `${scheme}${login}${host}${portOfHost ? `:${portOfHost}` : ''}${path}${end ? `?${end}` : ''}`
+    if (!URL.canParse(one)) throw new AddressError(`${SHAPE}; several hosts are separated by commas`)
+    return { url: one, name: nameOf(host, portOfHost) }
+  })
+  const [first, ...rest] = hosts
+  if (first === undefined) throw new AddressError(SHAPE)
+  return { hosts: [first, ...rest], target }
+}
+
+function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
+  if ((parameters.get('load_balance_hosts') ?? 'disable') !== 'disable')
+    throw new AddressError('not set load_balance_hosts: its hosts are tried in their order')
+  const given = parameters.get('target_session_attrs')
+  if (given === null) return undefined
+  const target = TARGETS.find((name) => name === given)
+  if (target === undefined)
+    throw new AddressError(`have one of ${TARGETS.join(', ')} as target_session_attrs`)
+  return target
+}
+
+/** A host and its port, which may be missing, out of `host:port`, `[::1]:port` or `%2Fpath:port`. */
+function hostOf(entry: string): { host: string; port: string } {
+  const [, host = '', port = ''] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(entry) ?? []
+  return { host, port }
+}
+
+/** The parameter `host` has socket directories and IPv6 addresses in plain. */
+function encodeHost(host: string): string {
+  return host.includes(':') ? `[${host}]` : encodeURIComponent(host)
+}
+
+function nameOf(host: string, port: string): string {
+  // Unlike decodeURIComponent, it accepts a lone percent sign.
+  const decoded = new URLSearchParams(`host=${host}`).get('host')
+  return `${decoded || 'localhost'}:${port || 5432}`
+}

@@ -1,0 +1,73 @@
+import t from 'tap'
+import { ConfigurationError, loadConfig } from '../../src/config.ts'
+import { AddressError, parseAddress } from '../../src/database/address.ts'
+
+const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)
+
+t.test('an address of one host is passed on as it is', (t) => {
+  for (const url of [
+    'postgres://h/db',
+    'postgresql://u:p%40@h:5433/db?sslmode=verify-full',
+    'postgres://u@[::1]:5433/db',
+    'postgres://u@%2Frun%2Fpostgresql/db',
+    'postgres:///db?host=/run/postgresql',
+    'postgres://h/db?target_session_attrs=read-write',
+  ]) {
+    t.strictSame(hostsOf(url), [url])
+  }
+  t.end()
+})
+
+t.test('several hosts are read as libpq reads them, other parameters stay', (t) => {
+  t.strictSame(
+    hostsOf('postgres://u:p@h1,h2:5433,[::1]:5434/db?target_session_attrs=any&sslmode=no-verify'),
+    [
+      'postgres://u:p@h1/db?sslmode=no-verify',
+      'postgres://u:p@h2:5433/db?sslmode=no-verify',
+      'postgres://u:p@[::1]:5434/db?sslmode=no-verify',
+    ],
+  )
+  t.strictSame(hostsOf('postgres://u@%2Frun%2Fa,h:5433/db'), [
+    'postgres://u@%2Frun%2Fa/db',
+    'postgres://u@h:5433/db',
+  ])
+  t.strictSame(hostsOf('postgres://u@/db?host=/run/a,::1&port=1,2&sslmode=disable'), [
+    'postgres://u@%2Frun%2Fa:1/db?sslmode=disable',
+    'postgres://u@[::1]:2/db?sslmode=disable',
+  ])
+  t.strictSame(hostsOf('postgres://h1,h2/db?port=6000'), ['postgres://h1:6000/db', 'postgres://h2:6000/db'])
+  t.strictSame(
+    parseAddress('postgres://u:secret@h1,%2Frun%2Fa:1/db').hosts.map(({ name }) => name),
+    ['h1:5432', '/run/a:1'],
+  )
+  t.end()
+})
+
+t.test('what the address asks for is known, and undefined where it does not ask', (t) => {
+  t.equal(parseAddress('postgres://h1,h2/db').target, undefined)
+  t.equal(parseAddress('postgres://h/db?target_session_attrs=prefer-standby').target, 'prefer-standby')
+  t.end()
+})
+
+t.test('a wrong address is refused with a message that says why, without any part of it', (t) => {
+  for (const [url, message] of [
+    ['nowhere', /be an address like postgres:/],
+    ['postgres://u:secret#@h/db', /be an address like postgres:/],
+    ['postgres://u:secret@h1,h2:port/db', /be an address like .*several hosts are separated by commas/],
+    ['postgres://u:secret@h1,,h2/db', /name a host before and after each comma/],
+    ['postgres://u:secret@h1,h2/db?port=1,2,3', /name one port for all of its hosts, or one for each/],
+    ['postgres://u:secret@h1,h2/db?target_session_attrs=master', /have one of any, read-write, .* as target/],
+    ['postgres://u:secret@h1,h2/db?load_balance_hosts=random', /not set load_balance_hosts/],
+  ] as const) {
+    t.throws(() => parseAddress(url), { name: AddressError.name, message })
+    t.throws(() => loadConfig({ DATABASE_URL: url }), {
+      name: ConfigurationError.name,
+      message: new RegExp(`^DATABASE_URL must (?!.*secret).*${message.source}`),
+    })
+  }
+  t.throws(() => loadConfig({ DATABASE_URL: 'postgres://h1,h2/db?target_session_attrs=standby' }), {
+    message: /target_session_attrs=standby: the service needs a server that takes writes/,
+  })
+  t.doesNotThrow(() => loadConfig({ DATABASE_URL: 'postgres://h1,h2/db?target_session_attrs=read-write' }))
+  t.end()
+})

@@ -1,0 +1,222 @@
+import t, { type Test } from 'tap'
+import { eventually } from '../support/eventually.ts'
+import { callerOf, json, type Send } from '../support/http.ts'
+import { movingAddress } from '../support/moving-address.ts'
+import { freePort } from '../support/neighbour.ts'
+import { type OwnServer, startOwnServer } from '../support/own-server.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+
+const key = 'a-key-for-tests-0123456789abcdefghijklm'
+
+/** How soon requests are served again once there is a server that takes writes, in milliseconds. */
+const RECOVERY_MS = 2000
+
+async function startService(t: Test, url: string): Promise<{ server: Program; send: Send }> {
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: url, API_KEYS: key, PORT: '0' } })
+  return { server, send: callerOf(await portOf(server), { authorization: `Bearer ${key}` }) }
+}
+
+async function startStock(t: Test, quantity: number): Promise<OwnServer> {
+  const server = await startOwnServer(t)
+  await server.query(`INSERT INTO inventory VALUES (1, ${quantity}, 'available')`)
+  await server.query("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'of-a-test'")
+  return server
+}
+
+const update = async (send: Send, quantity: number): Promise<number> =>
+  (await send('PATCH', '/v1/inventory/1', json({ quantity }))).status
+
+const listOf = (quantity: number): string => `[{"petId":1,"quantity":${quantity},"status":"available"}]`
+
+/** Ends the connections whose last statement was an update; those for lists and for the probe stay. */
+const END_UPDATERS = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE usename = 'service' AND query LIKE 'UPDATE inventory%'`
+
+async function settings(server: OwnServer, ...statements: string[]): Promise<void> {
+  for (const statement of [...statements, 'SELECT pg_reload_conf()']) await server.query(statement)
+}
+
+interface Way {
+  begin(server: OwnServer): Promise<unknown>
+  end(server: OwnServer): Promise<unknown>
+}
+
+const waysToReadOnly: Record<string, Way> = {
+  'by a reload of the configuration': {
+    begin: (server) => settings(server, 'ALTER SYSTEM SET default_transaction_read_only = on'),
+    end: (server) => settings(server, 'ALTER SYSTEM RESET default_transaction_read_only'),
+  },
+  'for its role': {
+    begin: (server) =>
+      settings(server, 'ALTER ROLE service SET default_transaction_read_only = on', END_UPDATERS),
+    end: (server) => settings(server, 'ALTER ROLE service RESET default_transaction_read_only'),
+  },
+}
+
+for (const [how, way] of Object.entries(waysToReadOnly)) {
+  t.test(`a server that becomes read-only ${how} is not served from, until it takes writes`, async (t) => {
+    const database = await startStock(t, 1)
+    const { send } = await startService(t, database.url)
+    t.equal(await update(send, 2), 200)
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+
+    await way.begin(database)
+    await eventually('an update to fail', async () => ((await update(send, 3)) === 503 ? true : undefined))
+    t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
+    const ready = await eventually('the service to be not ready', async () => {
+      const answer = await send('GET', '/readyz')
+      return answer.status === 503 ? answer : undefined
+    })
+    t.match(JSON.parse(ready.text), { code: 'service_unavailable', message: /read-only/ })
+    t.equal((await send('GET', '/livez')).status, 200)
+
+    await way.end(database)
+    const start = performance.now()
+    await eventually('an update', async () => ((await update(send, 4)) === 200 ? true : undefined))
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
+    t.ok(performance.now() - start < RECOVERY_MS)
+    await eventually('the service to be ready', async () =>
+      (await send('GET', '/readyz')).status === 200 ? true : undefined,
+    )
+  })
+}
+
+t.test('a list alone finds out that the server has become read-only', async (t) => {
+  const database = await startStock(t, 1)
+  const { send } = await startService(t, database.url)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  await settings(database, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  await eventually('a list to be refused', async () =>
+    (await send('GET', '/v1/inventory')).status === 503 ? true : undefined,
+  )
+})
+
+t.test('a service starts on a read-only server, is not ready, and serves once it takes writes', async (t) => {
+  const database = await startStock(t, 1)
+  await settings(database, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  const { send } = await startService(t, database.url)
+  t.match((await send('GET', '/readyz')).text, /read-only/)
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  await settings(database, 'ALTER SYSTEM RESET default_transaction_read_only')
+  await eventually('a list', async () =>
+    (await send('GET', '/v1/inventory')).text === listOf(1) ? true : undefined,
+  )
+})
+
+t.test('lists follow the updates to another server, idle connections and kept lists included', async (t) => {
+  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
+  const address = await movingAddress(t, one.url)
+  const { server, send } = await startService(t, address.url)
+  t.equal(await update(send, 2), 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+
+  address.leadTo(other.url)
+  await one.query(END_UPDATERS)
+  await eventually('an update', async () => ((await update(send, 11)) === 200 ? true : undefined))
+  t.equal((await other.query('SELECT quantity FROM inventory'))[0]?.['quantity'], '11')
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(11))
+  await server.output(/another database cluster[^\n]*all database connections are renewed/)
+
+  address.leadTo(one.url)
+  await other.query(END_UPDATERS)
+  await eventually('an update', async () => ((await update(send, 3)) === 200 ? true : undefined))
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(3), 'and back')
+})
+
+t.test('a list that is under way on one server when updates move to another is not answered', async (t) => {
+  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
+  const address = await movingAddress(t, one.url)
+  const { send } = await startService(t, address.url)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+  t.equal(await update(send, 2), 200)
+
+  const holder = one.query('BEGIN; LOCK TABLE inventory; SELECT pg_sleep(1.5); COMMIT')
+  await eventually('the lock', async () =>
+    (await one.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")).length > 0
+      ? true
+      : undefined,
+  )
+  const waiting = send('GET', '/v1/inventory')
+  await eventually('the list to wait', async () =>
+    (await one.query("SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'")).length > 0
+      ? true
+      : undefined,
+  )
+  address.leadTo(other.url)
+  await one.query(END_UPDATERS)
+  await eventually('an update', async () => ((await update(send, 11)) === 200 ? true : undefined))
+  const late = send('GET', '/v1/inventory')
+  const answer = await waiting
+  if (answer.status !== 503) t.equal(answer.text, listOf(11))
+  t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
+  await holder
+})
+
+t.test(
+  'without any update, the service finds out within seconds that its address leads elsewhere',
+  async (t) => {
+    const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
+    const address = await movingAddress(t, one.url)
+    const { send } = await startService(t, address.url)
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+    address.leadTo(other.url)
+    await eventually('the other list', async () =>
+      (await send('GET', '/v1/inventory')).text === listOf(10) ? true : undefined,
+    )
+  },
+)
+
+t.test('of several hosts, the first that takes writes is used', async (t) => {
+  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
+  const hostOf = ({ url }: OwnServer): string => new URL(url).host
+  const several = (...hosts: string[]): string =>
+    `postgres://service:of-a-test@${hosts.join(',')}/postgres?target_session_attrs=read-write&sslmode=disable`
+
+  await t.test('a dead one is passed over', async (t) => {
+    const { send } = await startService(
+      t,
+      several(`127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one)),
+    )
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(10))
+    t.equal((await send('GET', '/readyz')).status, 200)
+  })
+
+  await t.test('one that becomes read-only is left', async (t) => {
+    const { send } = await startService(t, several(hostOf(one), hostOf(other)))
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+    await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+    await eventually('an update', async () => ((await update(send, 12)) === 200 ? true : undefined))
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(12))
+
+    const commands = [['status'], ['export'], ['keys', 'list'], ['migrate', 'up']]
+    for (const args of commands) {
+      const url = several(`127.0.0.1:${await freePort()}`, hostOf(one), hostOf(other)).replace(
+        'service:',
+        'operator:',
+      )
+      const { code, stdout, stderr } = await (
+        await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })
+      ).ended
+      t.equal(code, 0, `inventory ${args.join(' ')}: ${stderr}`)
+      if (args[0] === 'status') t.ok(stdout.includes(`at ${hostOf(other)}/postgres`))
+      if (args[0] === 'export') t.match(stdout, '1,12,available')
+    }
+  })
+
+  await t.test('where none takes writes, that is what is told', async (t) => {
+    await settings(other, 'ALTER SYSTEM SET default_transaction_read_only = on')
+    const { send } = await startService(t, several(hostOf(one), hostOf(other)))
+    t.match((await send('GET', '/readyz')).text, /read-only/)
+    const { code, stderr } = await (
+      await startProgram(t, 'cli', {
+        args: ['migrate', 'up'],
+        env: { DATABASE_URL: several(hostOf(one), hostOf(other)) },
+      })
+    ).ended
+    t.equal(code, 1)
+    t.match(stderr, /no host can be used: 127\.0\.0\.1:\d+: the server is read-only.*; 127\.0\.0\.1:\d+: /)
+    await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
+    await eventually('an update', async () => ((await update(send, 5)) === 200 ? true : undefined))
+    t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
+  })
+})

@@ -1,0 +1,193 @@
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { eventually } from '../support/eventually.ts'
+import { callerOf, json, type Send } from '../support/http.ts'
+import { contradictionIn } from '../support/linearizability.ts'
+import { type Load, startLoad } from '../support/load.ts'
+import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+import { type ReplicatedPair, startPair, waitForStandby } from '../support/replication.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+const pets = [1, 2, 3, 4, 5, 6, 7, 8]
+
+/** How soon updates and lists are served again once the address leads to a primary, in milliseconds. */
+const RECOVERY_MS = 2000
+
+interface Scene extends ReplicatedPair {
+  readonly address: MovingAddress
+  readonly server: Program
+  readonly send: Send
+  readonly load: Load
+}
+
+/** A service under load, whose address leads to the primary of a pair. */
+async function setUp(t: Test, { workers = 1 } = {}): Promise<Scene> {
+  const pair = await startPair(t, pets)
+  const address = await movingAddress(t, pair.primary.url)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: address.url, API_KEYS: apiKey, PORT: '0', WEB_CONCURRENCY: String(workers) },
+  })
+  const port = await portOf(server)
+  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const load = startLoad(t, { ports: [port], clients: 16, apiKey, pets })
+  await load.served(200)
+  return { ...pair, address, server, send, load }
+}
+
+/** The same where the old primary answers nothing, so that an attempt to connect may have to time out first. */
+const RECOVERY_FROM_SILENCE_MS = 3000
+
+/** Waits until both kinds of requests are served, and for a hundred of them. */
+async function expectRecovery(t: Test, load: Load, limitMs = RECOVERY_MS): Promise<void> {
+  const start = performance.now()
+  await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
+  const took = performance.now() - start
+  t.ok(took < limitMs, `updates and lists were served again after ${Math.round(took)} ms`)
+  await load.served(100)
+}
+
+/** Shows that what all clients saw fits one order, and what is stored is its end. */
+async function expectOneTruth(t: Test, load: Load, stored: ReplicatedPair['primary']): Promise<void> {
+  await load.stop()
+  for (const row of await stored.query('SELECT pet_id, quantity FROM inventory'))
+    load.addRead(Number(row['pet_id']), Number(row['quantity']))
+  for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `pet ${pet}`)
+  t.strictSame(
+    load.failures.filter(({ answer }) => answer?.status !== 503),
+    [],
+    'every failure was a 503',
+  )
+  t.comment(`${load.successes} requests were served, ${load.failures.length} were told to try again`)
+}
+
+async function isNotReady(send: Send): Promise<true | undefined> {
+  const { status, text } = await send('GET', '/readyz')
+  return status === 503 && text.includes('read-only') ? true : undefined
+}
+
+t.test('the primary crashes, the standby is promoted, the address follows', async (t) => {
+  const { primary, standby, address, load, send } = await setUp(t)
+  await waitForStandby(primary)
+  await load.served(100)
+  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+  await primary.kill()
+  await failing
+  address.leadTo(standby.url)
+  await eventually('the service to say that the standby is read-only', () => isNotReady(send))
+  await standby.promote()
+  await expectRecovery(t, load)
+  await expectOneTruth(t, load, standby)
+})
+
+t.test('the primary freezes, so that no connection to it ends', async (t) => {
+  const { primary, standby, address, load } = await setUp(t)
+  await waitForStandby(primary)
+  await load.served(100)
+  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+  await primary.freeze()
+  await failing
+  await standby.promote()
+  address.leadTo(standby.url)
+  await expectRecovery(t, load, RECOVERY_FROM_SILENCE_MS)
+  await expectOneTruth(t, load, standby)
+})
+
+t.test('a switchover, with the old primary alive as a standby behind the address for a while', async (t) => {
+  const { primary, standby, address, load, send } = await setUp(t, { workers: 2 })
+  await primary.stop()
+  await standby.promote()
+  await primary.follow(standby)
+  // The address still leads to the old primary.
+  await eventually('the service to say that the old primary is read-only', () => isNotReady(send))
+  await setTimeout(500)
+  address.leadTo(standby.url)
+  await expectRecovery(t, load)
+  await expectOneTruth(t, load, standby)
+})
+
+t.test('the old primary goes on taking writes behind connections that are open', async (t) => {
+  const { primary, standby, address, load, send } = await setUp(t)
+  await load.stop()
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 200)
+  await eventually('the standby to have it', async () =>
+    (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0
+      ? true
+      : undefined,
+  )
+  t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":13,')
+  await standby.promote()
+  address.leadTo(standby.url)
+  // Only connections for updates are replaced; that of the lists stays, idle, on the old primary.
+  await primary.query(
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'service' AND query LIKE 'UPDATE%'",
+  )
+  await eventually('an update', async () =>
+    (await send('PATCH', '/v1/inventory/1', json({ quantity: 200 }))).status === 200 ? true : undefined,
+  )
+  t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":200,')
+
+  // The address goes back to the old primary, which lacks that update.
+  address.leadTo(primary.url)
+  address.cut()
+  const refused = await eventually('the service to refuse the old primary', async () => {
+    const { status, text } = await send('GET', '/readyz')
+    return status === 503 ? text : undefined
+  })
+  t.match(refused, /former primary/)
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 300 }))).status, 503)
+  t.strictSame(await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1'), [{ quantity: '13' }])
+
+  address.leadTo(standby.url)
+  await eventually('a list', async () =>
+    (await send('GET', '/v1/inventory')).text.includes('{"petId":1,"quantity":200,') ? true : undefined,
+  )
+})
+
+t.test('a standby that lags stands behind the address', async (t) => {
+  const { primary, standby, address, load, send } = await setUp(t)
+  await standby.query("ALTER SYSTEM SET recovery_min_apply_delay = '1h'")
+  await standby.query('SELECT pg_reload_conf()')
+  await load.served(100)
+  address.leadTo(standby.url)
+  address.cut()
+  await eventually('the service to say that the standby is read-only', () => isNotReady(send))
+  address.leadTo(primary.url)
+  await expectRecovery(t, load)
+  await expectOneTruth(t, load, primary)
+})
+
+t.test('the address flaps between the primary and the standby', async (t) => {
+  const { primary, standby, address, load } = await setUp(t)
+  for (let round = 0; round < 20; round++) {
+    address.leadTo(round % 2 === 0 ? standby.url : primary.url)
+    if (round % 4 === 0) address.cut()
+    await setTimeout(Math.random() * 300)
+  }
+  address.leadTo(primary.url)
+  await expectRecovery(t, load)
+  await expectOneTruth(t, load, primary)
+})
+
+t.test('an address that names both servers needs nobody to turn it', async (t) => {
+  const { primary, standby } = await startPair(t, pets)
+  await waitForStandby(primary)
+  const hosts = [standby, primary].map(({ url }) => new URL(url).host).join(',')
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: `postgres://service@${hosts}/postgres?target_session_attrs=read-write`,
+      API_KEYS: apiKey,
+      PORT: '0',
+    },
+  })
+  const port = await portOf(server)
+  const load = startLoad(t, { ports: [port], clients: 16, apiKey, pets })
+  await load.served(200)
+  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+  await primary.kill()
+  await failing
+  await standby.promote()
+  await expectRecovery(t, load)
+  await expectOneTruth(t, load, standby)
+})

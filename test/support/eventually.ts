@@ -1,0 +1,19 @@
+import { setTimeout } from 'node:timers/promises'
+
+/** How long to wait by default, in milliseconds: far more than it takes, for busy machines. */
+const LIMIT_MS = 30_000
+
+/** Tries until `attempt` returns something, and returns that. Fails with what it waited for. */
+export async function eventually<Found>(
+  what: string,
+  attempt: () => Promise<Found | undefined>,
+  limitMs = LIMIT_MS,
+): Promise<Found> {
+  const deadline = performance.now() + limitMs
+  for (;;) {
+    const found = await attempt()
+    if (found !== undefined) return found
+    if (performance.now() > deadline) throw new Error(`Waited ${limitMs} ms for ${what}`)
+    await setTimeout(20)
+  }
+}
