@@ -13,6 +13,9 @@ import { chooseHost } from './database/hosts.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local-setup.ts'
+import { ignoreInspectorSignal } from './signals.ts'
+
+ignoreInspectorSignal()
 
 const program = new Command('inventory')
   .description('The operators’ command line of the Petstore inventory service')

@@ -12,7 +12,7 @@ import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
 import { connectToPrimary } from './primary.ts'
 import { type Service, startService } from './service.ts'
-import { closeOnSignals } from './signals.ts'
+import { closeOnSignals, ignoreInspectorSignal } from './signals.ts'
 import type { Tracing } from './tracing/tracing.ts'
 import { version } from './version.ts'
 import { startWorkers, WorkerFailedError } from './workers.ts'
@@ -90,6 +90,7 @@ async function openMetrics(
   closers.push(server.close)
 }
 
+ignoreInspectorSignal()
 try {
   const config = loadConfig(readEnvironment())
   const log = openLog(config.logLevel)

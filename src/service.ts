@@ -73,6 +73,12 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   const primary = new Primary({
     address: parseAddress(url),
     onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
+    onServer: ({ synchronousCommit }) => {
+      if (synchronousCommit !== 'off') return
+      log.warn(
+        'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on',
+      )
+    },
   })
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
     openDatabase({ url, primary, size, limits, behindPooler, onConnectionLost, ...rest })

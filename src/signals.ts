@@ -4,6 +4,11 @@ import type { Logger } from 'pino'
 /** npm passes on a Ctrl-C that the terminal has sent to this process already; within this time it is the same one. */
 const SAME_SIGNAL = 200
 
+/** Keeps SIGUSR1 from opening Node's inspector, through which anyone on this machine could run code in the process. */
+export function ignoreInspectorSignal(): void {
+  process.on('SIGUSR1', () => {})
+}
+
 /**
  * Ends the process in good order on SIGINT, SIGTERM and faults that nobody caught: `close` has `limit` milliseconds.
  * The exit code is 0 only after a signal, and when it was done in time. A second signal ends it at once.

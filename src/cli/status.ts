@@ -27,6 +27,8 @@ interface Status {
   readonly entries: Record<PetStatus, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
+  /** What the operator should change. */
+  readonly warnings: readonly string[]
 }
 
 /** Adds `inventory status`. */
@@ -45,7 +47,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
 }
 
 async function statusOf(database: Database, url: string): Promise<Status> {
-  const { version, connections } = await serverStatus(database)
+  const { version, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = await appliedMigrations(database)
   const hasInventory = await hasTable(database, 'inventory')
@@ -60,6 +62,10 @@ async function statusOf(database: Database, url: string): Promise<Status> {
     entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
     keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
     connections,
+    warnings: asynchronousCommit.map(
+      (whom) =>
+        `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
+    ),
   }
 }
 
@@ -69,13 +75,14 @@ function addressOf(url: string): string {
   return `${hostname}:${port || 5432}${pathname}`
 }
 
-function describe({ database, schema, entries, keys, connections }: Status): string {
+function describe({ database, schema, entries, keys, connections, warnings }: Status): string {
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}`,
     `Schema       ${describeSchema(schema)}`,
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
+    ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
 }
 

@@ -150,6 +150,14 @@ export function isDuplicate(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '23505'
 }
 
+/**
+ * True where a rule in the database refuses the values: a constraint (SQLSTATE class 23), or a trigger's RAISE EXCEPTION
+ * (P0001).
+ */
+export function isRuleViolation(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && /^(23|P0001)/.test(error.code ?? '')
+}
+
 /** True where the server takes no writes; of several hosts, where one of them does not. */
 export function isReadOnly(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error

@@ -10,8 +10,8 @@ export interface PrimaryOptions {
   readonly address: DatabaseAddress
   /** Told why, when connections that were in use are given up. */
   readonly onRenew: (reason: string) => void
-  /** Told of every server that is taken into use. */
-  readonly onServer?: (server: SessionServer) => void
+  /** Told of every server that is taken into use, and when its `synchronous_commit` changes. */
+  readonly onServer: (server: SessionServer) => void
 }
 
 /**
@@ -31,13 +31,14 @@ export interface PrimaryOptions {
 export class Primary {
   readonly address: DatabaseAddress
   readonly #onRenew: (reason: string) => void
-  readonly #onServer: ((server: SessionServer) => void) | undefined
+  readonly #onServer: (server: SessionServer) => void
   readonly #renewals: (() => void)[] = []
   readonly #generations = new WeakMap<ClientBase, number>()
   #generation = 1
   /** Whether a connection of this generation was handed out. */
   #isUsed = false
   #server: ServerIdentity | undefined
+  #synchronousCommit: string | undefined
   #host = 0
   #refusal: { readonly error: unknown; readonly until: number } | undefined
 
@@ -107,7 +108,8 @@ export class Primary {
       }
     }
     this.#server = identity ?? before
-    if (!this.#isUsed) this.#onServer?.(server)
+    if (!this.#isUsed || server.synchronousCommit !== this.#synchronousCommit) this.#onServer(server)
+    this.#synchronousCommit = server.synchronousCommit
   }
 
   /** Gives up every connection, as the server takes no writes or another one has taken over. */

@@ -12,6 +12,8 @@ export interface ServerStatus {
     /** How many there can be. */
     readonly limit: number
   }
+  /** For whom commits do not wait for the disk (`synchronous_commit = off`), so that a crash loses them. */
+  readonly asynchronousCommit: readonly string[]
 }
 
 export async function serverStatus(database: Database): Promise<ServerStatus> {
@@ -24,7 +26,20 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
             current_setting('max_connections')::integer AS most`,
   )
   if (row === undefined) throw new Error('a SELECT of one row has returned none')
+  // What ALTER ROLE and ALTER DATABASE have set, as the server may have another role than this session.
+  const asynchronous = await database.query<{ whom: string }>(
+    `SELECT 'this session' AS whom WHERE current_setting('synchronous_commit') = 'off'
+     UNION ALL
+     SELECT concat_ws(' in ', 'role ' || rolname, 'database ' || datname)
+     FROM pg_db_role_setting
+     LEFT JOIN pg_roles ON pg_roles.oid = setrole
+     LEFT JOIN pg_database ON pg_database.oid = setdatabase
+     WHERE (setdatabase = 0 OR datname = current_database())
+       AND array_to_string(setconfig, E'\n') ~* '(^|\n)synchronous_commit=(off|false|no|0)(\n|$)'
+     ORDER BY whom`,
+  )
   return {
+    asynchronousCommit: asynchronous.map(({ whom }) => whom),
     version: row.version,
     connections: { inUse: row.used, ofThisService: row.own, limit: row.most },
   }

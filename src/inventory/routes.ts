@@ -1,5 +1,6 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
+import { isRuleViolation } from '../database/failures.ts'
 import { ApiError, ErrorBody } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
 import { inventoryList } from './list.ts'
@@ -70,7 +71,13 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
       },
     },
     async (request) => {
-      const item = await updates.set(BigInt(request.params.petId), request.body.quantity)
+      const item = await updates
+        .set(BigInt(request.params.petId), request.body.quantity)
+        .catch((error: unknown) => {
+          if (!isRuleViolation(error)) throw error
+          request.log.info({ err: error }, 'a rule in the database refused the quantity')
+          throw new ApiError(400, 'A rule of this store does not allow the quantity.')
+        })
       if (item === undefined)
         throw new ApiError(404, `No inventory entry exists for petId ${request.params.petId}.`)
       return item

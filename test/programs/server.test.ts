@@ -10,6 +10,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
+import { testRole } from '../support/roles.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
@@ -154,6 +155,36 @@ t.test('it warns of a key that can be guessed, without showing it', async (t) =>
   await server.output(/the API key \\"ops\\" is short enough to be guessed/)
   server.process.kill('SIGTERM')
   t.notMatch((await server.ended).stdout, /hunter2/)
+})
+
+t.test('it warns where a crash of PostgreSQL would lose acknowledged updates', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
+  const warning = /"level":40[^\n]*synchronous_commit is off/
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: role.urlOf(database.url), PORT: '0' },
+  })
+  await server.output(warning)
+  const other = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
+  await portOf(other)
+  other.process.kill('SIGTERM')
+  t.notMatch((await other.ended).stdout, warning)
+})
+
+t.test('SIGUSR1 opens no inspector, in any of its processes', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, PORT: '0', WEB_CONCURRENCY: '2', NODE_ENV: 'production' },
+  })
+  const port = await portOf(server)
+  const [, worker] = await server.output(/"pid":(\d+),"worker":1/)
+  for (const pid of [server.process.pid, Number(worker)]) process.kill(pid ?? 0, 'SIGUSR1')
+  t.equal((await callerOf(port)('GET', '/livez')).status, 200)
+  server.process.kill('SIGTERM')
+  const { code, stderr } = await server.ended
+  t.equal(code, 0)
+  t.notMatch(stderr, /Debugger|inspector/i)
 })
 
 t.test('it reads a file .env, which the environment overrides', async (t) => {

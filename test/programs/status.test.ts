@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
+import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, url: string, ...args: string[]): Promise<Outcome> {
   return (await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })).ended
@@ -42,6 +43,23 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
     keys: { active: 1, ending: 1, expired: 0, revoked: 1 },
     connections: { inUse: Number, ofThisService: Number, limit: Number },
   })
+})
+
+t.test('it warns of every role and database whose commits do not wait for the disk', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  const name = new URL(database.url).pathname.slice(1)
+  t.notMatch((await run(t, database.url, 'status')).stdout, 'Warning')
+  await database.query(`ALTER ROLE ${role.name} IN DATABASE ${name} SET synchronous_commit = off`)
+  await database.query(`ALTER DATABASE ${name} SET synchronous_commit = 'false'`)
+  const { code, stdout } = await run(t, database.url, 'status')
+  t.equal(code, 0)
+  const warning = (whom: string): string =>
+    `Warning      synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates`
+  for (const whom of [`role ${role.name} in database ${name}`, `database ${name}`, 'this session'])
+    t.match(stdout, warning(whom))
+  const { warnings } = JSON.parse((await run(t, database.url, 'status', '--json')).stdout)
+  t.equal(warnings.length, 3)
 })
 
 t.test('a schema behind this version is told, also by the exit code', async (t) => {
