@@ -16,7 +16,7 @@ import {
   requestLimits,
   type TimeLimits,
 } from './database/pool.ts'
-import { Primary } from './database/primary.ts'
+import { PrimaryServer } from './database/primary.ts'
 import { reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
@@ -70,7 +70,7 @@ export interface Service {
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
   const { databaseUrl: url, behindPooler, connections, tracing, primary } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const primary = new Primary({
+  const primaryServer = new PrimaryServer({
     address: parseAddress(url),
     onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
     onServer: ({ synchronousCommit }) => {
@@ -81,7 +81,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     },
   })
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
-    openDatabase({ url, primary, size, limits, behindPooler, onConnectionLost, ...rest })
+    openDatabase({ url, primary: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
   const database = open(connections - 1, requestLimits, { settings: updateSettings })
   const lists = open(1, listLimits)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of

@@ -13,7 +13,7 @@ import {
   ServerChangedError,
 } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
-import type { Primary } from './primary.ts'
+import type { PrimaryServer } from './primary.ts'
 
 /**
  * How long anything may wait, in milliseconds. Each limit is above the one it backs up: PostgreSQL ends a
@@ -49,7 +49,7 @@ export interface DatabaseOptions {
    * The server that this pool shares with the other pools of the process. Absent where a connection to any server will
    * do, a standby included.
    */
-  readonly primary?: Primary
+  readonly primary?: PrimaryServer
   /** The most connections that this pool opens. */
   readonly size: number
   readonly limits: TimeLimits

@@ -28,7 +28,7 @@ export interface PrimaryOptions {
  * | a server of another cluster | it begins a generation: the address leads there now |
  * | a server that cannot say which one it is | it joins the others |
  */
-export class Primary {
+export class PrimaryServer {
   readonly address: DatabaseAddress
   readonly #onRenew: (reason: string) => void
   readonly #onServer: (server: SessionServer) => void
