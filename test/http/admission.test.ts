@@ -180,7 +180,7 @@ t.test('beyond the bound on queued requests, the connection that has most of the
   for (const { socket } of floods) socket.write(nothing.repeat(600))
   while (statistics.queued < 19_000) await setTimeout(1)
   finishLookups()
-  t.match(await closed, /HTTP\/1\.1 503 .*connection: close.*on this connection/s)
+  t.match(await closed, /HTTP\/1\.1 503 .*connection: close.*on this connection/is)
   const answers = (await polite.received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
   t.strictSame(
     answers.map(({ status }) => status),
