@@ -29,6 +29,7 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
         ...(route.schema?.response ?? {}),
         401: Reference(ErrorBody, {
           description: 'API key missing or invalid',
+          examples: [unauthorized().body],
           headers: { 'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' } },
         }),
       },

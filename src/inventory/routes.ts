@@ -18,6 +18,8 @@ export interface InventoryOptions {
   readonly tracer?: BatchTracer | undefined
 }
 
+const listTag = { type: 'string', description: 'Identifies this state of the list; for If-None-Match' }
+
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
@@ -37,14 +39,29 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         summary: 'List inventory',
         description: 'Returns current stock levels for all pets in the store, in ascending order of petId.',
         tags: ['Inventory'],
+        requestHeaders: {
+          'If-None-Match': {
+            type: 'string',
+            description:
+              'The ETag of a list, or several; if the list is still one of them, the answer is 304',
+          },
+        },
         response: {
           200: Type.Array(Reference(InventoryItem), {
             description: 'The stock levels',
+            examples: [[InventoryItem['example'], { petId: 2, quantity: 0, status: 'sold' }]],
             headers: {
-              ETag: { type: 'string', description: 'Changes with the list; for If-None-Match' },
+              ETag: listTag,
+              'Content-Encoding': {
+                type: 'string',
+                description: 'The content coding, chosen from Accept-Encoding; absent if there is none',
+              },
             },
           }),
-          304: Type.Null({ description: 'The list has not changed since the one that If-None-Match names' }),
+          304: Type.Null({
+            description: 'The list has not changed since the one that If-None-Match names',
+            headers: { ETag: listTag },
+          }),
         },
       },
     },
@@ -65,8 +82,14 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         params: PetPath,
         body: Reference(InventoryUpdate),
         response: {
-          200: Reference(InventoryItem, { description: 'The updated entry' }),
-          404: Reference(ErrorBody, { description: 'No entry exists for this petId' }),
+          200: Reference(InventoryItem, {
+            description: 'The updated entry',
+            examples: [InventoryItem['example']],
+          }),
+          404: Reference(ErrorBody, {
+            description: 'No entry exists for this petId',
+            examples: [noEntry('6').body],
+          }),
         },
       },
     },
@@ -78,9 +101,12 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           request.log.info({ err: error }, 'a rule in the database refused the quantity')
           throw new ApiError(400, 'A rule of this store does not allow the quantity.')
         })
-      if (item === undefined)
-        throw new ApiError(404, `No inventory entry exists for petId ${request.params.petId}.`)
+      if (item === undefined) throw noEntry(request.params.petId)
       return item
     },
   )
+}
+
+function noEntry(petId: string): ApiError {
+  return new ApiError(404, `No inventory entry exists for petId ${petId}.`)
 }

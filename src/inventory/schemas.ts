@@ -24,7 +24,11 @@ export const InventoryItem = Type.Object(
     quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'Current stock count' }),
     status: Reference(PetStatus),
   },
-  { $id: 'InventoryItem', description: 'The stock of one pet' },
+  {
+    $id: 'InventoryItem',
+    description: 'The stock of one pet',
+    example: { petId: 1, quantity: 20, status: 'available' },
+  },
 )
 export type InventoryItem = Static<typeof InventoryItem>
 
@@ -35,11 +39,9 @@ export const InventoryUpdate = Type.Object(
       minimum: 0,
       maximum: MAX_QUANTITY,
       description: 'The new stock count',
-      // The reference page fills this in; it would take the maximum.
-      examples: [20],
     }),
   },
-  { $id: 'InventoryUpdate', description: 'The new stock of one pet' },
+  { $id: 'InventoryUpdate', description: 'The new stock of one pet', example: { quantity: 20 } },
 )
 
 /** Path parameters of an operation on one pet; a petId stays text until it is known to fit, see `int64Text`. */

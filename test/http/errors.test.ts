@@ -170,6 +170,16 @@ t.test('every refusal has the one error shape, wherever it is born', async (t) =
   )
 })
 
+t.test('a 404 for a path says where the inventory and its documentation are', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  for (const path of ['/', '/inventory', '/v1', '/v1/', '/v1/inventory/', '/v2/inventory', '/docs/x']) {
+    const { status, text } = await send('GET', path)
+    t.equal(status, 404, path)
+    t.match(text, /\/v1\/inventory\b.*\/docs\b/, path)
+  }
+})
+
 t.test('takes what RFC 9112 lets a client send', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
