@@ -2,36 +2,82 @@
 # Sets the stock of one pet and follows the list. Needs curl 7.82 or newer.
 #
 #   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… ./inventory.sh PET_ID QUANTITY
+#
+# QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
 set -euo pipefail
 
 base=${INVENTORY_URL:-http://127.0.0.1:3000/v1}
 : "${INVENTORY_KEY:?is the API key}"
-pet=$1
-quantity=$2
+timeout=${INVENTORY_TIMEOUT_SECONDS:-10}
+pet=${1-}
+quantity=${2-}
+if [[ ! $pet =~ ^-?[0-9]+$ || ! $quantity =~ ^[+-]?[0-9]+$ ]]; then
+  echo 'usage: inventory.sh PET_ID QUANTITY' >&2
+  exit 2
+fi
 folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 answer=$folder/answer
 
-# Leaves the body in $answer and prints the status. --retry tries again after a time-out or a 503, as long after it as
-# its Retry-After says; that is safe for updates, too: they are absolute values. The key comes by a pipe, because
-# anyone on the machine can read a command line.
+# Leaves the body in $answer and the status in $status; ends the script on any other status than those given first. The key
+# comes through a pipe, because anyone on the machine can read a command line.
 call() {
-  curl --config - --silent --show-error --fail-with-body --max-time 10 --retry 4 --retry-connrefused \
-    --output "$answer" --write-out '%{http_code}' "$@" <<<"header = \"Authorization: Bearer $INVENTORY_KEY\""
+  local expected=$1 result
+  shift
+  : >"$answer"
+  result=$(curl --config - --silent --show-error --max-time "$timeout" --output "$answer" \
+    --write-out '%{http_code} %{content_type}' "$@" <<<"header = \"Authorization: Bearer $INVENTORY_KEY\"") || exit 1
+  status=${result%% *}
+  type=${result#* }
+  if [[ $status != 304 && $type != application/json* ]]; then
+    echo "The response ($status, ${type:-no content type}) is not one of the inventory service" >&2
+    exit 1
+  elif [[ ! " $expected " == *" $status "* ]]; then
+    cat "$answer" >&2
+    echo >&2
+    exit 1
+  fi
 }
 
-call "$base/inventory" --compressed --etag-save "$folder/etag" >"$folder/status" || { cat "$answer" >&2; exit 1; }
+# Tries again after a timeout, a lost connection or a status that says "not now", as long after it as Retry-After says, in
+# seconds or by a date. Without --fail, --retry-all-errors does not retry what makes no sense to retry, such as a 404.
+retry=(--retry 4 --retry-all-errors --retry-max-time 60)
+
+# Sets the quantity. Retrying that does no harm to its only writer.
+update() {
+  call 200 "$base/inventory/$pet" --request PATCH --json "{\"quantity\": $quantity}" "${retry[@]}"
+}
+
+# Adds to the quantity. The entry is set only if it is still as it was read, so no other writer's update is lost. It is sent
+# once: the tag says what an entry is, not who made it so, and a retry could not tell its own first try from another writer.
+add() {
+  local entry old state
+  while true; do
+    call 200 "$base/inventory" --compressed "${retry[@]}"
+    entry=$(tr '{' '\n' <"$answer" |
+      sed -En "s/^\"petId\":$pet,\"quantity\":([0-9]+),\"status\":\"([a-z]+)\".*/\1 \2/p")
+    if [[ -z $entry ]]; then
+      echo "not_found: No inventory entry exists for petId $pet." >&2
+      exit 1
+    fi
+    read -r old state <<<"$entry"
+    call '200 412' "$base/inventory/$pet" --request PATCH --header "If-Match: \"$old-$state\"" \
+      --json "{\"quantity\": $((old + quantity))}"
+    [[ $status == 412 ]] || break
+  done
+}
+
+call 200 "$base/inventory" --compressed --etag-save "$folder/etag" "${retry[@]}"
 cat "$answer"
 echo
-call "$base/inventory/$pet" --request PATCH --json "{\"quantity\": $quantity}" >"$folder/status" ||
-  { cat "$answer" >&2; exit 1; }
+if [[ $quantity == [+-]* ]]; then add; else update; fi
 cat "$answer"
 echo
 
 # A list that has not changed is a 304 without a body.
 for _ in 1 2; do
-  status=$(call "$base/inventory" --compressed --etag-compare "$folder/etag" --etag-save "$folder/newer")
-  if [ "$status" = 304 ]; then
+  call '200 304' "$base/inventory" --compressed --etag-compare "$folder/etag" --etag-save "$folder/newer" "${retry[@]}"
+  if [[ $status == 304 ]]; then
     echo unchanged
   else
     echo changed

@@ -1,23 +1,33 @@
 // Sets the stock of one pet and follows the list. Needs Go 1.21 or newer and nothing else.
 //
 //	INVENTORY_URL=https://…/v1 INVENTORY_KEY=… go run inventory.go PET_ID QUANTITY
+//
+// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
 package main
 
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand"
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 )
 
-const attempts = 5
+const (
+	maxTries   = 5
+	firstPause = 250 * time.Millisecond
+	maxPause   = time.Minute
+)
 
-// again has what the service, or a proxy before it, says when it cannot answer now.
-var again = map[int]bool{
+// retried has the statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+var retried = map[int]bool{
+	http.StatusTooManyRequests:    true,
 	http.StatusBadGateway:         true,
 	http.StatusServiceUnavailable: true,
 	http.StatusGatewayTimeout:     true,
@@ -39,72 +49,142 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
+// Tag is the entity tag of an entry, for If-Match.
+func (i Item) Tag() string { return fmt.Sprintf(`"%d-%s"`, i.Quantity, i.Status) }
+
 // Inventory is a client of the service. Its http.Client keeps connections, and is safe for use by many goroutines.
 type Inventory struct {
 	base, key string
 	client    http.Client
 }
 
-// List returns the list and its entity tag; no list where it is still the one that etag names.
+// List returns the list and its entity tag; no list if it is still the one that etag names.
 func (i *Inventory) List(etag string) ([]Item, string, error) {
 	header := http.Header{}
 	if etag != "" {
 		header.Set("If-None-Match", etag)
 	}
-	response, body, err := i.send(http.MethodGet, "/inventory", header, nil)
+	response, body, err := i.send(http.MethodGet, "/inventory", header, nil, maxTries)
 	if err != nil || response.StatusCode == http.StatusNotModified {
 		return nil, etag, err
 	}
 	items := []Item{}
-	return items, response.Header.Get("ETag"), json.Unmarshal(body, &items)
+	return items, response.Header.Get("ETag"), read(response, body, &items)
 }
 
-// Update sets the quantity of one pet and returns its entry.
-func (i *Inventory) Update(petID int64, quantity int32) (item Item, err error) {
+// Update sets the quantity of one pet and returns its entry. Retrying that does no harm to its only writer.
+func (i *Inventory) Update(petID int64, quantity int32) (Item, error) {
+	// With this header, of which nothing is sent, net/http repeats a request itself if an idle connection was closed
+	// before it, as it does with a GET.
+	return i.update(petID, quantity, http.Header{"Idempotency-Key": {}}, maxTries)
+}
+
+// UpdateIf sets the quantity of one pet that is as the tag says. It is sent once: the tag says what an entry is, not who
+// made it so, and a retry could not tell its own first try from another writer.
+func (i *Inventory) UpdateIf(petID int64, quantity int32, tag string) (Item, error) {
+	return i.update(petID, quantity, http.Header{"If-Match": {tag}}, 1)
+}
+
+// Add adds to the quantity of one pet and returns its entry. The entry is set only if it is still as it was read, so no
+// other writer's update is lost.
+func (i *Inventory) Add(petID int64, difference int32) (Item, error) {
+	for {
+		items, _, err := i.List("")
+		if err != nil {
+			return Item{}, err
+		}
+		item, found := find(items, petID)
+		if !found {
+			message := fmt.Sprintf("No inventory entry exists for petId %d.", petID)
+			return Item{}, &Error{Code: "not_found", Message: message, Status: http.StatusNotFound}
+		}
+		updated, err := i.UpdateIf(petID, item.Quantity+difference, item.Tag())
+		var failure *Error
+		if !errors.As(err, &failure) || failure.Code != "precondition_failed" {
+			return updated, err
+		}
+	}
+}
+
+func find(items []Item, petID int64) (Item, bool) {
+	for _, item := range items {
+		if item.PetID == petID {
+			return item, true
+		}
+	}
+	return Item{}, false
+}
+
+func (i *Inventory) update(petID int64, quantity int32, header http.Header, tries int) (item Item, err error) {
 	content, err := json.Marshal(map[string]int32{"quantity": quantity})
 	if err != nil {
 		return item, err
 	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	_, body, err := i.send(http.MethodPatch, "/inventory/"+strconv.FormatInt(petID, 10), header, content)
+	header.Set("Content-Type", "application/json")
+	path := "/inventory/" + strconv.FormatInt(petID, 10)
+	response, body, err := i.send(http.MethodPatch, path, header, content, tries)
 	if err != nil {
 		return item, err
 	}
-	return item, json.Unmarshal(body, &item)
+	return item, read(response, body, &item)
 }
 
-// send sends a request, and again where the service cannot answer now or nothing came back. That is safe for updates,
-// too: they are absolute values.
-func (i *Inventory) send(method, path string, header http.Header, content []byte) (*http.Response, []byte, error) {
-	for attempt := 1; ; attempt++ {
+// send sends a request, and again after a timeout, a lost connection or a status that says "not now".
+func (i *Inventory) send(
+	method, path string, header http.Header, content []byte, tries int,
+) (*http.Response, []byte, error) {
+	for tried := 1; ; tried++ {
 		request, err := http.NewRequest(method, i.base+path, bytes.NewReader(content))
 		if err != nil {
 			return nil, nil, err
 		}
 		request.Header = header
 		request.Header.Set("Authorization", "Bearer "+i.key)
-		wait := attempt
+		// Random, so that clients that failed together do not come back together.
+		pause := time.Duration(rand.Int63n(int64(firstPause) << (tried - 1)))
 		response, body, err := i.try(request)
 		switch {
 		case err != nil:
-			if attempt == attempts {
+			if tried == tries {
 				return nil, nil, err
 			}
-		case response.StatusCode < 400:
+		case response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNotModified:
 			return response, body, nil
-		case !again[response.StatusCode] || attempt == attempts:
-			failure := &Error{}
-			if err := json.Unmarshal(body, failure); err != nil {
-				return nil, nil, err
-			}
-			return nil, nil, failure
 		default:
-			if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
-				wait = seconds
+			wait := retryAfter(response)
+			if !retried[response.StatusCode] || tried == tries || wait > maxPause {
+				failure := &Error{}
+				if err := read(response, body, failure); err != nil {
+					return nil, nil, err
+				}
+				return nil, nil, failure
 			}
+			pause += wait
 		}
-		time.Sleep(time.Duration(wait) * time.Second)
+		time.Sleep(pause)
 	}
+}
+
+// retryAfter returns how long the server asks to wait; it may say so in seconds or by a date.
+func retryAfter(response *http.Response) time.Duration {
+	value := response.Header.Get("Retry-After")
+	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	date, err := http.ParseTime(value)
+	if err != nil {
+		return 0
+	}
+	return max(0, time.Until(date))
+}
+
+// read reads the JSON of a response; a proxy in front may have answered with a page for people instead.
+func read(response *http.Response, body []byte, into any) error {
+	kind := response.Header.Get("Content-Type")
+	if !strings.HasPrefix(kind, "application/json") || json.Unmarshal(body, into) != nil {
+		return fmt.Errorf("the response (%s, %s) is not one of the inventory service", response.Status, kind)
+	}
+	return nil
 }
 
 // try reads the body to its end, without which its connection could not be used again.
@@ -127,14 +207,14 @@ func run(petID, quantity string) error {
 	if err != nil {
 		return err
 	}
-	base := os.Getenv("INVENTORY_URL")
-	if base == "" {
-		base = "http://127.0.0.1:3000/v1"
+	timeout, err := strconv.Atoi(setting("INVENTORY_TIMEOUT_SECONDS", "10"))
+	if err != nil {
+		return err
 	}
 	inventory := &Inventory{
-		base:   base,
+		base:   setting("INVENTORY_URL", "http://127.0.0.1:3000/v1"),
 		key:    os.Getenv("INVENTORY_KEY"),
-		client: http.Client{Timeout: 10 * time.Second},
+		client: http.Client{Timeout: time.Duration(timeout) * time.Second},
 	}
 	items, etag, err := inventory.List("")
 	if err != nil {
@@ -143,7 +223,11 @@ func run(petID, quantity string) error {
 	for _, item := range items {
 		show(item)
 	}
-	item, err := inventory.Update(id, int32(count))
+	change := inventory.Update
+	if strings.ContainsAny(quantity[:1], "+-") {
+		change = inventory.Add
+	}
+	item, err := change(id, int32(count))
 	if err != nil {
 		return err
 	}
@@ -159,6 +243,13 @@ func run(petID, quantity string) error {
 		}
 	}
 	return nil
+}
+
+func setting(name, fallback string) string {
+	if value := os.Getenv(name); value != "" {
+		return value
+	}
+	return fallback
 }
 
 func show(item Item) { fmt.Printf("%d: %d %s\n", item.PetID, item.Quantity, item.Status) }

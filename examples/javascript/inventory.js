@@ -1,85 +1,133 @@
-// Sets the stock of one pet and follows the list. Needs Node 20 or newer, and lossless-json.
+// Sets the stock of one pet and follows the list. Needs Node 20 or newer and nothing else.
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… node inventory.js PET_ID QUANTITY
+//
+// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5. With types, and as a client to be copied, the
+// same is in ../typescript/client.ts.
 
 import { setTimeout } from 'node:timers/promises'
-import { isLosslessNumber, parse } from 'lossless-json'
 
 const base = process.env.INVENTORY_URL ?? 'http://127.0.0.1:3000/v1'
 const key = process.env.INVENTORY_KEY
-const ATTEMPTS = 5
+const timeoutMs = Number(process.env.INVENTORY_TIMEOUT_SECONDS ?? 10) * 1000
+const TRIES = 5
+const FIRST_PAUSE_MS = 250
+const MAX_PAUSE_MS = 60_000
 
-/** What the service, or a proxy before it, says when it cannot answer now. */
-const AGAIN = [502, 503, 504]
+/** The statuses by which the service, or a proxy in front of it, says that it cannot answer now. */
+const RETRIED_STATUSES = [429, 502, 503, 504]
 
-/**
- * A petId is a 64-bit integer. JSON.parse and response.json() round it above 2^53, to the id of another pet, so it is
- * read as a BigInt here; and it is never a number anywhere else.
- */
-const readJson = (text) =>
-  parse(text, (name, value) => {
-    if (!isLosslessNumber(value)) return value
-    return name === 'petId' ? BigInt(value.value) : Number(value.value)
-  })
+/** An error response; `code` is what to branch on. */
+class InventoryError extends Error {}
 
 /**
- * Sends a request, and again where the service cannot answer now or nothing came back. That is safe for updates, too:
- * they are absolute values. fetch keeps the connection for the next request.
+ * Reads entries. A petId is a 64-bit integer: JSON.parse and response.json() round it above 2^53, to the id of another pet,
+ * so its digits become a string first, and a BigInt then. In a string, a quote follows a backslash, so that none matches.
  */
-async function send(method, path, { headers = {}, body } = {}) {
-  for (let attempt = 1; ; attempt++) {
-    let wait = attempt
+function readEntries(text) {
+  const exact = text.replace(/(?<=[{,\s])"petId"\s*:\s*(-?(?:0|[1-9]\d*))(?=\s*[,}])/g, '"petId":"$1"')
+  return JSON.parse(exact, (name, value) => (name === 'petId' ? BigInt(value) : value))
+}
+
+/** How long the server asks to wait, in milliseconds: it may say so in seconds or by a date. */
+function retryAfterMs(response) {
+  const value = response.headers.get('retry-after') ?? ''
+  return /^\d+$/.test(value) ? Number(value) * 1000 : Math.max(0, Date.parse(value) - Date.now()) || 0
+}
+
+/** The error in a response; a proxy in front may have answered with a page for people instead. */
+function errorOf(response, text) {
+  try {
+    const { code, message } = JSON.parse(text)
+    if (code) return Object.assign(new InventoryError(`${code}: ${message}`), { code })
+  } catch {}
+  const type = response.headers.get('content-type')
+  return new InventoryError(`The response (${response.status}, ${type}) is not one of the inventory service`)
+}
+
+/**
+ * Sends a request, and again after a timeout, a lost connection or a status that says "not now". fetch keeps the connection
+ * for the next request.
+ */
+async function send(method, path, { headers = {}, body, tries = TRIES } = {}) {
+  for (let tried = 1; ; tried++) {
+    // Random, so that clients that failed together do not come back together.
+    let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
     try {
       const response = await fetch(base + path, {
         method,
         headers: { authorization: `Bearer ${key}`, ...headers },
         body,
-        signal: AbortSignal.timeout(10_000),
+        redirect: 'manual',
+        signal: AbortSignal.timeout(timeoutMs),
       })
       const text = await response.text()
-      if (response.ok || response.status === 304) return { response, text }
-      if (!AGAIN.includes(response.status) || attempt === ATTEMPTS) {
-        const { code, message } = JSON.parse(text)
-        throw Object.assign(new Error(`${code}: ${message}`), { code })
-      }
-      wait = Number(response.headers.get('retry-after') ?? 1)
+      const isJson = response.headers.get('content-type')?.startsWith('application/json')
+      if (response.status === 304 || (response.status === 200 && isJson)) return { response, text }
+      const waitMs = retryAfterMs(response)
+      if (!RETRIED_STATUSES.includes(response.status) || tried >= tries || waitMs > MAX_PAUSE_MS)
+        throw errorOf(response, text)
+      pauseMs += waitMs
     } catch (error) {
-      if (error.code !== undefined || attempt === ATTEMPTS) throw error
+      if (error instanceof InventoryError) throw error
+      if (tried >= tries) {
+        throw new Error(`No response to ${method} ${path}: ${error.cause?.message || error.message}`)
+      }
     }
-    await setTimeout(wait * 1000)
+    await setTimeout(pauseMs)
   }
 }
 
-/** The list, or undefined where it is still the one that the entity tag names. */
+/** The list, or undefined if it is still the one that the entity tag names. */
 async function list(etag) {
-  const { response, text } = await send(
-    'GET',
-    '/inventory',
-    etag ? { headers: { 'if-none-match': etag } } : {},
-  )
+  const headers = etag ? { 'if-none-match': etag } : {}
+  const { response, text } = await send('GET', '/inventory', { headers })
   if (response.status === 304) return undefined
-  return { items: readJson(text), etag: response.headers.get('etag') }
+  return { items: readEntries(text), etag: response.headers.get('etag') }
 }
 
-async function update(petId, quantity) {
+/**
+ * Sets the quantity and returns the entry. Retrying that does no harm to its only writer. With a condition it is sent once:
+ * the tag says what an entry is, not who made it so, and a retry could not tell its own first try from another writer.
+ */
+async function update(petId, quantity, ifMatch) {
   const { text } = await send('PATCH', `/inventory/${petId}`, {
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...(ifMatch ? { 'if-match': ifMatch } : {}) },
     body: JSON.stringify({ quantity }),
+    ...(ifMatch ? { tries: 1 } : {}),
   })
-  return readJson(text)
+  return readEntries(text)
 }
 
-const [petId, quantity] = process.argv.slice(2)
+/** Adds to the quantity. The entry is set only if it is still as it was read, so no other writer's update is lost. */
+async function add(petId, difference) {
+  for (;;) {
+    const item = (await list()).items.find((item) => item.petId === petId)
+    if (item === undefined)
+      throw new InventoryError(`not_found: No inventory entry exists for petId ${petId}.`)
+    try {
+      return await update(petId, item.quantity + difference, `"${item.quantity}-${item.status}"`)
+    } catch (error) {
+      if (error.code !== 'precondition_failed') throw error
+    }
+  }
+}
+
+const [petId = '', quantity = ''] = process.argv.slice(2)
 const show = (item) => console.log(`${item.petId}: ${item.quantity} ${item.status}`)
 try {
-  const before = await list()
-  before.items.forEach(show)
-  show(await update(BigInt(petId), Number(quantity)))
-  const after = await list(before.etag)
-  console.log(after === undefined ? 'unchanged' : 'changed')
-  const again = await list(after?.etag ?? before.etag)
-  console.log(again === undefined ? 'unchanged' : 'changed')
+  if (!/^-?\d+$/.test(petId) || !/^[+-]?\d+$/.test(quantity))
+    throw new Error('usage: inventory.js PET_ID QUANTITY')
+  let { items, etag } = await list()
+  items.forEach(show)
+  const set = /^[+-]/.test(quantity) ? add : update
+  show(await set(BigInt(petId), Number(quantity)))
+  for (let round = 0; round < 2; round++) {
+    const newer = await list(etag)
+    console.log(newer === undefined ? 'unchanged' : 'changed')
+    etag = newer?.etag ?? etag
+  }
 } catch (error) {
-  console.error(error.message, error.cause?.message ?? '')
+  console.error(error.message)
   process.exitCode = 1
 }

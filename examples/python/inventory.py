@@ -1,92 +1,175 @@
 """Sets the stock of one pet and follows the list. Needs Python 3.9 or newer and nothing else.
 
     INVENTORY_URL=https://…/v1 INVENTORY_KEY=… python3 inventory.py PET_ID QUANTITY
+
+QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
 """
 
 import http.client
 import json
 import os
+import random
+import re
 import sys
 import time
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-ATTEMPTS = 5
+TRIES = 5
+FIRST_PAUSE_SECONDS = 0.25
+MAX_PAUSE_SECONDS = 60
 
-# What the service, or a proxy before it, says when it cannot answer now.
-AGAIN = {502, 503, 504}
+# The statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+RETRIED_STATUSES = {429, 502, 503, 504}
 
 
 class InventoryError(Exception):
-    """An answer with a status of 400 or more; `code` is what to branch on."""
+    """A response that is not the expected one. `code` is what to branch on; None if it is not the service's own."""
 
-    def __init__(self, code, message):
-        super().__init__(f"{code}: {message}")
+    def __init__(self, status, code, message):
+        super().__init__(message if code is None else f"{code}: {message}")
+        self.status = status
         self.code = code
 
 
 class Inventory:
     """Keeps one connection; not to be shared between threads."""
 
-    def __init__(self, base, key):
+    def __init__(self, base, key, timeout_seconds=10):
         url = urlsplit(base)
         connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-        self._connection = connect(url.netloc, timeout=10)
-        self._path = url.path
+        self._timeout_seconds = timeout_seconds
+        self._connection = connect(url.netloc, timeout=timeout_seconds)
+        self._path = url.path.rstrip("/")
         self._authorization = {"Authorization": f"Bearer {key}"}
 
     def items(self, etag=None):
-        """The list and its entity tag; None in place of the list where it is still the one that `etag` names."""
-        response, body = self._send("GET", "/inventory", {} if etag is None else {"If-None-Match": etag})
-        return (None if response.status == 304 else json.loads(body)), response.headers["ETag"]
+        """The list and its entity tag; None in place of the list if it is still the one that `etag` names."""
+        response, items = self._send("GET", "/inventory", {} if etag is None else {"If-None-Match": etag})
+        return items, response.headers["ETag"]
 
-    def update(self, pet_id, quantity):
-        """Sets the quantity and returns the entry."""
-        body = json.dumps({"quantity": quantity})
-        return json.loads(self._send("PATCH", f"/inventory/{pet_id}", {"Content-Type": "application/json"}, body)[1])
+    def update(self, pet_id, quantity, if_match=None):
+        """Sets the quantity and returns the entry.
 
-    def _send(self, method, path, headers, body=None):
-        """Sends again where the service cannot answer now or nothing came back.
-
-        That is safe for updates, too: they are absolute values.
+        Retrying that does no harm to its only writer. With a condition it is sent once: the tag says what an entry is, not
+        who made it so, and a retry could not tell its own first try from another writer.
         """
-        for attempt in range(1, ATTEMPTS + 1):
-            wait = attempt
+        headers = {"Content-Type": "application/json"}
+        if if_match is not None:
+            headers["If-Match"] = if_match
+        body = json.dumps({"quantity": quantity})
+        tries = TRIES if if_match is None else 1
+        return self._send("PATCH", f"/inventory/{pet_id}", headers, body, tries)[1]
+
+    def add(self, pet_id, difference):
+        """Adds to the quantity and returns the entry.
+
+        The entry is set only if it is still as it was read, so no other writer's update is lost.
+        """
+        while True:
+            item = next((item for item in self.items()[0] if item["petId"] == pet_id), None)
+            if item is None:
+                raise InventoryError(404, "not_found", f"No inventory entry exists for petId {pet_id}.")
+            tag = f'"{item["quantity"]}-{item["status"]}"'
             try:
-                self._connection.request(method, self._path + path, body, {**self._authorization, **headers})
-                response = self._connection.getresponse()
-                content = response.read()
-            except (OSError, http.client.HTTPException):
-                self._connection.close()  # The next request opens a new one.
-                if attempt == ATTEMPTS:
+                return self.update(pet_id, item["quantity"] + difference, tag)
+            except InventoryError as error:
+                if error.code != "precondition_failed":
                     raise
+
+    def _send(self, method, path, headers, body=None, tries=TRIES):
+        """Sends again after a timeout, a lost connection or a status that says "not now"."""
+        for tried in range(1, tries + 1):
+            # Random, so that clients that failed together do not come back together.
+            pause = random.uniform(0, FIRST_PAUSE_SECONDS * 2 ** (tried - 1))
+            try:
+                response, content = self._try(method, path, headers, body)
+            except (OSError, http.client.HTTPException) as error:
+                self._connection.close()  # The next request opens a new one.
+                if tried == tries:
+                    raise ConnectionError(f"No response to {method} {path}: {error or type(error).__name__}") from error
             else:
-                if response.status < 400:
-                    return response, content
-                if response.status not in AGAIN or attempt == ATTEMPTS:
-                    error = json.loads(content)
-                    raise InventoryError(error["code"], error["message"])
-                wait = int(response.headers.get("Retry-After", 1))
-            time.sleep(wait)
+                if response.status == 304:
+                    return response, None
+                if response.status == 200:
+                    return response, parse(response, content)
+                wait = retry_after_seconds(response)
+                if response.status not in RETRIED_STATUSES or tried == tries or wait > MAX_PAUSE_SECONDS:
+                    raise error_of(response, content)
+                pause += wait
+            time.sleep(pause)
+
+    def _try(self, method, path, headers, body):
+        """Reads the body to its end, within the time limit; the connection's own limit is one for each packet."""
+        deadline = time.monotonic() + self._timeout_seconds
+        self._connection.request(method, self._path + path, body, {**self._authorization, **headers})
+        response = self._connection.getresponse()
+        content = bytearray()
+        while piece := response.read1():
+            content += piece
+            if time.monotonic() > deadline:
+                raise TimeoutError("timed out")
+        # Nothing is left to read; this releases the connection, and raises an error if the body was cut.
+        content += response.read()
+        return response, bytes(content)
+
+
+def parse(response, content):
+    """The JSON of a response. Integers have any size in Python, so a 64-bit petId is exact."""
+    try:
+        return json.loads(content)
+    except ValueError:
+        kind = response.headers.get("Content-Type", "no content type")
+        message = f"The response ({response.status}, {kind}) is not one of the inventory service"
+        raise InventoryError(response.status, None, message) from None
+
+
+def error_of(response, content):
+    """The error in a response; a proxy in front may have answered with a page for people instead."""
+    try:
+        error = parse(response, content)
+        return InventoryError(response.status, error["code"], error["message"])
+    except InventoryError as error:
+        return error
+    except (KeyError, TypeError):
+        return InventoryError(response.status, None, f"The response ({response.status}) has no error in it")
+
+
+def retry_after_seconds(response):
+    """How long the server asks to wait; it may say so in seconds or by a date."""
+    value = response.headers.get("Retry-After", "").strip()
+    if re.fullmatch("[0-9]+", value):
+        return int(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return 0
+    return max(0, (date - datetime.now(timezone.utc)).total_seconds())
 
 
 def show(item):
-    # Integers have any size in Python, so a 64-bit petId is exact.
     print(f"{item['petId']}: {item['quantity']} {item['status']}")
 
 
 def main(pet_id, quantity):
     base = os.environ.get("INVENTORY_URL", "http://127.0.0.1:3000/v1")
-    inventory = Inventory(base, os.environ["INVENTORY_KEY"])
+    timeout_seconds = float(os.environ.get("INVENTORY_TIMEOUT_SECONDS", "10"))
+    inventory = Inventory(base, os.environ.get("INVENTORY_KEY", ""), timeout_seconds)
     items, etag = inventory.items()
     for item in items:
         show(item)
-    show(inventory.update(int(pet_id), int(quantity)))
+    change = inventory.add if quantity[0] in "+-" else inventory.update
+    show(change(int(pet_id), int(quantity)))
     for _ in range(2):
         items, etag = inventory.items(etag)
         print("unchanged" if items is None else "changed")
 
 
 if __name__ == "__main__":
+    if not re.fullmatch(r"-?[0-9]+ [+-]?[0-9]+", " ".join(sys.argv[1:])):
+        print("usage: inventory.py PET_ID QUANTITY", file=sys.stderr)
+        sys.exit(2)
     try:
         main(*sys.argv[1:])
     except (InventoryError, OSError) as error:

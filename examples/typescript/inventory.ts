@@ -1,50 +1,45 @@
-// Sets the stock of one pet by calls whose types come from the service's description: openapi.d.ts, made by
-// generate.ts. Needs openapi-fetch and lossless-json.
+// Sets the stock of one pet and follows the list, by the client in client.ts. Needs Node 20 or newer, and tsx or
+// another way to run TypeScript.
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… npx tsx inventory.ts PET_ID QUANTITY
 //
-// What it leaves out, trying again and asking for changes alone, is in ../javascript.
+// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
 
-import { isLosslessNumber, parse } from 'lossless-json'
-import createClient from 'openapi-fetch'
-import type { components, paths } from './openapi.d.ts'
+import { InventoryClient, type InventoryItem } from './client.ts'
 
-type InventoryItem = components['schemas']['InventoryItem']
-
-const client = createClient<paths>({
+const inventory = new InventoryClient({
   baseUrl: process.env['INVENTORY_URL'] ?? 'http://127.0.0.1:3000/v1',
-  headers: { authorization: `Bearer ${process.env['INVENTORY_KEY']}` },
-  fetch: (request) => fetch(request, { signal: AbortSignal.timeout(10_000) }),
+  apiKey: process.env['INVENTORY_KEY'] ?? '',
+  timeoutMs: Number(process.env['INVENTORY_TIMEOUT_SECONDS'] ?? 10) * 1000,
 })
-
-/**
- * Reads JSON with each petId as a bigint, which is what the types say that it is. openapi-fetch by itself reads with
- * JSON.parse, which rounds a petId above 2^53 to the id of another pet; `parseAs: 'text'` leaves the text to us.
- */
-function read<T>(text: string): T {
-  const value: unknown = parse(text, (name, value) => {
-    if (!isLosslessNumber(value)) return value
-    return name === 'petId' ? BigInt(value.value) : Number(value.value)
-  })
-  return value as T
-}
 
 function show({ petId, quantity, status }: InventoryItem): void {
   console.log(`${petId}: ${quantity} ${status}`)
 }
 
-const [petId = '', quantity] = process.argv.slice(2)
+async function run(petId: bigint, quantity: string): Promise<void> {
+  let items = await inventory.list()
+  items.forEach(show)
+  const isChange = /^[+-]/.test(quantity)
+  show(
+    isChange
+      ? await inventory.change(petId, (item) => item.quantity + Number(quantity))
+      : await inventory.update(petId, Number(quantity)),
+  )
+  for (let round = 0; round < 2; round++) {
+    const newest = await inventory.list()
+    console.log(newest === items ? 'unchanged' : 'changed')
+    items = newest
+  }
+}
 
-const list = await client.GET('/inventory', { parseAs: 'text' })
-if (list.data !== undefined) read<InventoryItem[]>(list.data).forEach(show)
-else console.error(`${list.error.code}: ${list.error.message}`)
-
-const update = await client.PATCH('/inventory/{petId}', {
-  params: { path: { petId: BigInt(petId) } },
-  body: { quantity: Number(quantity) },
-  parseAs: 'text',
-})
-if (update.data !== undefined) show(read<InventoryItem>(update.data))
-else console.error(`${update.error.code}: ${update.error.message}`)
-
-process.exitCode = (list.error ?? update.error) ? 1 : 0
+const [petId = '', quantity = ''] = process.argv.slice(2)
+if (/^-?\d+$/.test(petId) && /^[+-]?\d+$/.test(quantity)) {
+  await run(BigInt(petId), quantity).catch((error: unknown) => {
+    console.error(error instanceof Error ? error.message : error)
+    process.exitCode = 1
+  })
+} else {
+  console.error('usage: inventory.ts PET_ID QUANTITY')
+  process.exitCode = 2
+}

@@ -17,9 +17,18 @@ export const testVersions = [14, 15, 16, 17, 18] as const
 
 const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.4 or newer' }
 
-const curl: Need = { program: 'curl', from: 'the package curl of Debian, version 7.82 or newer' }
 const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
 const go: Need = { program: 'go', from: 'the package golang of Debian, version 1.21 or newer' }
+const java: Need = {
+  program: 'javac',
+  from: 'the package default-jdk-headless of Debian, version 17 or newer',
+}
+const rust: Need = { program: 'cargo', from: 'https://rustup.rs, version 1.85 or newer' }
+const csharp: Need = {
+  program: 'dotnet or mcs',
+  from: 'https://dotnet.microsoft.com, version 8 or newer, or the packages mono-devel and mono-runtime of Debian',
+  find: async () => (await pathOf('dotnet')) ?? (await pathOf('mcs')),
+}
 const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => ({
   program,
   from: 'the package prometheus of Debian',
@@ -41,7 +50,7 @@ const postgres = testVersions.map(
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
-  'examples.fault.ts': [curl, python, go],
+  'examples.fault.ts': [python, go, java, csharp, rust],
   'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'keep-alive-proxy.fault.ts': [haproxy],
   'pgbouncer.fault.ts': [pgbouncer],

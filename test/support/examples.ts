@@ -1,9 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer, request } from 'node:http'
 import type { Test } from 'tap'
-import { apiKey, startApp } from './app.ts'
+import { apiKey, startApp, type TestApp } from './app.ts'
 import { addEntries, testDatabase } from './database.ts'
+import { type Fault, inTurn, startFront } from './front.ts'
+import { json } from './http.ts'
 
 /** No JavaScript number is this one. */
 const PET = '9007199254740993'
@@ -18,8 +19,7 @@ interface Outcome {
 export interface Example {
   /** Has it set the quantity of a pet. */
   run(petId: string, quantity: string, port?: number): Promise<Outcome>
-  /** Where the service listens. */
-  readonly port: number
+  readonly service: TestApp
 }
 
 /** Starts the service with two entries, to be called by an example that is started by a command. */
@@ -31,9 +31,15 @@ export async function exampleOf(t: Test, command: string, args: readonly string[
   ])
   const service = await startApp(t, database.url)
   return {
-    port: service.port,
+    service,
     run: async (petId, quantity, port = service.port) => {
-      const env = { ...process.env, INVENTORY_URL: `http://127.0.0.1:${port}/v1`, INVENTORY_KEY: apiKey }
+      const env = {
+        ...process.env,
+        INVENTORY_URL: `http://127.0.0.1:${port}/v1`,
+        INVENTORY_KEY: apiKey,
+        // A test waits for this long whenever a server stalls.
+        INVENTORY_TIMEOUT_SECONDS: '2',
+      }
       const child = spawn(command, [...args, petId, quantity], { env, stdio: ['ignore', 'pipe', 'pipe'] })
       let stdout = ''
       let stderr = ''
@@ -45,40 +51,106 @@ export async function exampleOf(t: Test, command: string, args: readonly string[
   }
 }
 
+/** Holds an example to all that callers should do. */
+export async function callsWell(t: Test, example: Example): Promise<void> {
+  await t.test('lists and updates exactly', (t) => callsExactly(t, example))
+  await t.test('retries what may pass', (t) => retries(t, example))
+  await t.test('reports what does not pass in one sentence', (t) => givesUp(t, example))
+  await t.test('loses no update of another writer', (t) => changes(t, example))
+}
+
 /** The example lists and updates a pet whose id JavaScript would round, and reports what the service refuses. */
-export async function callsExactly(t: Test, { run }: Example): Promise<void> {
+async function callsExactly(t: Test, { run }: Example): Promise<void> {
   const done = await run(PET, '41')
   t.strictSame([done.code, done.stderr], [0, ''])
   t.match(done.stdout, /9007199254740993\D+7\b.*pending[\s\S]*9007199254740993\D+41\b.*pending/)
+  t.match(done.stdout, /\nchanged\nunchanged\n$/)
   const refused = await run('6', '41')
   t.equal(refused.code, 1)
   t.match(refused.stderr, /not_found\W.*No inventory entry exists for petId 6\./)
 }
 
-/** The example knows an unchanged list, and sends again what is answered by a 503. */
-export async function asksAgain(t: Test, { run, port }: Example): Promise<void> {
-  const turnedAway = new Set<string>()
-  const front = createServer((incoming, outgoing) => {
-    const { method = '', headers, url: path } = incoming
-    if (!turnedAway.has(method)) {
-      turnedAway.add(method)
-      outgoing.writeHead(503, { 'retry-after': '1', 'content-type': 'application/json' })
-      outgoing.end('{"code":"service_unavailable","message":"Try again shortly.","status":503}')
-      return
-    }
-    const onward = request({ host: '127.0.0.1', port, method, headers, path }, (answer) => {
-      outgoing.writeHead(answer.statusCode ?? 500, answer.headers)
-      answer.pipe(outgoing)
-    })
-    incoming.pipe(onward)
-  })
-  front.listen(0, '127.0.0.1')
-  await once(front, 'listening')
-  t.teardown(() => front.close())
-  const address = front.address()
-  const done = await run(PET, '42', typeof address === 'object' ? address?.port : undefined)
-  t.strictSame([...turnedAway], ['GET', 'PATCH'])
+/** The example sends again what a server stalled on, reset, put off or answered with a proxy's page. */
+async function retries(t: Test, { run, service }: Example): Promise<void> {
+  const front = await startFront(
+    t,
+    service.port,
+    inTurn({
+      GET: ['stall in the body', 'reset', '502 page', 'date'],
+      PATCH: ['date', 'stall', '1 second', 'reset'],
+    }),
+  )
+  const done = await run(PET, '42', front.port)
   t.equal(done.code, 0, done.stderr)
   t.match(done.stdout, /9007199254740993\D+42\b.*pending/)
   t.match(done.stdout, /\nchanged\nunchanged\n$/)
+  for (const method of ['GET', 'PATCH']) {
+    const sent = front.requests.filter((request) => request.method === method)
+    t.ok(sent.length >= 5, `${method} was sent again after each of four faults`)
+    const putOff = sent.findIndex(({ notBefore }) => notBefore > 0)
+    t.ok((sent[putOff + 1]?.at ?? 0) >= (sent[putOff]?.notBefore ?? 0), `${method} waited for the date`)
+  }
+}
+
+/** What a program prints of its own inside when it fails unexpectedly, by language. */
+const TRACE = /^\s+at |Traceback|goroutine|panicked|Exception in thread|Unhandled|node:internal|^\s*throw /m
+
+/** The example ends with one sentence and 1 where trying again makes no sense. */
+async function givesUp(t: Test, { run, service }: Example): Promise<void> {
+  const reports = async (title: string, port: number, expected: RegExp, petId = PET): Promise<void> => {
+    const { code, stderr } = await run(petId, '43', port)
+    t.notMatch(stderr, TRACE, title)
+    t.match(stderr, expected, title)
+    t.ok(code === 1 || code === 2, `${title}: exit code ${code}`)
+  }
+  for (const [fault, expected] of [
+    ['200 page', /\b200\b.*text\/html/],
+    ['403 page', /\b403\b.*text\/html/],
+    ['1 hour', /service_unavailable/],
+  ] as const) {
+    const front = await startFront(t, service.port, () => fault)
+    await reports(fault, front.port, expected)
+    t.equal(front.requests.length, 1, `${fault}: one request`)
+  }
+  for (const [fault, expected] of [
+    ['502 page', /\b502\b.*text\/html/],
+    ['reset', /\S/],
+  ] as const) {
+    const front = await startFront(t, service.port, () => fault)
+    await reports(`${fault} every time`, front.port, expected)
+    t.equal(front.requests.length, 5, `${fault}: five requests`)
+  }
+  await reports('a petId that is none', service.port, /./, 'a cat')
+}
+
+/** The example changes a quantity by what it is while another writer sets it, and does not guess at a lost answer. */
+async function changes(t: Test, { run, service }: Example): Promise<void> {
+  const set = (quantity: number): Promise<unknown> =>
+    service.send('PATCH', `/v1/inventory/${PET}`, json({ quantity }))
+  await set(10)
+  let isDisturbed = false
+  const disturbed = await startFront(t, service.port, async ({ method, headers }) => {
+    if (method !== 'PATCH') return undefined
+    if (!isDisturbed) await set(100)
+    isDisturbed = true
+    return headers['if-match'] === '"100-pending"' ? undefined : 'precondition failed'
+  })
+  const added = await run(PET, '+3', disturbed.port)
+  t.strictSame([added.code, added.stderr], [0, ''])
+  t.match(added.stdout, /9007199254740993\D+103\b.*pending/)
+  const sent = disturbed.requests.filter(({ method }) => method === 'PATCH')
+  t.strictSame(
+    sent.map(({ headers }) => headers['if-match']),
+    ['"10-pending"', '"100-pending"'],
+  )
+
+  for (const fault of ['reset', '1 second'] satisfies Fault[]) {
+    const lossy = await startFront(t, service.port, ({ method }) => (method === 'PATCH' ? fault : undefined))
+    const lost = await run(PET, '-3', lossy.port)
+    t.equal(lost.code, 1)
+    t.notMatch(lost.stderr, TRACE)
+    t.match(lost.stderr, /\S/)
+    const sent = lossy.requests.filter(({ method }) => method === 'PATCH')
+    t.equal(sent.length, 1, 'a condition is sent once')
+  }
 }

@@ -1,0 +1,40 @@
+/**
+ * Prints how long three ways take to read a list as JSON: JSON.parse, which rounds ids; the reader of
+ * examples/typescript/client.ts; and lossless-json. All of them read the same text.
+ */
+import { isLosslessNumber, parse } from 'lossless-json'
+import { readItems } from '../examples/typescript/client.ts'
+
+const ENTRIES = 100_000
+const ROUNDS = 15
+
+const entries = Array.from(
+  { length: ENTRIES },
+  (_, index) =>
+    `{"petId":${9_007_199_254_740_993n + BigInt(index)},"quantity":${index % 500},"status":"available"}`,
+)
+const text = `[${entries.join(',')}]`
+
+const readers = {
+  'JSON.parse (rounds)': (): unknown => JSON.parse(text),
+  'examples/typescript/client.ts': (): unknown => readItems(text),
+  'lossless-json': (): unknown =>
+    parse(text, (name, value) => {
+      if (!isLosslessNumber(value)) return value
+      return name === 'petId' ? BigInt(value.value) : Number(value.value)
+    }),
+}
+
+/** The middle of the times, in milliseconds. */
+function medianMs(read: () => unknown): number {
+  const times: number[] = []
+  for (let round = 0; round < ROUNDS; round++) {
+    const start = performance.now()
+    read()
+    times.push(performance.now() - start)
+  }
+  return times.toSorted((a, b) => a - b)[Math.floor(ROUNDS / 2)] ?? Number.NaN
+}
+
+console.log(`${ENTRIES} entries, ${text.length} characters, Node ${process.version}, median of ${ROUNDS}:`)
+for (const [name, read] of Object.entries(readers)) console.log(`${medianMs(read).toFixed(0)} ms\t${name}`)

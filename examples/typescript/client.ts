@@ -1,0 +1,377 @@
+/**
+ * A client of the inventory service in one file, to be copied. It needs `fetch`, as Node 20, Deno, Bun and browsers have
+ * it, and no package.
+ *
+ * A petId is a 64-bit integer. `JSON.parse` and `response.json()` round it above 2^53, to the id of another pet, so here
+ * it is a `bigint` everywhere.
+ */
+
+export type PetStatus = 'available' | 'pending' | 'sold'
+
+export interface InventoryItem {
+  readonly petId: bigint
+  readonly quantity: number
+  readonly status: PetStatus
+}
+
+/** The codes known today. Others may follow, so branch on those that you handle and treat the rest by their status. */
+export type ErrorCode =
+  | 'invalid_request'
+  | 'unauthorized'
+  | 'not_found'
+  | 'method_not_allowed'
+  | 'request_timeout'
+  | 'payload_too_large'
+  | 'unsupported_media_type'
+  | 'uri_too_long'
+  | 'headers_too_large'
+  | 'precondition_failed'
+  | 'internal_error'
+  | 'service_unavailable'
+  // Keeps the known codes in an editor's suggestions.
+  | (string & {})
+
+/** A response that is not the expected one. */
+export class InventoryError extends Error {
+  override readonly name = 'InventoryError'
+  /** The HTTP status. */
+  readonly status: number
+  /** What to branch on; undefined if the response is not the service's own, such as the HTML page of a proxy. */
+  readonly code: ErrorCode | undefined
+  /** Finds the request in the service's log; undefined if the response has none. */
+  readonly requestId: string | undefined
+
+  constructor(message: string, status: number, code?: ErrorCode, requestId?: string) {
+    super(code === undefined ? message : `${code}: ${message}`)
+    this.status = status
+    this.code = code
+    this.requestId = requestId
+  }
+}
+
+/** No response: every try timed out or lost its connection. `cause` is what became of the last one. */
+export class InventoryConnectionError extends Error {
+  override readonly name = 'InventoryConnectionError'
+}
+
+export interface InventoryOptions {
+  /** Where the service is; ends in `/v1`. */
+  readonly baseUrl: string
+  readonly apiKey: string
+  /** How long one try may take, its body included, in milliseconds. */
+  readonly timeoutMs?: number
+  /** How often a request is sent at most. */
+  readonly tries?: number
+}
+
+export interface RequestOptions {
+  /** Ends the request, its retries included; the promise then rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined
+}
+
+export interface UpdateOptions extends RequestOptions {
+  /** Updates only an entry that has this tag, as `entryTag` makes it; otherwise fails with `precondition_failed`. */
+  readonly ifMatch?: string | undefined
+}
+
+export interface WatchOptions extends RequestOptions {
+  /** The pause between two requests, in milliseconds. */
+  readonly intervalMs?: number
+}
+
+/** The first pause before a retry is at most this long, each further one at most twice as long as the one before. */
+const FIRST_PAUSE_MS = 250
+
+/** The longest pause before a retry. A request that a server puts off for longer fails instead. */
+const MAX_PAUSE_MS = 60_000
+
+/** How often `change` reads and sets an entry that other writers keep changing. */
+const MAX_ROUNDS = 100
+
+/** The statuses by which the service, or a proxy in front of it, says that it cannot answer now. */
+const RETRIED_STATUSES = [429, 502, 503, 504]
+
+/** The tag of an entry for `ifMatch`: what the service sends as `ETag` when it updates the entry. */
+export function entryTag({ quantity, status }: InventoryItem): string {
+  return `"${quantity}-${status}"`
+}
+
+/** Lists and updates the inventory. One instance serves any number of concurrent calls. */
+export class InventoryClient {
+  readonly #baseUrl: string
+  readonly #apiKey: string
+  readonly #timeoutMs: number
+  readonly #tries: number
+  #lastList: { readonly etag: string; readonly items: readonly InventoryItem[] } | undefined
+
+  constructor({ baseUrl, apiKey, timeoutMs = 10_000, tries = 5 }: InventoryOptions) {
+    this.#baseUrl = baseUrl.replace(/\/+$/, '')
+    this.#apiKey = apiKey
+    this.#timeoutMs = timeoutMs
+    this.#tries = tries
+  }
+
+  /**
+   * Lists all entries in ascending petId. Returns the same array as before if nothing has changed since, for which the
+   * service sends no body. Throws an InventoryError or an InventoryConnectionError.
+   */
+  async list({ signal }: RequestOptions = {}): Promise<readonly InventoryItem[]> {
+    const known = this.#lastList
+    const headers: Record<string, string> = known === undefined ? {} : { 'if-none-match': known.etag }
+    const { response, text } = await this.#send('GET', '/inventory', { headers, signal, tries: this.#tries })
+    if (response.status === 304 && known !== undefined) return known.items
+    const items = readBody(response, text, readItems)
+    const etag = response.headers.get('etag')
+    if (etag !== null) this.#lastList = { etag, items }
+    return items
+  }
+
+  /**
+   * Sets the quantity of one pet and returns its entry. Throws an InventoryError (`not_found` if there is no entry) or
+   * an InventoryConnectionError, after which the outcome is unknown.
+   *
+   * Without `ifMatch` it is retried, which does no harm as long as you are the only writer of this entry: the value is
+   * absolute. With `ifMatch` it is sent once, because a tag says what an entry is, not who made it so: a retry could not
+   * tell its own first try from another writer's update.
+   */
+  async update(
+    petId: bigint,
+    quantity: number,
+    { ifMatch, signal }: UpdateOptions = {},
+  ): Promise<InventoryItem> {
+    if (typeof petId !== 'bigint') throw new TypeError('A petId must be a bigint: a number may be rounded.')
+    const { response, text } = await this.#send('PATCH', `/inventory/${petId}`, {
+      headers: {
+        'content-type': 'application/json',
+        ...(ifMatch === undefined ? {} : { 'if-match': ifMatch }),
+      },
+      body: JSON.stringify({ quantity }),
+      signal,
+      tries: ifMatch === undefined ? this.#tries : 1,
+    })
+    return readBody(response, text, readItem)
+  }
+
+  /**
+   * Changes the quantity of one pet by what it is, such as `({ quantity }) => quantity - 1`, and returns its entry. No
+   * other writer's update is lost: the entry is read and set only as it was read, and read again if it has changed.
+   * Throws as `update` does.
+   */
+  async change(
+    petId: bigint,
+    newQuantity: (item: InventoryItem) => number,
+    { signal }: RequestOptions = {},
+  ): Promise<InventoryItem> {
+    for (let round = 1; ; round++) {
+      const item = (await this.list({ signal })).find((item) => item.petId === petId)
+      if (item === undefined) {
+        throw new InventoryError(`No inventory entry exists for petId ${petId}.`, 404, 'not_found')
+      }
+      try {
+        return await this.update(petId, newQuantity(item), { ifMatch: entryTag(item), signal })
+      } catch (error) {
+        const hasChanged = error instanceof InventoryError && error.code === 'precondition_failed'
+        if (!hasChanged || round === MAX_ROUNDS) throw error
+      }
+    }
+  }
+
+  /**
+   * Yields the list, and again whenever it has changed. Goes on after errors that pass, and throws those that do not,
+   * such as an InventoryError with the code `unauthorized`. Ends when you leave the loop; `signal` makes it throw.
+   */
+  async *watch({
+    intervalMs = 1000,
+    signal,
+  }: WatchOptions = {}): AsyncGenerator<readonly InventoryItem[], never> {
+    let shown: readonly InventoryItem[] | undefined
+    for (;;) {
+      const items = await this.list({ signal }).catch((error: unknown) => {
+        if (signal?.aborted || !isPassing(error)) throw error
+        return shown
+      })
+      if (items !== undefined && items !== shown) yield items
+      shown = items
+      await pause(intervalMs, signal)
+    }
+  }
+
+  /** Sends a request up to `tries` times and returns the response with a status below 400. */
+  async #send(
+    method: string,
+    path: string,
+    { headers, body, signal, tries }: Try & { readonly tries: number },
+  ): Promise<Received> {
+    for (let tried = 1; ; tried++) {
+      // "Full jitter": clients that failed together do not come back together.
+      let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
+      try {
+        const received = await this.#try(method, path, { headers, body, signal })
+        const { response, text } = received
+        if (response.ok || response.status === 304) return received
+        const retryAfterMs = readRetryAfter(response)
+        if (!RETRIED_STATUSES.includes(response.status) || tried >= tries || retryAfterMs > MAX_PAUSE_MS) {
+          throw readError(response, text)
+        }
+        pauseMs += retryAfterMs
+      } catch (error) {
+        if (error instanceof InventoryError) throw error
+        if (signal?.aborted) throw signal.reason
+        if (tried >= tries) {
+          const count = tries === 1 ? '1 try' : `${tries} tries`
+          const outcome = method === 'GET' ? '' : '. It may have been applied'
+          throw new InventoryConnectionError(
+            `No response to ${method} ${path} in ${count}: ${reasonOf(error)}${outcome}`,
+            { cause: error },
+          )
+        }
+      }
+      await pause(Math.min(pauseMs, MAX_PAUSE_MS), signal)
+    }
+  }
+
+  async #try(method: string, path: string, { headers, body, signal }: Try): Promise<Received> {
+    const timeout = AbortSignal.timeout(this.#timeoutMs)
+    const response = await fetch(this.#baseUrl + path, {
+      method,
+      headers: { authorization: `Bearer ${this.#apiKey}`, ...headers },
+      body: body ?? null,
+      // Else the fetch API would answer a 304 from a store of its own, and follow a redirect to a page for people.
+      cache: 'no-store',
+      redirect: 'manual',
+      signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+    })
+    return { response, text: await response.text() }
+  }
+}
+
+interface Try {
+  readonly headers: Readonly<Record<string, string>>
+  readonly body?: string | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+interface Received {
+  readonly response: Response
+  readonly text: string
+}
+
+/**
+ * A member `petId` whose value is an integer. It matches nothing within a string: there, a quote is escaped, and so follows
+ * a backslash; a quote that follows `{`, `,` or white space begins or ends a string, and what follows an end is not `petId`.
+ */
+const PET_ID = /(?<=[{,\s])"petId"\s*:\s*(-?(?:0|[1-9]\d*))(?=\s*[,}])/g
+
+/**
+ * Reads the JSON of an entry or of a list of them, with each petId as the string of its digits. It makes strings of those
+ * numbers and leaves the rest to JSON.parse. A petId that `PET_ID` does not match, such as `5.0`, stays a number, and is
+ * refused by `toItem`.
+ */
+export function parseExactly(text: string): unknown {
+  return JSON.parse(text.replace(PET_ID, '"petId":"$1"'))
+}
+
+/** Reads a list of entries. Throws if the text is anything else. */
+export function readItems(text: string): readonly InventoryItem[] {
+  const value = parseExactly(text)
+  if (!Array.isArray(value)) throw new TypeError('it is not an array')
+  return value.map(toItem)
+}
+
+/** Reads an entry. Throws if the text is anything else. */
+export function readItem(text: string): InventoryItem {
+  return toItem(parseExactly(text))
+}
+
+function toItem(value: unknown): InventoryItem {
+  const { petId, quantity, status } = isRecord(value) ? value : {}
+  if (typeof petId !== 'string' || typeof quantity !== 'number' || !isPetStatus(status)) {
+    throw new TypeError('it is not an inventory entry')
+  }
+  return { petId: BigInt(petId), quantity, status }
+}
+
+function isPetStatus(value: unknown): value is PetStatus {
+  return value === 'available' || value === 'pending' || value === 'sold'
+}
+
+function isRecord(value: unknown): value is Partial<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null
+}
+
+/** The body of a response that should have one of a known shape, such as not the login page of a proxy. */
+function readBody<T>(response: Response, text: string, read: (text: string) => T): T {
+  try {
+    if (response.status !== 200) throw new TypeError('it should have the status 200')
+    return read(text)
+  } catch (error) {
+    throw unexpected(response, `: ${error instanceof Error ? error.message : error}`)
+  }
+}
+
+/** The error that a response with another status than 200 and 304 reports. */
+function readError(response: Response, text: string): InventoryError {
+  let body: unknown
+  try {
+    body = JSON.parse(text)
+  } catch {
+    body = undefined
+  }
+  const { code, message } = isRecord(body) ? body : {}
+  if (typeof code !== 'string' || typeof message !== 'string') return unexpected(response, '')
+  return new InventoryError(message, response.status, code, requestIdOf(response))
+}
+
+function unexpected(response: Response, reason: string): InventoryError {
+  const type = response.headers.get('content-type') ?? 'no content type'
+  return new InventoryError(
+    `The response with the status ${response.status} (${type}) is not one of the inventory service${reason}`,
+    response.status,
+    undefined,
+    requestIdOf(response),
+  )
+}
+
+function requestIdOf(response: Response): string | undefined {
+  return response.headers.get('x-request-id') ?? undefined
+}
+
+/** How long the server asks to wait, in milliseconds; as seconds or as a date (RFC 9110, section 10.2.3), else 0. */
+function readRetryAfter({ headers }: Response): number {
+  const value = headers.get('retry-after')?.trim() ?? ''
+  if (/^\d+$/.test(value)) return Number(value) * 1000
+  // By the server's clock, if it says what time it is.
+  const now = Date.parse(headers.get('date') ?? '')
+  const waitMs = Date.parse(value) - (Number.isNaN(now) ? Date.now() : now)
+  return Number.isNaN(waitMs) ? 0 : Math.max(0, waitMs)
+}
+
+/** True for what a later request may not meet again. */
+function isPassing(error: unknown): boolean {
+  return (
+    error instanceof InventoryConnectionError ||
+    (error instanceof InventoryError && (error.status === 429 || error.status >= 500))
+  )
+}
+
+/** Rejects with the signal's reason once it is aborted. */
+function pause(durationMs: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = (): void => {
+      clearTimeout(timer)
+      reject(signal?.reason)
+    }
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', abort)
+      resolve()
+    }, durationMs)
+    if (signal?.aborted) abort()
+    else signal?.addEventListener('abort', abort, { once: true })
+  })
+}
+
+/** What became of a try, in words: fetch hides the reason in `cause`. */
+function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  return error.cause instanceof Error && error.cause.message !== '' ? error.cause.message : error.message
+}
