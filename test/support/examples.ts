@@ -118,7 +118,9 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
   ] as const) {
     const front = await startFront(t, service.port, () => fault)
     await reports(`${fault} every time`, front.port, expected)
-    t.equal(front.requests.length, 5, `${fault}: five requests`)
+    // Some HTTP clients repeat a GET themselves when the connection is lost, beside the five tries of the example.
+    const count = front.requests.length
+    t.ok(fault === 'reset' ? count >= 5 : count === 5, `${fault}: ${count} requests`)
   }
   await reports('a petId that is none', service.port, /./, 'a cat')
 }
