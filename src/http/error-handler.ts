@@ -2,6 +2,7 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from
 import { DatabaseUnavailableError } from '../database/failures.ts'
 import { ApiError, nothingHere, serviceUnavailable } from '../errors.ts'
 import { BODY_LIMIT } from './json-body.ts'
+import { unsupportedMediaType } from './media-type.ts'
 
 /**
  * Answers every failure that reaches the framework, and every unmatched route, with the one error body.
@@ -17,19 +18,20 @@ export function handleErrors(app: FastifyInstance): void {
 
 /** Sends what an error means to the caller, and logs what it means to the operator where that is more. */
 export function sendError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
-  const answer = answerTo(error)
+  const answer = answerTo(error, request)
   if (answer.status === 500) request.log.error({ err: error }, 'request failed')
   else if (answer.status > 500 && !(error instanceof ApiError))
     request.log.warn({ err: error }, 'request turned away')
   reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
 }
 
-function answerTo(error: FastifyError): ApiError {
+function answerTo(error: FastifyError, request: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
   if (error instanceof DatabaseUnavailableError) {
     return serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.')
   }
   const status = error.statusCode ?? 500
+  if (status === 415) return unsupportedMediaType(request.headers)
   if (status >= 400 && status < 500)
     return new ApiError(status, frameworkFaults[status] ?? 'The request is invalid.')
   return new ApiError(
@@ -42,7 +44,6 @@ function answerTo(error: FastifyError): ApiError {
 const frameworkFaults: Record<number, string> = {
   400: 'The request is malformed: its path has an invalid percent-escape or its body does not fit its length.',
   413: `The body is too large; at most ${BODY_LIMIT} bytes are accepted.`,
-  415: 'The body must be application/json.',
 }
 
 /** The router takes `/inventory/` for `/inventory/:petId` with an empty petId; no route has such a path. */

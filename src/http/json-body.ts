@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../errors.ts'
 import { readNumber } from '../integers.ts'
+import { unsupportedMediaType } from './media-type.ts'
 
 /** The most bytes that a request body may have. The one body of the interface needs about 30. */
 export const BODY_LIMIT = 4096
@@ -21,7 +22,7 @@ export function readJsonBodies(app: FastifyInstance): void {
       const charset = /;\s*charset\s*=\s*"?([^\s;"]+)/i.exec(request.headers['content-type'] ?? '')?.[1]
       const coding = request.headers['content-encoding'] ?? 'identity'
       if ((charset !== undefined && !/^utf-?8$/i.test(charset)) || coding.toLowerCase() !== 'identity') {
-        throw new ApiError(415, 'The body must be application/json in UTF-8, without a content coding.')
+        throw unsupportedMediaType(request.headers)
       }
       if (body.length === 0) throw new ApiError(400, 'The body is empty; it must be a JSON object.')
       try {

@@ -5,6 +5,7 @@ import { ApiError, ErrorBody, serviceUnavailable } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
 import { BODY_LIMIT } from './json-body.ts'
+import { unsupportedMediaType } from './media-type.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
@@ -90,7 +91,7 @@ function errorsOf({ params, body }: FastifySchema): Record<string, TSchema> {
           ),
           415: describeError(
             'The body is not application/json in UTF-8',
-            new ApiError(415, 'The body must be application/json.'),
+            unsupportedMediaType({ 'content-type': 'text/plain' }),
           ),
         }),
     ...(params === undefined

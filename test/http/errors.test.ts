@@ -180,6 +180,24 @@ t.test('a 404 for a path says where the inventory and its documentation are', as
   }
 })
 
+t.test('a 415 names what was sent', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const messageFor = async (headers: Record<string, string>): Promise<string> => {
+    const { status, text } = await send('PATCH', '/v1/inventory/1', { headers, body: '{"quantity":5}' })
+    t.equal(status, 415)
+    return String(Object(JSON.parse(text)).message)
+  }
+  t.match(await messageFor({ 'content-type': 'text/plain' }), /Content-Type: text\/plain\./)
+  t.match(await messageFor({}), /no Content-Type\./)
+  const latin1 = { 'content-type': 'application/json; charset=latin1' }
+  t.match(await messageFor(latin1), /Content-Type: application\/json; charset=latin1\./)
+  const compressed = { 'content-type': 'application/json', 'content-encoding': 'gzip' }
+  t.match(await messageFor(compressed), /Content-Encoding: gzip\./)
+  const long = await messageFor({ 'content-type': `text/${'"\\<x>'.repeat(1000)}` })
+  t.ok(long.length < 300, 'a long one is cut')
+})
+
 t.test('takes what RFC 9112 lets a client send', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
