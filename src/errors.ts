@@ -51,6 +51,8 @@ const codeOfStatus: Record<number, ErrorCode> = {
   414: 'uri_too_long',
   415: 'unsupported_media_type',
   431: 'headers_too_large',
+  // The request asks for what HTTP leaves optional, and nothing has failed.
+  501: 'invalid_request',
   503: 'service_unavailable',
 }
 

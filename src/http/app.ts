@@ -8,14 +8,14 @@ import type { InventoryStatistics } from '../inventory/statistics.ts'
 import type { BatchTracer } from '../inventory/update-queue.ts'
 import { Admission, keepSlotsInHandlers } from './admission.ts'
 import { requireApiKey } from './authentication.ts'
-import { clientErrorHandler } from './client-errors.ts'
+import { clientErrorHandler, connectionRefusals } from './client-errors.ts'
 import { Connections, type SharedPort } from './connections.ts'
 import { handleErrors, sendError } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
 import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
-import { enforceProtocol } from './protocol.ts'
+import { enforceProtocol, refuseBrokenMessages } from './protocol.ts'
 import { serveReference } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
 import type { RequestStatistics } from './request-statistics.ts'
@@ -64,6 +64,7 @@ export interface RequestTracing {
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
   const { requestStatistics } = options
+  const refusals = connectionRefusals(connections, requestStatistics, options.logger)
   let closing = false
   /**
    * Has the response say whether its connection ends where Node would not know. The framework sets `Connection: close`
@@ -94,7 +95,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       announceEnd(reply)
       sendError(error, request, reply)
     },
-    clientErrorHandler: clientErrorHandler(connections, requestStatistics, options.logger),
+    clientErrorHandler: clientErrorHandler(connections, refusals),
     requestTimeout: ARRIVAL_LIMIT,
     connectionTimeout: STALL_LIMIT,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -118,6 +119,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   app.server.off('request', app.routing)
   admission.schedule(app.server)
+  refuseBrokenMessages(app.server, refusals)
   app.addHook('preClose', async () => {
     closing = true
     await connections.stop(app.server, options.primary)

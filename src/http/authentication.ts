@@ -53,7 +53,9 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
   if (verifyBearerAuth === undefined)
     throw new Error('@fastify/bearer-auth was registered without its decorator')
   scope.addHook('onRequest', (request, reply, done) => {
-    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
+    verifyBearerAuth(request, reply, (error) =>
+      done(reply.statusCode === 401 ? unauthorized(request) : error),
+    )
   })
   // With a handler of its own, the scope's unknown paths run the scope's hooks, the check of the key among them.
   scope.setNotFoundHandler(() => {
@@ -66,12 +68,23 @@ function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean
   return owner !== undefined
 }
 
-function unauthorized(): ApiError {
+/** A token was presented, whatever may be wrong with it. */
+const presentedToken = /^bearer +\S/i
+
+/**
+ * 401. The error tells a wrong key from none; without it the caller is only told how to authenticate, as it would be
+ * with another scheme (RFC 6750, section 3).
+ */
+function unauthorized({ headers }: FastifyRequest): ApiError {
   return new ApiError(
     401,
     'The API key is missing or invalid. Send it in the header Authorization: Bearer <API key>.',
-    {
-      'www-authenticate': 'Bearer realm="inventory"',
-    },
+    challenge(presentedToken.test(headers.authorization ?? '') ? 'invalid_token' : undefined),
   )
+}
+
+/** The header that says how to authenticate, and what was wrong (RFC 6750, section 3). */
+export function challenge(error?: 'invalid_request' | 'invalid_token'): Record<string, string> {
+  const realm = 'Bearer realm="inventory"'
+  return { 'www-authenticate': error === undefined ? realm : `${realm}, error="${error}"` }
 }

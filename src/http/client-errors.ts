@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { STATUS_CODES } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { ConnectionError, FastifyBaseLogger, FastifyServerOptions } from 'fastify'
 import { ApiError } from '../errors.ts'
@@ -9,20 +10,54 @@ import type { RequestStatistics } from './request-statistics.ts'
 /** How long a refused client may go on reading its answer before the connection is cut, in milliseconds. */
 const LINGER = 1000
 
+/** Ends a connection with an error response, because what came on it is not a request that can be served. */
+export interface ConnectionRefusals {
+  /** Answers once the requests before it are answered, and closes. Later calls for the same connection do nothing. */
+  refuse(socket: Socket, answer: ApiError, reason: string): void
+  /** True once `refuse` was called: nothing more that comes on this connection may be served or answered. */
+  isRefused(socket: Socket): boolean
+}
+
+export function connectionRefusals(
+  connections: Connections,
+  statistics: RequestStatistics,
+  log: FastifyBaseLogger,
+): ConnectionRefusals {
+  const refused = new WeakSet<Socket>()
+  return {
+    refuse(socket, answer, reason) {
+      if (refused.has(socket)) return
+      refused.add(socket)
+      const write = (): void => {
+        const requestId = randomUUID()
+        statistics.refused(answer.status)
+        log.info({ requestId, status: answer.status, reason }, 'malformed request refused')
+        writeError(socket, answer, requestId)
+      }
+      const newest = connections.newestOn(socket)
+      // Garbage behind a whole request must not be taken for the answer to it: that one comes first.
+      if (newest?.isOwed && newest.response.req.complete) newest.response.once('close', write)
+      else write()
+    },
+
+    isRefused: (socket) => refused.has(socket),
+  }
+}
+
 /**
  * Answers what Node's HTTP parser refuses, for which there is no request and no reply: the bytes go to the socket.
  * (`clientError` in the Node.js manual, class http.Server.)
  */
 export function clientErrorHandler(
   connections: Connections,
-  statistics: RequestStatistics,
-  log: FastifyBaseLogger,
+  refusals: ConnectionRefusals,
 ): NonNullable<FastifyServerOptions['clientErrorHandler']> {
-  const refused = new WeakSet<Duplex>()
   return (error, socket) => {
     // What a refused client goes on sending raises further errors; it gets one answer.
-    if (refused.has(socket)) return
-    refused.add(socket)
+    if (refusals.isRefused(socket)) return
+    // Data behind a request that said `Connection: close`: the answer to that request is the last one, and Node closes
+    // the connection after it (RFC 9112, section 9.6).
+    if (error.code === 'HPE_CLOSED_CONNECTION') return
     const newest = connections.newestOn(socket)
     // A request whose answer has gone out already, although the rest of it never came, gets no second one; neither does
     // a connection on which nothing was asked.
@@ -31,16 +66,7 @@ export function clientErrorHandler(
       socket.destroy()
       return
     }
-    const refuse = (): void => {
-      const requestId = randomUUID()
-      const answer = answerTo(error)
-      statistics.refused(answer.status)
-      log.info({ requestId, status: answer.status, reason: error.code }, 'malformed request refused')
-      writeError(socket, answer, requestId)
-    }
-    // Garbage behind a whole request must not be taken for the answer to it: that one comes first.
-    if (newest?.isOwed && newest.response.req.complete) newest.response.once('close', refuse)
-    else refuse()
+    refusals.refuse(socket, answerTo(error), error.code)
   }
 }
 
@@ -73,6 +99,11 @@ function answerTo(error: ConnectionError): ApiError {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new ApiError(408, 'The request did not arrive in time.')
     default:
-      return new ApiError(400, 'The request is not valid HTTP.')
+      return notHttp()
   }
+}
+
+/** 400 for what is no message of HTTP/1.1 or HTTP/1.0. */
+export function notHttp(): ApiError {
+  return new ApiError(400, 'The request is not valid HTTP.')
 }

@@ -1,7 +1,7 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { DatabaseUnavailableError } from '../database/failures.ts'
 import { ApiError, nothingHere, serviceUnavailable } from '../errors.ts'
-import { BODY_LIMIT } from './json-body.ts'
+import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 
 /**
@@ -33,7 +33,7 @@ function answerTo(error: FastifyError, request: FastifyRequest): ApiError {
   const status = error.statusCode ?? 500
   if (status === 415) return unsupportedMediaType(request.headers)
   if (status >= 400 && status < 500)
-    return new ApiError(status, frameworkFaults[status] ?? 'The request is invalid.')
+    return frameworkFaults[status]?.() ?? new ApiError(status, 'The request is invalid.')
   return new ApiError(
     500,
     'The service failed. Its log has the details under the X-Request-Id of this response.',
@@ -41,9 +41,13 @@ function answerTo(error: FastifyError, request: FastifyRequest): ApiError {
 }
 
 /** What the framework's own refusals mean; their messages speak of its inside. */
-const frameworkFaults: Record<number, string> = {
-  400: 'The request is malformed: its path has an invalid percent-escape or its body does not fit its length.',
-  413: `The body is too large; at most ${BODY_LIMIT} bytes are accepted.`,
+const frameworkFaults: Record<number, () => ApiError> = {
+  400: () =>
+    new ApiError(
+      400,
+      'The request is malformed: its path has an invalid percent-escape or its body does not fit its length.',
+    ),
+  413: bodyTooLarge,
 }
 
 /** The router takes `/inventory/` for `/inventory/:petId` with an empty petId; no route has such a path. */

@@ -1,23 +1,26 @@
 import { randomUUID } from 'node:crypto'
-import type { Server } from 'node:http'
-import type { Socket } from 'node:net'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { type IncomingMessage, METHODS, type Server } from 'node:http'
+import { isIPv6, type Socket } from 'node:net'
+import type { FastifyInstance } from 'fastify'
 import { ApiError } from '../errors.ts'
-import { writeError } from './client-errors.ts'
+import { challenge } from './authentication.ts'
+import { type ConnectionRefusals, notHttp, writeError } from './client-errors.ts'
 import type { Connections } from './connections.ts'
 
 /**
- * Takes over what Node would answer by itself and without a body: a missing Host, an unknown expectation, CONNECT;
- * and has `100 Continue` sent only once the key was checked, so that nobody without one is asked for a body.
- * The server must have been made with `requireHostHeader: false`.
+ * Takes over what Node would answer by itself and without a body, or would let through: a missing, repeated or
+ * malformed Host, header fields that must not be repeated, a fragment in the request target, an unknown expectation,
+ * CONNECT. The server must have been made with `requireHostHeader: false`.
  */
 export function enforceProtocol(app: FastifyInstance, connections: Connections): void {
   app.addHook('onRequest', (request, _reply, done) => {
-    done(protocolFault(request))
+    done(headFault(request.raw))
   })
-  app.addHook('preParsing', (request, reply, _payload, done) => {
-    if (expectation(request) !== undefined) reply.raw.writeContinue()
-    done()
+  // After the check of the key: 401 comes first.
+  app.addHook('preParsing', (request, _reply, _payload, done) => {
+    const expected = expectation(request.raw)
+    if (expected === undefined || expected === CONTINUE) done()
+    else done(new ApiError(417, 'The only expectation that can be met is 100-continue.'))
   })
   const server: Server = app.server
   // Node would drop what comes after the 2000th header without a word; their size has a limit of its own.
@@ -45,25 +48,134 @@ function refuseConnect(socket: Socket, connections: Connections): void {
   else refuse()
 }
 
-function protocolFault(request: FastifyRequest): ApiError | undefined {
-  const { rawHeaders, httpVersion } = request.raw
+/**
+ * Keeps from every listener of `request` what Node's parser takes for a request and HTTP does not, and all that comes
+ * on a connection behind such a message. It ends the connection as garbage does. To be called once those listeners are
+ * added.
+ */
+export function refuseBrokenMessages(server: Server, refusals: ConnectionRefusals): void {
+  const listeners = server.rawListeners('request')
+  server.removeAllListeners('request')
+  server.on('request', (request: IncomingMessage, response: unknown) => {
+    const { socket } = request
+    if (refusals.isRefused(socket)) return
+    const [answer, reason] = messageFault(request) ?? []
+    if (answer === undefined || reason === undefined) {
+      for (const listener of listeners) Reflect.apply(listener, server, [request, response])
+      return
+    }
+    refusals.refuse(socket, answer, reason)
+    // What is already read may hold further requests; no more is read, and the connection ends shortly.
+    socket.pause()
+  })
+}
+
+/** CONNECT is an event of its own; any other method that is not among these came with another protocol, such as RTSP. */
+const methods = new Set(METHODS)
+
+const CHUNKED = 'chunked'
+const codingName = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*;.*)?$/
+
+/** What makes it unknown where a message ends, or that it is HTTP: nothing behind it can be trusted to be a request. */
+function messageFault({
+  method = '',
+  headers,
+  httpVersion,
+}: IncomingMessage): [answer: ApiError, reason: string] | undefined {
+  if (!methods.has(method)) return [notHttp(), 'UNKNOWN_PROTOCOL']
+  const transfer = headers['transfer-encoding']
+  if (transfer === undefined) return undefined
+  const codings = transfer
+    .toLowerCase()
+    .split(',')
+    .map((coding) => coding.trim())
+  if (codings.length === 1 && codings[0] === CHUNKED && httpVersion !== '1.0') return undefined
+  // RFC 9112, section 6.1. Node's parser has seen to it that `chunked` is the last one where there is any.
+  const isUnknown =
+    httpVersion !== '1.0' &&
+    codings.every((coding) => codingName.test(coding)) &&
+    codings.indexOf(CHUNKED) === codings.length - 1
+  return isUnknown
+    ? [new ApiError(501, 'The only transfer coding that is accepted is chunked.'), 'UNKNOWN_TRANSFER_CODING']
+    : [new ApiError(400, 'The header Transfer-Encoding is malformed.'), 'INVALID_TRANSFER_ENCODING']
+}
+
+/** What is wrong with a head that can be told from the next one. One pass, as every request pays for it. */
+function headFault({ rawHeaders, httpVersion, url = '' }: IncomingMessage): ApiError | undefined {
+  let host: string | undefined
+  let hosts = 0
+  let authorizations = 0
+  let types = 0
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at]
+    switch (name?.length) {
+      case 4:
+        if (name.toLowerCase() !== 'host') break
+        hosts++
+        host = rawHeaders[at + 1]
+        break
+      case 12:
+        if (name.toLowerCase() === 'content-type') types++
+        break
+      case 13:
+        if (name.toLowerCase() === 'authorization') authorizations++
+        break
+    }
+  }
   // RFC 9112, section 3.2. Node keeps the first of several Host lines and drops the others.
-  const hosts = rawHeaders.filter((name, index) => index % 2 === 0 && name.toLowerCase() === 'host').length
   if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) {
     return new ApiError(400, 'The request must have exactly one Host header.')
   }
-  const transfer = request.headers['transfer-encoding']
-  if (transfer !== undefined && transfer.toLowerCase() !== 'chunked') {
-    return new ApiError(400, 'The only transfer coding that is accepted is chunked.')
+  if (host !== undefined && !isAuthority(host)) {
+    return new ApiError(400, 'The header Host must be a host name or an IP address, with or without a port.')
   }
-  const expected = expectation(request)
-  if (expected !== undefined && expected !== '100-continue') {
-    return new ApiError(417, 'The only expectation that can be met is 100-continue.')
+  // Node keeps the first of these two, while a proxy may have looked at the last (RFC 9110, section 5.3).
+  if (authorizations > 1) {
+    return new ApiError(
+      400,
+      'The request must not have more than one Authorization header.',
+      challenge('invalid_request'),
+    )
+  }
+  if (types > 1) return new ApiError(400, 'The request must not have more than one Content-Type header.')
+  return targetFault(url)
+}
+
+const absoluteForm = /^https?:\/\/([^/?#]*)/i
+
+/** Faults of the request target that are not the router's (RFC 9112, section 3.2). */
+function targetFault(target: string): ApiError | undefined {
+  if (target.includes('#')) {
+    return new ApiError(400, 'The request target must not have a fragment; write # as %23.')
+  }
+  if (target.startsWith('/')) return undefined
+  const authority = absoluteForm.exec(target)?.[1]
+  // An http address must have a host, which a Host header need not (RFC 9110, section 4.2.1).
+  if (authority !== undefined && (/^(:|$)/.test(authority) || !isAuthority(authority))) {
+    return new ApiError(
+      400,
+      'The address in the request line must have a host name or an IP address, with or without a port, and no user.',
+    )
   }
   return undefined
 }
 
+/**
+ * `uri-host [ ":" port ]` (RFC 3986, section 3.2.2), which may be empty. The grammar has a comma in a name, too; it is
+ * refused, because it is what two Host headers become where something joins them.
+ */
+const authorityShape =
+  /^(?:(?:[\w.~!$&'()*+;=-]|%[0-9A-Fa-f]{2})*|\[(?:([0-9A-Fa-f:.]+)|v[0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+)\])(?::\d*)?$/
+
+function isAuthority(text: string): boolean {
+  const match = authorityShape.exec(text)
+  return match !== null && (match[1] === undefined || isIPv6(match[1]))
+}
+
+/** The one expectation that HTTP defines. */
+export const CONTINUE = '100-continue'
+
 /** The request's `Expect` in lower case; an HTTP/1.0 client has none (RFC 9110, section 10.1.1). */
-function expectation({ headers, raw }: FastifyRequest): string | undefined {
-  return raw.httpVersion === '1.0' ? undefined : headers.expect?.trim().toLowerCase()
+export function expectation({ headers, httpVersion }: IncomingMessage): string | undefined {
+  return httpVersion === '1.0' ? undefined : headers.expect?.trim().toLowerCase()
 }

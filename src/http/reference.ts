@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
-import Negotiator from 'negotiator'
+import { preferredCoding } from '../content-coding.ts'
 import { matches } from '../entity-tag.ts'
 
 /** The page asks nobody but its own origin for anything, runs no script but its files, and is shown in no frame. */
@@ -77,7 +77,7 @@ function serveFile(app: FastifyInstance, { url, type, file }: (typeof files)[num
   }
   let compressed: Promise<Buffer> | undefined
   app.get(url, { schema: { hide: true } }, async (request, reply) => {
-    const isCompressed = new Negotiator(request.raw).encodings(['gzip', 'identity'])[0] === 'gzip'
+    const isCompressed = preferredCoding(request.headers, ['gzip']) === 'gzip'
     const etag = isCompressed ? `"${digest}-gzip"` : `"${digest}"`
     reply.headers(headers).header('etag', etag)
     if (matches(request.headers['if-none-match'], etag)) return reply.code(304).send()

@@ -1,10 +1,10 @@
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import Negotiator from 'negotiator'
+import { preferredCoding } from '../content-coding.ts'
 import { matches } from '../entity-tag.ts'
 import type { Readers } from './readers.ts'
-import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
+import { encodings, type Snapshot } from './snapshot.ts'
 
 /**
  * Answers with the list: in the content coding that the caller prefers, or with 304 where it has the same list already
@@ -17,7 +17,7 @@ export async function sendList(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { headers } = request
-  const encoding = headers['accept-encoding'] === undefined ? 'identity' : preferredEncoding(request)
+  const encoding = preferredCoding(headers, encodings)
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   reply.header('etag', etag)
   // Kept by its caller alone, and never used without asking whether it is still right.
@@ -50,11 +50,4 @@ async function* inTurns(chunks: readonly Buffer[], readers: () => number): Async
       await setImmediate()
     }
   }
-}
-
-/** The best coding that the caller accepts; plain bytes where it prefers them, or accepts nothing that there is. */
-function preferredEncoding(request: FastifyRequest): Encoding {
-  const accepted = new Negotiator(request.raw).encodings([...encodings])
-  if (accepted[0] === 'identity') return 'identity'
-  return encodings.find((encoding) => accepted.includes(encoding)) ?? 'identity'
 }

@@ -41,7 +41,11 @@ t.test('refuses every path and method under /v1 without a valid key', async (t) 
     apiKey,
     `Bearer${apiKey}`,
     `Bearer ${apiKey},${apiKey}`,
+    'bEARER  wrong',
+    'Bearer a b',
   ]
+  // A token came; other schemes and empty credentials are no error of a token (RFC 6750, section 3).
+  const hasToken = (authorization = ''): boolean => /^bearer +\S/i.test(authorization)
   for (const authorization of credentials) {
     for (const [method, path] of operations) {
       await t.test(`${method} ${path} with Authorization: ${authorization}`, async (t) => {
@@ -49,7 +53,12 @@ t.test('refuses every path and method under /v1 without a valid key', async (t) 
           ...(method === 'PATCH' ? json({ quantity: 1 }) : {}),
           headers: authorization === undefined ? {} : { authorization },
         })
-        t.equal(answer.headers['www-authenticate'], 'Bearer realm="inventory"')
+        t.equal(
+          answer.headers['www-authenticate'],
+          hasToken(authorization)
+            ? 'Bearer realm="inventory", error="invalid_token"'
+            : 'Bearer realm="inventory"',
+        )
         if (method === 'HEAD') t.equal(answer.status, 401)
         else
           isError(

@@ -47,7 +47,7 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
   [
     'an unknown transfer coding',
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
-    400,
+    501,
     'invalid_request',
   ],
   [

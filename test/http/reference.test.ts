@@ -66,6 +66,8 @@ t.test('is compressed where the caller accepts that, and not sent again unchange
     const gzip = { 'accept-encoding': 'br, gzip' }
     const compressed = await send('GET', path, { headers: gzip })
     t.equal(compressed.headers['content-encoding'], 'gzip')
+    const preferred = { 'accept-encoding': 'gzip;q=0.5, identity' }
+    t.equal((await send('GET', path, { headers: preferred })).headers['content-encoding'], undefined)
     t.strictSame(gunzipSync(compressed.body), plain.body)
     t.not(compressed.headers.etag, plain.headers.etag)
     for (const [{ headers }, accepted] of [
