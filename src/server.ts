@@ -2,10 +2,11 @@
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
 import { type Config, loadConfig } from './config.ts'
+import { placeOf } from './database/pool.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local-setup.ts'
-import { openLog } from './log.ts'
+import { droppedLogLines, openLog } from './log.ts'
 import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
@@ -36,6 +37,21 @@ async function start(config: Config, log: Logger): Promise<void> {
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
+  if (!cluster.isWorker) {
+    const { workers, databasePoolSize, metricsPort = null, traces } = config
+    log.info(
+      {
+        version,
+        node: process.version,
+        database: placeOf(databaseUrl),
+        workers,
+        databasePoolSize,
+        metricsPort,
+        traces,
+      },
+      'starting',
+    )
+  }
   let address: string
   if (config.workers > 1 && cluster.isPrimary) {
     const env = {
@@ -73,7 +89,7 @@ async function openTracing(log: Logger): Promise<Tracing> {
 
 /** Serves the metrics of this process, or has the primary serve them with those of the other workers. */
 async function showMetrics(config: Config, log: Logger, service: Service): Promise<void> {
-  const measure = measureProcess(version)
+  const measure = measureProcess(version, droppedLogLines)
   const collect = async (): Promise<MetricFamily[]> => [...(await measure()), ...service.metrics()]
   if (cluster.isWorker) answerPrimary(collect)
   else await openMetrics(config, log, async () => [await collect()])

@@ -129,6 +129,16 @@ const types: pg.CustomTypesConfig = {
 /** How long a connection is used by default: half an hour. */
 const LIFETIME_SECONDS = 1800
 
+/**
+ * Where an address leads, for logs: nothing of the user and the password.
+ *
+ * @throws what `openDatabase` does, where the address names a certificate that cannot be read
+ */
+export function placeOf(url: string): { host: string; port: number; database: string } {
+  const { host, port, database } = new pg.Client(parseIntoClientConfig(url))
+  return { host, port, database: database ?? '' }
+}
+
 /** Opens a pool. It connects when it first has to, so a database that is away now is no error here. */
 export function openDatabase({
   url,

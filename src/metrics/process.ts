@@ -25,8 +25,12 @@ const leftOut = [
   'nodejs_active_resources_total',
 ]
 
-/** Measures this process from now on: what prom-client measures of every Node.js process, and a little more. */
-export function measureProcess(version: string): Collect {
+/**
+ * Measures this process from now on: what prom-client measures of every Node.js process, and a little more.
+ *
+ * @param droppedLogLines tells how many log lines could not be written so far
+ */
+export function measureProcess(version: string, droppedLogLines: () => number): Collect {
   const register = new Registry()
   collectDefaultMetrics({ register })
   for (const name of leftOut) register.removeSingleMetric(name)
@@ -35,6 +39,11 @@ export function measureProcess(version: string): Collect {
       ...gauge('inventory_build_info', 'The version that runs.', [{ labels: { version }, value: 1 }]),
       aggregator: 'first',
     },
+    counter(
+      'inventory_log_lines_dropped_total',
+      'Log lines that were not written, because standard output was not read or was full.',
+      [{ labels: {}, value: droppedLogLines() }],
+    ),
     eventLoopTime(),
     ...(await register.getMetricsAsJSON()).map(withAggregator),
   ]

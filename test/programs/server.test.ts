@@ -123,6 +123,49 @@ t.test('a Ctrl-C that arrives twice, from the terminal and from npm, is one', as
   socket.destroy()
 })
 
+t.test('its first line says what it runs as, and no secret', async (t) => {
+  const database = await testDatabase(t)
+  const url = new URL(database.url)
+  url.password ||= 'the-password-in-the-url'
+  const first = async (env: Record<string, string>): Promise<Record<string, unknown>> => {
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: url.href, API_KEYS: key, PORT: '0', ...env },
+    })
+    await portOf(server)
+    server.process.kill('SIGTERM')
+    const { stdout } = await server.ended
+    t.notMatch(stdout, url.password)
+    const starts = stdout.split('\n').filter((line) => line.includes('"msg":"starting"'))
+    t.equal(starts.length, 1, 'one line, however many processes there are')
+    t.equal(stdout.split('\n')[0], starts[0])
+    return JSON.parse(starts[0] ?? '')
+  }
+  const place = {
+    host: url.hostname,
+    port: Number(url.port || 5432),
+    database: url.pathname.slice(1),
+  }
+  t.match(await first({}), {
+    level: 30,
+    version: /^\d+\.\d+\.\d+/,
+    node: process.version,
+    database: place,
+    workers: 1,
+    databasePoolSize: 10,
+    metricsPort: null,
+    traces: false,
+  })
+  t.match(
+    await first({
+      WEB_CONCURRENCY: '2',
+      DATABASE_POOL_SIZE: '12',
+      METRICS_PORT: '0',
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
+    }),
+    { database: place, workers: 2, databasePoolSize: 12, metricsPort: 0, traces: true },
+  )
+})
+
 t.test('it starts while the database is away', async (t) => {
   const server = await startProgram(t, 'server', {
     env: {
@@ -212,7 +255,7 @@ t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, as
       ({ status }) => status,
       () => 0,
     )
-  for (let attempt = 0; (await statusOf('/v1/inventory')) !== 200 && attempt < 100; attempt++) {
+  for (let attempt = 0; (await statusOf('/v1/inventory')) !== 200 && attempt < 600; attempt++) {
     await setTimeout(100)
   }
   for (let round = 0; round < 20; round++) t.equal(await statusOf('/v1/inventory'), 200)
