@@ -54,7 +54,7 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     throw new Error('@fastify/bearer-auth was registered without its decorator')
   scope.addHook('onRequest', (request, reply, done) => {
     verifyBearerAuth(request, reply, (error) =>
-      done(reply.statusCode === 401 ? unauthorized(request) : error),
+      done(reply.statusCode === 401 ? unauthorized(request.headers.authorization) : error),
     )
   })
   // With a handler of its own, the scope's unknown paths run the scope's hooks, the check of the key among them.
@@ -75,11 +75,12 @@ const presentedToken = /^bearer +\S/i
  * 401. The error tells a wrong key from none; without it the caller is only told how to authenticate, as it would be
  * with another scheme (RFC 6750, section 3).
  */
-function unauthorized({ headers }: FastifyRequest): ApiError {
+/** 401; `authorization` is what the request sent. */
+function unauthorized(authorization = ''): ApiError {
   return new ApiError(
     401,
     'The API key is missing or invalid. Send it in the header Authorization: Bearer <API key>.',
-    challenge(presentedToken.test(headers.authorization ?? '') ? 'invalid_token' : undefined),
+    challenge(presentedToken.test(authorization) ? 'invalid_token' : undefined),
   )
 }
 

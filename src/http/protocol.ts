@@ -70,8 +70,12 @@ export function refuseBrokenMessages(server: Server, refusals: ConnectionRefusal
   })
 }
 
-/** CONNECT is an event of its own; any other method that is not among these came with another protocol, such as RTSP. */
+/**
+ * CONNECT is an event of its own; any other method that is not among these came with another protocol, such as RTSP. So did
+ * any other version: HTTP/2 has no such request line.
+ */
 const methods = new Set(METHODS)
+const versions = ['1.1', '1.0']
 
 const CHUNKED = 'chunked'
 const codingName = /^[\w!#$%&'*+.^`|~-]+(?:[ \t]*;.*)?$/
@@ -82,7 +86,7 @@ function messageFault({
   headers,
   httpVersion,
 }: IncomingMessage): [answer: ApiError, reason: string] | undefined {
-  if (!methods.has(method)) return [notHttp(), 'UNKNOWN_PROTOCOL']
+  if (!methods.has(method) || !versions.includes(httpVersion)) return [notHttp(), 'UNKNOWN_PROTOCOL']
   const transfer = headers['transfer-encoding']
   if (transfer === undefined) return undefined
   const codings = transfer

@@ -35,6 +35,9 @@ t.test('a message of another protocol is refused as garbage is', async (t) => {
     'SETUP /v1/inventory RTSP/1.0',
     'GET_PARAMETER /livez RTSP/2.0',
     'FLUSH * RTSP/1.0',
+    'OPTIONS * RTSP/2.0',
+    'GET /v1/inventory HTTP/2.0',
+    'GET /v1/inventory HTTP/0.9',
   ]) {
     const text = await sendRaw(port, `${line}\r\n${host}${authorization}\r\n${update}`)
     const { headers, ...answer } = parseResponse(text)
@@ -51,7 +54,7 @@ t.test('a message of another protocol is refused as garbage is', async (t) => {
     [],
     'nothing of it is worth a warning',
   )
-  t.equal(log.filter(({ msg }) => msg === 'malformed request refused').length, 5)
+  t.equal(log.filter(({ msg }) => msg === 'malformed request refused').length, 8)
 })
 
 t.test('Host must be a host name or an address, with or without a port', async (t) => {
