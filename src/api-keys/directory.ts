@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import { DatabaseUnavailableError } from '../database/failures.ts'
 import type { ApiKeyOwner, FindApiKey } from './fixed-keys.ts'
-import { hashApiKey, isApiKey } from './key.ts'
-import type { ApiKeyRepository, LiveKey } from './repository.ts'
+import { apiKeyId, hashApiKey, isApiKey } from './key.ts'
+import type { ApiKeyRepository, KnownKey } from './repository.ts'
 
 /** How often the live keys are read, in milliseconds: a revoked key is refused after at most this and one query. */
 const REFRESH_INTERVAL = 2000
@@ -12,11 +13,16 @@ const LEAST_INTERVAL = 250
 /** How old the note of a key's last use may get while it is used, in milliseconds. */
 const USE_INTERVAL = 60_000
 
-/** The live keys of the database, kept in memory by a running server. */
+/** The most unknown keys that one read looks for among those that have ended, and the most ended keys that are kept. */
+const MAX_PRESENTED = 100
+const MAX_ENDED = 1000
+
+/** The live keys of the database, and the ended ones that are still presented, kept in memory by a running server. */
 export interface ApiKeyDirectory {
   /**
    * Finds a key in memory. One that is not there but is well-formed may have been made a moment ago: it waits for the
-   * keys to be read again, together with all others that wait. The promise is rejected when they cannot be read.
+   * keys to be read again, together with all others that wait. The promise is rejected when they cannot be read. The
+   * same read finds a key that has ended, so that whoever refuses it can say whose it was.
    */
   readonly find: FindApiKey
   /** How many keys are known. */
@@ -42,8 +48,9 @@ export interface ApiKeyDirectoryOptions {
 interface Entry {
   readonly digest: Buffer
   readonly owner: ApiKeyOwner
-  /** When the key ends by itself, as `Date.now()` counts. */
+  /** When the key ends by itself, as `Date.now()` counts, and whose it was from then on. */
   endsAt: number
+  readonly ended: ApiKeyOwner
   /** When it was last used, by this process and as the database has it. */
   usedAt: number
   notedAt: number
@@ -56,6 +63,10 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   // By digest: what a comparison with a stored one tells by its timing is of no use to somebody who cannot choose
   // the digest of what they present.
   let entries = new Map<string, Entry>()
+  /** Keys that were presented after their end, the first found first. */
+  const ended = new Map<string, ApiKeyOwner>()
+  /** The digests that the next read looks for. */
+  const presented = new Map<string, Buffer>()
   let stale = false
   let readAt = 0
   let lastRead = Number.NEGATIVE_INFINITY
@@ -65,21 +76,32 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
 
   async function read(): Promise<void> {
     try {
+      const asked = [...presented.values()]
+      presented.clear()
       const known = entries
-      entries = new Map(
-        (await repository.live()).map((key) => {
-          const id = textOf(key.digest)
-          return [id, entryOf(key, known.get(id))]
-        }),
-      )
+      const live = new Map<string, Entry>()
+      for (const key of await repository.live(asked)) {
+        const id = textOf(key.digest)
+        const entry = entryOf(key, known.get(id))
+        if (key.state === 'expired' || key.state === 'revoked') noteEnded(id, entry.ended)
+        else live.set(id, entry)
+      }
+      entries = live
       readAt = Date.now()
       if (stale) onFresh()
       stale = false
     } catch (error) {
+      if (error instanceof DatabaseUnavailableError) error.countLoss()
       if (!stale) onStale(error)
       stale = true
       throw error
     }
+  }
+
+  function noteEnded(id: string, owner: ApiKeyOwner): void {
+    ended.set(id, owner)
+    const [oldest] = ended.keys()
+    if (ended.size > MAX_ENDED && oldest !== undefined) ended.delete(oldest)
   }
 
   /** A read that begins after this call, shared by all who ask before it begins. */
@@ -115,9 +137,11 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
     if (!closed.signal.aborted) timer = setTimeout(tick, REFRESH_INTERVAL).unref()
   }
 
-  function use(entry: Entry | undefined): ApiKeyOwner | undefined {
+  function known(id: string): ApiKeyOwner | undefined {
+    const entry = entries.get(id)
+    if (entry === undefined) return ended.get(id)
     const now = Date.now()
-    if (entry === undefined || entry.endsAt <= now) return undefined
+    if (entry.endsAt <= now) return entry.ended
     entry.usedAt = now
     return entry.owner
   }
@@ -127,9 +151,12 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   return {
     find(key) {
       if (!isApiKey(key)) return undefined
-      const id = textOf(hashApiKey(key))
-      const entry = entries.get(id)
-      return entry === undefined ? refresh().then(() => use(entries.get(id))) : use(entry)
+      const digest = hashApiKey(key)
+      const id = textOf(digest)
+      const owner = known(id)
+      if (owner !== undefined) return owner
+      if (presented.size < MAX_PRESENTED) presented.set(id, digest)
+      return refresh().then(() => known(id))
     },
 
     get size() {
@@ -150,11 +177,13 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   }
 }
 
-function entryOf({ digest, name, endsAt, lastUsedAt }: LiveKey, known: Entry | undefined): Entry {
+function entryOf({ digest, name, state, endsAt, lastUsedAt }: KnownKey, known: Entry | undefined): Entry {
   const notedAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
+  const owner = known?.owner ?? { name, id: apiKeyId(digest) }
   return {
     digest,
-    owner: known?.owner ?? { name },
+    owner,
+    ended: { ...owner, ended: state === 'ending' || state === 'revoked' ? 'revoked' : 'expired' },
     endsAt: endsAt?.getTime() ?? Number.POSITIVE_INFINITY,
     usedAt: Math.max(known?.usedAt ?? notedAt, notedAt),
     notedAt,

@@ -1,14 +1,18 @@
 import { timingSafeEqual } from 'node:crypto'
 import { hashApiKey } from './key.ts'
 
-/** Who a request comes from. The name is for logs; the key itself is never kept. */
+/** Who a request comes from. Name and id are for logs; the key itself is never kept. */
 export interface ApiKeyOwner {
   readonly name: string
+  /** Tells the keys of one name apart; a key of the configuration has none. */
+  readonly id?: string
+  /** Why the key lets nobody in any more; absent where it does. */
+  readonly ended?: 'expired' | 'revoked'
 }
 
 /**
- * Tells who a presented key belongs to, or undefined where nobody may get in with it; by a promise only where that is
- * not known at once. A failure means that it cannot be told now.
+ * Returns who a presented key belongs to, or undefined where no such key is known; a promise only where that is not
+ * known at once. An owner whose key has ended must be refused. Rejects if the key cannot be checked.
  */
 export type FindApiKey = (key: string) => ApiKeyOwner | undefined | Promise<ApiKeyOwner | undefined>
 

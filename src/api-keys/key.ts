@@ -33,6 +33,11 @@ export function hashApiKey(key: string): Buffer {
   return hash('sha256', key, 'buffer')
 }
 
+/** The id by which logs and the command line name a key: too short a part of its digest to look for the key with. */
+export function apiKeyId(digest: Buffer): string {
+  return digest.toString('hex', 0, 6)
+}
+
 function checksum(body: string): string {
   return base62(BigInt(crc32(body)), CHECKSUM_LENGTH)
 }

@@ -14,10 +14,11 @@ export interface ApiKey {
   readonly lastUsedAt: Date | null
 }
 
-/** A key that lets its holder in. */
-export interface LiveKey {
+/** What a server knows of a key. */
+export interface KnownKey {
   readonly digest: Buffer
   readonly name: string
+  readonly state: ApiKey['state']
   /** When it ends by itself; null where it does not. */
   readonly endsAt: Date | null
   readonly lastUsedAt: Date | null
@@ -52,7 +53,8 @@ export interface ApiKeyRepository {
   /** How many keys there are in each state. */
   countByState(): Promise<Record<ApiKey['state'], number>>
 
-  live(): Promise<LiveKey[]>
+  /** The keys that let their holders in, and those of the given digests that have ended. */
+  live(presented?: readonly Buffer[]): Promise<KnownKey[]>
 
   /** Notes when keys were last used, of each key at most once a minute. */
   markUsed(uses: readonly { readonly digest: Buffer; readonly usedAt: Date }[]): Promise<void>
@@ -130,10 +132,12 @@ export function apiKeyRepository(database: Database): ApiKeyRepository {
       return counts
     },
 
-    live() {
-      return database.query<LiveKey>(
-        `SELECT digest, name, least(expires_at, revoked_at) AS "endsAt", last_used_at AS "lastUsedAt"
-         FROM api_keys WHERE ${LIVE}`,
+    live(presented = []) {
+      return database.query<KnownKey>(
+        `SELECT digest, name, ${STATE} AS state, least(expires_at, revoked_at) AS "endsAt",
+                last_used_at AS "lastUsedAt"
+         FROM api_keys WHERE ${LIVE} OR digest = ANY ($1::bytea[])`,
+        [presented],
       )
     },
 

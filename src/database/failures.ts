@@ -6,9 +6,17 @@ import pg from 'pg'
  */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
+  readonly #onLoss: (() => void) | undefined
 
-  constructor(cause: unknown) {
+  /** `onLoss` is called for each caller that gets this error in the end; a statement that is tried again has none. */
+  constructor(cause: unknown, onLoss?: () => void) {
     super('The database is unavailable', { cause })
+    this.#onLoss = onLoss
+  }
+
+  /** To be called once for each caller that gets nothing because of this. */
+  countLoss(): void {
+    this.#onLoss?.()
   }
 }
 

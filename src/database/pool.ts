@@ -112,7 +112,7 @@ export interface PoolStatistics {
   readonly idle: number
   /** Callers that wait for a connection. */
   readonly waiting: number
-  /** How often there was no connection, no answer in time, or a server that cannot serve. */
+  /** Callers that got nothing, because there was no connection, no answer in time, or a server that cannot serve. */
   readonly failures: number
 }
 
@@ -198,10 +198,10 @@ export function openDatabase({
   pool.on('connect', (client) => client.on('error', () => {}))
 
   let failures = 0
-  const unavailable = (cause: unknown): DatabaseUnavailableError => {
-    failures++
-    return new DatabaseUnavailableError(cause)
-  }
+  const unavailable = (cause: unknown): DatabaseUnavailableError =>
+    new DatabaseUnavailableError(cause, () => {
+      failures++
+    })
 
   const busy = new Set<pg.PoolClient>()
   // Nobody can use what their statements return, and the server may be one that does not answer any more.

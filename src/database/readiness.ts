@@ -37,6 +37,7 @@ export async function reasonNotReady(
     return { reason }
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) {
+      error.countLoss()
       if (isForbidden(error.cause)) return { reason: FORBIDDEN, cause: error.cause }
       if (isReadOnly(error)) return { reason: READ_ONLY, cause: error.cause }
       if (isFormerPrimary(error)) return { reason: FORMER_PRIMARY, cause: error.cause }

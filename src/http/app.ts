@@ -15,6 +15,7 @@ import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } fro
 import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
+import { OutageLog } from './outage-log.ts'
 import { enforceProtocol, refuseBrokenMessages } from './protocol.ts'
 import { serveReference } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
@@ -64,6 +65,7 @@ export interface RequestTracing {
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
   const { requestStatistics } = options
+  const outages = new OutageLog(options.logger)
   const refusals = connectionRefusals(connections, requestStatistics, options.logger)
   let closing = false
   /**
@@ -90,10 +92,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     routerOptions: { maxParamLength: 16_384 },
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
-      logRequest(request, reply, requestStatistics, admission.slotOf(reply.raw)?.since)
+      logRequest(request, reply, requestStatistics, outages, admission.slotOf(reply.raw)?.since)
       // The hooks do not run for these.
       announceEnd(reply)
-      sendError(error, request, reply)
+      sendError(error, request, reply, outages)
     },
     clientErrorHandler: clientErrorHandler(connections, refusals),
     requestTimeout: ARRIVAL_LIMIT,
@@ -131,17 +133,17 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   knowEveryMethod(app)
   readJsonBodies(app)
   app.addSchema(ErrorBody)
-  app.decorateRequest('apiKeyName', null)
+  app.decorateRequest('apiKey', null)
   app.decorateRequest('slot', null)
   options.tracing?.requests(app)
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
     const slot = admission.slotOf(reply.raw)
     request.slot = slot ?? null
-    logRequest(request, reply, requestStatistics, slot?.since)
+    logRequest(request, reply, requestStatistics, outages, slot?.since)
     connections.begin(() => done(slot?.refusal))
   })
-  handleErrors(app)
+  handleErrors(app, outages)
   enforceProtocol(app, connections)
   await describeApi(app, options.publicUrls)
 

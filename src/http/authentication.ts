@@ -6,8 +6,8 @@ import { Reference } from '../schema-types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The name of the API key that the request came with; null where none was asked for or none was valid. */
-    apiKeyName: string | null
+    /** The API key that the request came with, valid or ended; null where none was asked for or it is not known. */
+    apiKey: ApiKeyOwner | null
   }
 }
 
@@ -64,8 +64,8 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
 }
 
 function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
-  request.apiKeyName = owner?.name ?? null
-  return owner !== undefined
+  request.apiKey = owner ?? null
+  return owner !== undefined && owner.ended === undefined
 }
 
 /** A token was presented, whatever may be wrong with it. */

@@ -3,13 +3,14 @@ import { DatabaseUnavailableError } from '../database/failures.ts'
 import { ApiError, nothingHere, serviceUnavailable } from '../errors.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
+import type { OutageLog } from './outage-log.ts'
 
 /**
  * Answers every failure that reaches the framework, and every unmatched route, with the one error body.
  * Failures that Node finds before there is a request are answered in `client-errors.ts`.
  */
-export function handleErrors(app: FastifyInstance): void {
-  app.setErrorHandler<FastifyError>(sendError)
+export function handleErrors(app: FastifyInstance, outages: OutageLog): void {
+  app.setErrorHandler<FastifyError>((error, request, reply) => sendError(error, request, reply, outages))
   // Not in a not-found handler, which runs after the body was parsed: a 404 comes before any fault of the body.
   app.addHook('preParsing', (request, _reply, _payload, done) => {
     done(request.is404 || hasEmptyParameter(request) ? nothingHere() : null)
@@ -17,11 +18,18 @@ export function handleErrors(app: FastifyInstance): void {
 }
 
 /** Sends what an error means to the caller, and logs what it means to the operator where that is more. */
-export function sendError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
+export function sendError(
+  error: FastifyError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  outages: OutageLog,
+): void {
   const answer = answerTo(error, request)
   if (answer.status === 500) request.log.error({ err: error }, 'request failed')
-  else if (answer.status > 500 && !(error instanceof ApiError))
-    request.log.warn({ err: error }, 'request turned away')
+  else if (error instanceof DatabaseUnavailableError) {
+    error.countLoss()
+    outages.refused(error.cause)
+  }
   reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
 }
 

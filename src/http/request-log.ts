@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import type { OutageLog } from './outage-log.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 
 /** Silences the framework's own two lines for each request: `logRequest` writes one. */
@@ -23,15 +24,20 @@ export function logRequest(
   request: FastifyRequest,
   reply: FastifyReply,
   statistics: RequestStatistics,
+  outages: OutageLog,
   start = performance.now(),
 ): void {
   const { raw } = reply
+  // Now: a socket that its client has closed has no address any more.
+  const client = request.ip
   raw.once('close', () => {
     const durationMs = performance.now() - start
-    const { method } = request
+    const { method, apiKey } = request
     const route = request.routeOptions.url
     // None where the caller got no answer of this request's, say because its body never came.
     const status = raw.headersSent ? raw.statusCode : undefined
+    // Under a key, either status is the answer of the database.
+    if (apiKey && (status === 200 || status === 304)) outages.served()
     statistics.ended(route, method, status, durationMs / 1000)
     request.log.info(
       {
@@ -40,8 +46,10 @@ export function logRequest(
         path: request.url.split('?', 1)[0],
         status: status ?? null,
         durationMs: Math.round(durationMs * 100) / 100,
-        key: request.apiKeyName ?? null,
-        client: request.ip,
+        key: apiKey?.name ?? null,
+        keyId: apiKey?.id ?? null,
+        ...(apiKey?.ended === undefined ? {} : { keyState: apiKey.ended }),
+        client,
         ...(raw.writableFinished ? {} : { aborted: true }),
       },
       'request',

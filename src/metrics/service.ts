@@ -79,7 +79,7 @@ export function serviceMetrics({
     ),
     counter(
       'inventory_database_failures_total',
-      'Times that PostgreSQL had no connection, no answer in time, or could not serve.',
+      'Requests and checks that failed, because PostgreSQL had no connection, no answer in time, or could not serve.',
       states.map(({ labels, failures }) => ({ labels, value: failures })),
     ),
     gauge('inventory_updates_waiting', 'Updates that wait for their statement.', [

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { type FindApiKey, fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { type ApiKeyOwner, type FindApiKey, fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
@@ -159,6 +159,44 @@ t.test('waits for a key that is not known at once, and answers 503 when nobody c
   t.strictSame(
     log.filter((line) => line['msg'] === 'request').map((line) => line['key']),
     ['billing', null, null],
+  )
+})
+
+t.test('refuses a key that has ended, and says in the log whose it was', async (t) => {
+  const database = await testDatabase(t)
+  const owners = new Map<string, ApiKeyOwner>([
+    ['old', { name: 'billing', id: '0123456789ab', ended: 'revoked' }],
+    ['older', { name: 'billing', id: 'ba9876543210', ended: 'expired' }],
+    ['new', { name: 'billing', id: '00112233aabb' }],
+  ])
+  const { port, log, close } = await startApp(t, database.url, { findApiKey: (key) => owners.get(key) })
+  for (const [key, status] of [
+    ['old', 401],
+    ['older', 401],
+    ['new', 200],
+    ['unknown', 401],
+  ] as const) {
+    const answer = await callerOf(port)('GET', '/v1/inventory', {
+      headers: { authorization: `Bearer ${key}` },
+    })
+    t.equal(answer.status, status)
+    t.notMatch(
+      answer.text + JSON.stringify(answer.headers),
+      /billing|revoked|expired/,
+      'the caller is not told',
+    )
+  }
+  await close()
+  t.strictSame(
+    log
+      .filter((line) => line['msg'] === 'request')
+      .map(({ key, keyId, keyState }) => ({ key, keyId, keyState })),
+    [
+      { key: 'billing', keyId: '0123456789ab', keyState: 'revoked' },
+      { key: 'billing', keyId: 'ba9876543210', keyState: 'expired' },
+      { key: 'billing', keyId: '00112233aabb', keyState: undefined },
+      { key: null, keyId: null, keyState: undefined },
+    ],
   )
 })
 

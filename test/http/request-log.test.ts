@@ -3,6 +3,7 @@ import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { json } from '../support/http.ts'
+import { outageOf } from '../support/outage.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 
 t.test('writes one line for each request: id, method, route, path, status, duration and key', async (t) => {
@@ -78,7 +79,45 @@ t.test('says which requests their callers gave up', async (t) => {
   await setTimeout(100)
   await release()
   await close()
-  t.equal(log.find((line) => line['route'] === '/v1/inventory')?.['aborted'], true)
+  t.match(
+    log.find((line) => line['route'] === '/v1/inventory'),
+    { aborted: true, client: '127.0.0.1' },
+    'and who they were',
+  )
+})
+
+t.test('in an outage a refused request writes its one line, and the reason is written once', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const outage = await outageOf(t, database.url)
+  const { send, log } = await startApp(t, outage.url)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
+  const reported = (message: string): typeof log => log.filter(({ msg }) => msg === message)
+  const refusals = 'requests are refused, because the database cannot serve them'
+  const recovery = 'the database serves requests again'
+
+  for (let round = 1; round <= 2; round++) {
+    await outage.cut()
+    // Their reasons may differ from those of the next ones.
+    await Promise.all(Array.from({ length: 10 }, () => send('GET', '/v1/inventory')))
+    const before = log.length
+    for (let n = 0; n < 10; n++) {
+      t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 503)
+    }
+    const requests = log.slice(before).filter(({ msg }) => msg === 'request')
+    t.equal(requests.length, 10)
+    t.ok(requests.every((line) => JSON.stringify(line).length < 400 && line['status'] === 503))
+    const reasons = reported(refusals).map(({ err }) => JSON.stringify(err))
+    t.ok(reasons.length >= round && reasons.length <= 3 * round, `${reasons.length} reasons`)
+    t.match(reasons.at(-1), /ECONNREFUSED/)
+    await outage.restore()
+    for (let attempt = 0; reported(recovery).length < round && attempt < 300; attempt++) {
+      await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+      await setTimeout(50)
+    }
+    t.equal(reported(recovery).length, round)
+    t.ok(Number(reported(recovery).at(-1)?.['refused']) >= 20)
+  }
 })
 
 t.test('believes X-Forwarded-For from the proxies that it is told of, and from nobody else', async (t) => {

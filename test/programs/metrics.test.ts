@@ -53,6 +53,33 @@ t.test('metrics are served at /metrics on a port of their own, and nothing else 
   )
 })
 
+t.test('a failure of the database counts once for each caller that lost by it', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'available'],
+    ['2', 9, 'available'],
+    ['3', 9, 'available'],
+  ])
+  const outage = await outageOf(t, database.url)
+  const { request, scrape } = await startServer(t, outage.url)
+  const failures = async (pool: string): Promise<number> =>
+    total(await scrape(), 'inventory_database_failures_total', { db_client_connection_pool_name: pool })
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id < 3')
+  const updates = Array.from({ length: 10 }, (_, n) =>
+    request('PATCH', `/v1/inventory/${1 + (n % 2)}`, json({ quantity: 5 })),
+  )
+  t.equal((await request('PATCH', '/v1/inventory/3', json({ quantity: 5 }))).status, 200)
+  t.ok((await Promise.all(updates)).every(({ status }) => status === 503))
+  await release()
+  t.equal(await failures('requests'), 0, 'to wait for a lock is no failure of the database')
+  await outage.cut()
+  const refused = await Promise.all(
+    Array.from({ length: 10 }, () => request('PATCH', '/v1/inventory/3', json({ quantity: 5 }))),
+  )
+  t.ok(refused.every(({ status }) => status === 503))
+  t.equal(await failures('requests'), 10)
+})
+
 t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
