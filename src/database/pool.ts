@@ -129,14 +129,11 @@ const types: pg.CustomTypesConfig = {
 /** How long a connection is used by default: half an hour. */
 const LIFETIME_SECONDS = 1800
 
-/**
- * Where an address leads, for logs: nothing of the user and the password.
- *
- * @throws what `openDatabase` does, where the address names a certificate that cannot be read
- */
-export function placeOf(url: string): { host: string; port: number; database: string } {
-  const { host, port, database } = new pg.Client(parseIntoClientConfig(url))
-  return { host, port, database: database ?? '' }
+/** Hosts and database of an address as it has them, for logs: nothing of the user and the password. */
+export function placeOf(url: string): { host: string; database: string } {
+  const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
+  const [, authority = '', database = '', parameters] = parts ?? []
+  return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
 }
 
 /** Opens a pool. It connects when it first has to, so a database that is away now is no error here. */
