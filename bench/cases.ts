@@ -31,10 +31,14 @@ export interface Case {
   /** How many entries the inventory has. */
   readonly entries: number
   readonly connections: number
+  /** How far the servers are from the database, in milliseconds of round trip; on the same machine if it is absent. */
+  readonly roundTripMs?: number
   readonly contenders: readonly ContenderName[]
 }
 
 const connectionCounts = [1, 16, 64, 256]
+const networkConnectionCounts = [1, 4, 16, 64]
+const roundTripsMs = [0, 1, 5, 20]
 const tableSizes = [1_000, 100_000, 1_000_000]
 
 /** Every case, in the order in which they run: from small tables to large ones. */
@@ -55,6 +59,17 @@ export const cases: readonly Case[] = [
     connections,
     contenders: ['service', 'plain', 'node-http', 'direct'] as const,
   })),
+  ...roundTripsMs.flatMap((roundTripMs) =>
+    networkConnectionCounts.map((connections) => ({
+      name: `network-${roundTripMs}-${connections}`,
+      title: `Update, the database ${roundTripMs} ms away, 1,000 entries`,
+      work: 'update' as const,
+      entries: 1000,
+      connections,
+      roundTripMs,
+      contenders: ['service', 'plain'] as const,
+    })),
+  ),
   {
     name: 'mix',
     title: '90 % lists and 10 % updates, 1,000 entries',

@@ -3,11 +3,11 @@ import path from 'node:path'
 import { type Case, type ContenderName, contenderNames } from './cases.ts'
 import type { Contender } from './contender.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
+import { startDelayingProxy } from './delaying-proxy.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 
 export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFile'> {
-  readonly cases: readonly Case[]
   readonly rounds: number
   readonly seconds: number
   readonly results: Results
@@ -17,11 +17,31 @@ export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFil
   readonly onOpen: (stop: () => Promise<void>) => void
 }
 
-/** Measures cases with one size of inventory: fills it, starts who takes part, and lets all take turns. */
-export async function measureSize(entries: number, options: MeasureOptions): Promise<void> {
-  const { database, setup, onOpen } = options
-  const cases = options.cases.filter((given) => given.entries === entries)
-  console.log(`\n${entries.toLocaleString('en')} entries`)
+/** Cases that can be measured with the same servers: of one size of inventory, and one way to the database. */
+type Setting = readonly [Case, ...Case[]]
+
+/** Sorts cases into settings, in the order in which they come. */
+export function settingsOf(cases: readonly Case[]): Setting[] {
+  const settings = new Map<string, [Case, ...Case[]]>()
+  for (const given of cases) {
+    const name = `${given.entries} ${given.roundTripMs ?? 0}`
+    const setting = settings.get(name)
+    if (setting) setting.push(given)
+    else settings.set(name, [given])
+  }
+  return [...settings.values()]
+}
+
+/** Measures the cases of a setting: fills the inventory, starts who takes part, and lets all take turns. */
+export async function measureSetting(cases: Setting, options: MeasureOptions): Promise<void> {
+  const { database, onOpen } = options
+  const [{ entries, roundTripMs = 0 }] = cases
+  const distance = roundTripMs === 0 ? '' : `, the database ${roundTripMs} ms away`
+  console.log(`\n${entries.toLocaleString('en')} entries${distance}`)
+  const proxy =
+    roundTripMs === 0 ? undefined : await startDelayingProxy(options.setup.databaseUrl, roundTripMs)
+  if (proxy !== undefined) onOpen(proxy.stop)
+  const setup = { ...options.setup, databaseUrl: proxy?.url ?? options.setup.databaseUrl }
   await database.fill(entries)
   const list = await database.list()
   const listFile = path.join(setup.directory, 'list.json')
@@ -29,12 +49,13 @@ export async function measureSize(entries: number, options: MeasureOptions): Pro
 
   const contenders = new Map<ContenderName, Contender>()
   for (const name of new Set(cases.flatMap((given) => given.contenders))) {
-    const contender = await openContender(name, { ...options, list, listFile })
+    const contender = await openContender(name, { ...options, setup, list, listFile })
     contenders.set(name, contender)
     onOpen(() => contender.stop())
   }
   for (const given of cases) await measureCase(given, contenders, options)
   for (const contender of contenders.values()) await contender.stop()
+  await proxy?.stop()
 }
 
 /** All contenders have a turn before the first has its next one, so that a slow minute of the machine hits them all. */

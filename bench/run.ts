@@ -9,7 +9,7 @@ import { openBenchDatabase } from './database.ts'
 import { installedPsql } from './database-contenders.ts'
 import { findGenerator } from './load/generator.ts'
 import { machine } from './machine.ts'
-import { measureSize } from './measure.ts'
+import { measureSetting, settingsOf } from './measure.ts'
 import { readOptions } from './options.ts'
 import { throughputPlot } from './plot.ts'
 import { report } from './report.ts'
@@ -51,8 +51,8 @@ async function run(): Promise<void> {
 
   const results = new Results(options.cases)
   const setup = { databaseUrl: database.url, poolSize: POOL_SIZE, key: makeApiKey(), directory }
-  for (const entries of new Set(options.cases.map((given) => given.entries))) {
-    await measureSize(entries, {
+  for (const cases of settingsOf(options.cases)) {
+    await measureSetting(cases, {
       ...options,
       setup,
       database,

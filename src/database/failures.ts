@@ -99,10 +99,31 @@ export function isFatal(error: unknown): boolean {
   return !isProgrammingError(error)
 }
 
+/** SQLSTATE codes of statements that may have taken effect, or whose caller has waited for long enough. */
+const unknownOutcomeStates = ['40003', '57014']
+
 /** True where PostgreSQL has answered that it refuses the statement: then it has changed nothing, for certain. */
 export function wasRefused(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && !isFatal(cause)
+  return (
+    cause instanceof pg.DatabaseError && !isFatal(cause) && !unknownOutcomeStates.includes(cause.code ?? '')
+  )
+}
+
+/** True where PostgreSQL has refused a statement for a reason that may lie in one of the rows that it was to change. */
+export function mayConcernOneRow(error: unknown): boolean {
+  if (!wasRefused(error)) return false
+  return !(error instanceof DatabaseUnavailableError) || isConflict(error.cause)
+}
+
+/** True for a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
+function isConflict(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && (error.code === '40001' || error.code === '40P01')
+}
+
+/** True where a row would have broken a constraint (SQLSTATE class 23). */
+export function breaksConstraint(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code?.startsWith('23') === true
 }
 
 /** True where PostgreSQL has refused a statement because a lock could not be had in time (SQLSTATE 55P03). */

@@ -2,6 +2,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { parseAddress } from './address.ts'
+import { watchCommit } from './commit-warnings.ts'
 import { CopyOut } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
@@ -75,7 +76,8 @@ export interface Database {
    * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
    * planned once for each connection.
    *
-   * @throws {DatabaseUnavailableError} when there is no connection, no answer in time, or the server cannot serve now
+   * @throws {DatabaseUnavailableError} when there is no connection, no answer in time, or the server cannot serve now;
+   *   and for a commit with a warning (`UncertainCommitError`), which may be lost
    * @throws {pg.DatabaseError} when PostgreSQL refuses the statement itself
    */
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
@@ -288,6 +290,7 @@ export function openDatabase({
   return {
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       const client = await connect()
+      const commitWarning = watchCommit(client)
       let broken = false
       try {
         // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
@@ -298,11 +301,14 @@ export function openDatabase({
         }
         const { rows } = await client.query<Row>(config)
         checkGeneration(client)
+        const warning = commitWarning()
+        if (warning !== undefined) throw warning
         return rows
       } catch (error) {
         broken = isFatal(error)
         throw failureOf(error, client)
       } finally {
+        commitWarning()
         // pool.query() would throw the connection away after any refused statement; it is still good.
         release(client, broken)
       }

@@ -23,6 +23,14 @@ export interface QuantityUpdate {
   readonly quantity: number
 }
 
+/** What a statement has written. */
+export interface Written {
+  /** The entries as they are stored, by the petId that was asked for. */
+  readonly entries: ReadonlyMap<bigint, InventoryItem>
+  /** Whether the table has triggers, rules or constraints that the migrations did not make, and that may change a row. */
+  readonly hasRules: boolean
+}
+
 /** All access to the table `inventory`. Every method raises DatabaseUnavailableError when no answer can be had. */
 export interface InventoryRepository {
   /** Every entry in ascending petId as of one moment, each a line of the JSON text that the response schema makes of it. */
@@ -33,20 +41,27 @@ export interface InventoryRepository {
   /** What kind of server it is; only of a plain PostgreSQL are positions known to be comparable. */
   server(): Promise<{ version: string; isPlain: boolean }>
 
-  /**
-   * Sets one pet's quantity and returns its status, or undefined where the pet has no entry. It is committed when the
-   * promise resolves; repeating it does no harm, as the value is absolute.
-   */
-  setQuantity(update: QuantityUpdate): Promise<PetStatus | undefined>
+  /** The most connections that updates have. */
+  readonly updateConnections: number
 
   /**
-   * The same for many different pets in one transaction: all of them are committed, or none. Returns the status of
-   * each pet that has an entry.
+   * Sets the quantities of different pets in one transaction and returns their entries as PostgreSQL has stored them, and
+   * whether there are rules, if asked for. All are committed when the promise resolves. When it rejects with what `wasRefused` knows, none is; otherwise the outcome
+   * is unknown.
    */
-  setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, PetStatus>>
+  setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
 
-  /** Which of the pets have an entry whose row someone's open transaction holds at this moment. */
-  heldAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+  /**
+   * Which of the pets have an entry whose row another transaction has locked at this moment. Waits for no row; for a lock
+   * on the table, as every statement does.
+   */
+  lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+
+  /** Which of the pets have an entry. */
+  existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+
+  /** Whether commits of this role have waited for more than a second for a synchronous standby to confirm them. */
+  commitsWait(): Promise<boolean>
 
   /** How many entries there are with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
@@ -60,6 +75,40 @@ export interface InventoryRepository {
  * order to find ten of them, which takes it twice as long as to look up each (PostgreSQL manual, section 19.7.2).
  */
 export const updateSettings = { random_page_cost: '1.1' }
+
+interface WrittenRow extends InventoryItem {
+  readonly key: bigint
+  readonly hasRules: boolean
+}
+
+const hasRules = `(
+  (SELECT relhastriggers OR relhasrules OR relrowsecurity FROM pg_class WHERE oid = 'inventory'::regclass)
+  OR EXISTS (
+    SELECT FROM pg_constraint
+    WHERE conrelid = 'inventory'::regclass AND contype = 'c'
+      AND conname NOT IN ('inventory_quantity_check', 'inventory_status_check')
+  )
+) AS "hasRules"`
+
+const setOne = {
+  name: 'inventory_set_quantity',
+  text: `UPDATE inventory SET quantity = $2 WHERE pet_id = $1
+         RETURNING $1 AS key, pet_id AS "petId", quantity, status, false AS "hasRules"`,
+}
+
+const setMany = {
+  name: 'inventory_set_quantities',
+  text: `UPDATE inventory SET quantity = new.quantity
+         FROM unnest($1::bigint[], $2::integer[]) AS new (pet_id, quantity)
+         WHERE inventory.pet_id = new.pet_id
+         RETURNING new.pet_id AS key, inventory.pet_id AS "petId", inventory.quantity, status, ${hasRules}`,
+}
+
+/** What the queue of updates needs. */
+export type UpdateRepository = Pick<
+  InventoryRepository,
+  'updateConnections' | 'setQuantities' | 'lockedAmong' | 'existingAmong' | 'commitsWait'
+>
 
 /** `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. */
 export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
@@ -96,32 +145,24 @@ export function inventoryRepository(database: Database, lists: Database): Invent
       return { version, isPlain: isPlainPostgres(version) && isTable && !hasCitus }
     },
 
-    async setQuantity({ petId, quantity }) {
-      const [row] = await database.query<{ status: PetStatus }>(
-        {
-          name: 'inventory_set_quantity',
-          text: 'UPDATE inventory SET quantity = $2 WHERE pet_id = $1 RETURNING status',
-        },
-        [petId, quantity],
-      )
-      return row?.status
+    updateConnections: database.statistics().size,
+
+    async setQuantities(updates, asksForRules) {
+      const [only, ...others] = updates
+      const rows =
+        only !== undefined && others.length === 0 && !asksForRules
+          ? await database.query<WrittenRow>(setOne, [only.petId, only.quantity])
+          : await database.query<WrittenRow>(setMany, [
+              arrayOf(updates.map(({ petId }) => petId)),
+              arrayOf(updates.map(({ quantity }) => quantity)),
+            ])
+      return {
+        entries: new Map(rows.map(({ key, petId, quantity, status }) => [key, { petId, quantity, status }])),
+        hasRules: rows.some(({ hasRules }) => hasRules),
+      }
     },
 
-    async setQuantities(updates) {
-      const rows = await database.query<{ petId: bigint; status: PetStatus }>(
-        {
-          name: 'inventory_set_quantities',
-          text: `UPDATE inventory SET quantity = new.quantity
-                 FROM unnest($1::bigint[], $2::integer[]) AS new (pet_id, quantity)
-                 WHERE inventory.pet_id = new.pet_id
-                 RETURNING inventory.pet_id AS "petId", status`,
-        },
-        [arrayOf(updates.map(({ petId }) => petId)), arrayOf(updates.map(({ quantity }) => quantity))],
-      )
-      return new Map(rows.map(({ petId, status }) => [petId, status]))
-    },
-
-    async heldAmong(petIds) {
+    async lockedAmong(petIds) {
       const rows = await database.query<{ petId: bigint }>(
         `SELECT pet_id AS "petId" FROM inventory
          WHERE pet_id = ANY ($1) AND pet_id NOT IN (
@@ -130,6 +171,25 @@ export function inventoryRepository(database: Database, lists: Database): Invent
         [petIds],
       )
       return new Set(rows.map(({ petId }) => petId))
+    },
+
+    async existingAmong(petIds) {
+      const rows = await database.query<{ petId: bigint }>(
+        'SELECT pet_id AS "petId" FROM inventory WHERE pet_id = ANY ($1)',
+        [petIds],
+      )
+      return new Set(rows.map(({ petId }) => petId))
+    },
+
+    async commitsWait() {
+      const [row] = await database.query<{ commitsWait: boolean }>(
+        `SELECT EXISTS (
+           SELECT FROM pg_stat_activity
+           WHERE usename = current_user AND wait_event = 'SyncRep'
+             AND query_start < clock_timestamp() - interval '1 second'
+         ) AS "commitsWait"`,
+      )
+      return row?.commitsWait === true
     },
 
     async countByStatus() {

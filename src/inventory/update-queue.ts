@@ -1,19 +1,12 @@
 import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
-import { isLocked, wasRefused } from '../database/failures.ts'
 import { serviceUnavailable } from '../errors.ts'
-import type { InventoryRepository, QuantityUpdate } from './repository.ts'
-import type { InventoryItem, PetStatus } from './schemas.ts'
+import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
+import type { UpdateRepository } from './repository.ts'
+import type { InventoryItem } from './schemas.ts'
+import { ShortestRoundTrip } from './shortest-round-trip.ts'
 import type { InventoryStatistics } from './statistics.ts'
-
-/** An update whose caller waits for its outcome. */
-interface Waiting extends QuantityUpdate {
-  readonly since: number
-  /** The request, where requests are traced. */
-  readonly context: Context | undefined
-  readonly resolve: (item: InventoryItem | undefined) => void
-  readonly reject: (error: unknown) => void
-}
+import { sendBatch } from './update-batch.ts'
 
 /** Tells a trace which requests a statement serves. */
 export interface BatchTracer {
@@ -23,240 +16,274 @@ export interface BatchTracer {
   run<Result>(requests: readonly Context[], work: () => Promise<Result>): Promise<Result>
 }
 
-/** All that wait for one pet, in the order in which they came. */
-type Turn = [Waiting, ...Waiting[]]
+/** Time limits of the queue, in milliseconds. */
+export interface UpdateTimes {
+  /** How long an update may wait until its last statement is sent. */
+  readonly wait: number
+  /** When a statement counts as without an answer: after the time that a connection may take. */
+  readonly overdue: number
+  /** Between two looks at the clock. */
+  readonly check: number
+  /** Between two questions whether commits get through. */
+  readonly probe: number
+}
 
-/** Statements under way at once. */
-const LANES = 3
+const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
-/** Those of them in which single updates may wait for a row; the others are left to everybody else. */
-const SINGLE_LANES = 2
+/** How much round trip one more batch in flight is for, in milliseconds: about what a statement costs both sides. */
+const ROUND_TRIP_PER_BATCH_MS = 0.5
 
-/** Those of them that batches take: with one more, batches are smaller and each update costs both sides more. */
-const BATCH_LANES = 2
+/** So many statements without an answer suspend the queue. */
+const OVERDUE_STATEMENTS = 3
 
-/** The most pets in one statement. */
-const BATCH = 500
+/** The most questions whether commits get through that have no answer. */
+const MAX_PROBES = 3
 
-/** How long an update may wait for its statement, or for its row, in milliseconds. */
-const LONGEST_WAIT = 2000
+const reasons: Readonly<Record<WaitReason, string>> = {
+  statement: 'The database is too busy.',
+  'row lock': 'Another transaction has locked the entry.',
+  'table lock': 'Another transaction has locked the whole inventory.',
+}
+
+const NO_ANSWER = 'The database does not answer.'
+const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
+
+/** Statements by anything that tells them apart, with the time when each was sent. */
+type InFlight = Map<object, number>
 
 /**
- * Sets quantities. Updates that arrive while others are on their way go out together, as one statement and one commit;
- * a lone one goes out at once, as a statement of its own. No pet is ever in two statements at a time. Of several updates
- * of one pet, the last to arrive is what stays.
+ * Sets quantities. Updates that arrive while others are in flight go out together, as one statement and one commit. This
+ * file decides when a batch goes out, `update-batch.ts` what happens to its updates then. The updates of each pet are in
+ * one of these states:
  *
- * A batch that PostgreSQL has refused has changed nothing. Where someone's open transaction holds a row of it, the
- * others go out again without that one, and it is tried alone, again and again, until it is free or its callers have
- * waited for too long. After any other refusal each update is tried alone, so that a fault is the affair of its own
- * caller. A batch without an answer is not tried again: it may have been committed.
+ * | State     | Meaning                                                | Leaves it                                           |
+ * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
+ * | ready     | wait for a batch                                       | a batch takes it -> in flight                       |
+ * | in flight | a statement decides the oldest; newer ones wait        | decided -> ready, or none is left; refused -> ready |
+ * |           |                                                        | or locked                                           |
+ * | locked    | another transaction holds the row; retried             | its retry is sent -> in flight                      |
+ * |           | individually, the row that was tried longest ago first |                                                     |
+ *
+ * In every state, updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
+ *
+ * The number of batches in flight follows the round trip. Two keep PostgreSQL busy: it works on one while the other is
+ * on its way. A long round trip leaves both sides idle, so that another batch may go out for each half millisecond of
+ * the shortest round trip of the last seconds, up to the number of connections. The shortest one, as an overloaded
+ * server makes all others longer, and smaller batches would make it worse. A batch goes out as soon as it may, so with
+ * few callers every update is sent at once.
+ *
+ * The queue is in one of these modes:
+ *
+ * | Mode      | Meaning                                                | Leaves it                                           |
+ * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
+ * | sending   | batches go out                                         | three statements are overdue, or an overdue one has |
+ * |           |                                                        | ended without an answer -> suspended                |
+ * | suspended | nothing goes out; while updates wait, the queue asks   | commits do not wait -> probing; they do, or there   |
+ * |           | whether commits wait for a standby                     | is an error: those that wait get 503                |
+ * | probing   | one batch goes out                                     | answered -> sending; overdue -> suspended           |
  */
 export class UpdateQueue {
-  readonly #repository: InventoryRepository
+  readonly #repository: UpdateRepository
   readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
-  readonly #waiting = new Map<bigint, Turn>()
-  readonly #underWay = new Set<bigint>()
-  /** Pets whose rows were held when they were last tried, and who waits for those. */
-  readonly #held = new Set<bigint>()
-  readonly #waitingForHeld = new Map<bigint, Turn>()
-  /** What was in refused batches, to go out together and one by one. */
-  readonly #together: Turn[][] = []
-  readonly #alone: Turn[] = []
-  /** Statements under way for an update alone, and for a batch. */
-  #singles = 0
-  #batches = 0
-  #scheduled = false
+  readonly #times: UpdateTimes
+  /** Every pet with updates that have no outcome, longest waiting first. */
+  readonly #pets = new Map<bigint, PendingUpdates>()
+  /** When the statements in flight were sent, but for those that suspended the queue. */
+  readonly #batches: InFlight = new Map()
+  /** The same for a pet whose row was locked. */
+  readonly #retries: InFlight = new Map()
+  readonly #roundTrip = new ShortestRoundTrip()
+  readonly #maxRetries: number
+  readonly #maxBatches: number
+  #mode: 'sending' | 'suspended' | 'probing' = 'sending'
+  #probes = 0
+  #probedAt = Number.NEGATIVE_INFINITY
+  #isScheduled = false
+  #timer: NodeJS.Timeout | undefined
 
-  constructor(repository: InventoryRepository, statistics: InventoryStatistics, tracer?: BatchTracer) {
+  constructor(
+    repository: UpdateRepository,
+    statistics: InventoryStatistics,
+    tracer?: BatchTracer,
+    times = updateTimes,
+  ) {
     this.#repository = repository
     this.#statistics = statistics
     this.#tracer = tracer
+    this.#times = times
+    // Batches never wait for the connections on which others wait for a row.
+    this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
+    this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
   /**
-   * Returns the entry as it is once the quantity is committed, or undefined where the pet has none.
+   * Returns the entry as it is once the quantity is committed, or undefined if the pet has none.
    *
-   * @throws {ApiError} 503 when it has waited for too long
-   * @throws {DatabaseUnavailableError} when no answer can be had
+   * @throws {ApiError} 503 when the update has waited for too long; 400 when a rule of the database does not accept it
+   * @throws {DatabaseUnavailableError} when the outcome is unknown
    */
   set(petId: bigint, quantity: number): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
-      const update: Waiting = {
+      const update: Update = {
         petId,
         quantity,
-        since: performance.now(),
+        arrivedAt: performance.now(),
         context: this.#tracer?.current(),
         resolve,
         reject,
       }
-      const waiting = this.#held.has(petId) ? this.#waitingForHeld : this.#waiting
-      const turn = waiting.get(petId)
-      if (turn) turn.push(update)
-      else waiting.set(petId, [update])
-      this.#statistics.waitingUpdates++
+      const pet = this.#pets.get(petId) ?? new PendingUpdates(petId, this.#statistics)
+      this.#pets.set(petId, pet)
+      pet.add(update)
+      this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
   }
 
   /** Sends what waits once the requests that have arrived by now were all read. */
   #schedule(): void {
-    if (this.#scheduled) return
-    this.#scheduled = true
+    if (this.#isScheduled) return
+    this.#isScheduled = true
     setImmediate(() => {
-      this.#scheduled = false
-      this.#send()
+      this.#isScheduled = false
+      this.#dispatch()
     })
   }
 
-  #send(): void {
-    while (this.#singles + this.#batches < LANES) {
-      const single = this.#singles < SINGLE_LANES ? this.#nextSingle() : undefined
-      if (single) {
-        this.#singles++
-        void this.#run([single]).finally(() => {
-          this.#singles--
-          this.#send()
-        })
-        continue
-      }
-      const batch = this.#batches < BATCH_LANES ? this.#nextBatch() : []
-      if (batch.length === 0) return
-      this.#batches++
-      void this.#run(batch).finally(() => {
-        this.#batches--
-        this.#send()
-      })
+  #dispatch(): void {
+    if (this.#mode === 'suspended') this.#probe()
+    while (this.#mode !== 'suspended' && this.#answering(this.#batches) < this.#batchLimit()) {
+      const batch = this.#nextBatch()
+      if (batch.length === 0) break
+      void this.#send(batch, this.#batches)
     }
+    while (this.#mode === 'sending' && this.#answering(this.#retries) < this.#maxRetries) {
+      const pet = this.#nextLocked()
+      if (pet === undefined) break
+      void this.#send([pet], this.#retries)
+    }
+    if (this.#pets.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
   }
 
-  #nextSingle(): Turn | undefined {
-    const refused = this.#alone.shift()
-    if (refused) return refused
-    let next: Turn | undefined
-    for (const [petId, turn] of this.#waitingForHeld) {
-      // Those whose turn has not come are told in time, too.
-      const left = this.#withoutLate(turn, 'Someone else is changing the entry. Try again shortly.')
-      if (left === undefined) {
-        this.#waitingForHeld.delete(petId)
-      } else if (next === undefined && !this.#underWay.has(petId)) {
-        next = left
-        this.#waitingForHeld.delete(petId)
-        this.#statistics.waitingUpdates -= left.length
-        this.#underWay.add(petId)
-      } else {
-        this.#waitingForHeld.set(petId, left)
-      }
-    }
-    return next
+  /** Overdue statements leave their place to others. */
+  #answering(inFlight: InFlight): number {
+    return inFlight.size - this.#overdue(inFlight)
   }
 
-  /** Takes the longest waiting pets that no statement is under way for. */
-  #nextBatch(): Turn[] {
-    const refused = this.#together.shift()
-    if (refused) return refused
-    const batch: Turn[] = []
-    for (const [petId, turn] of this.#waiting) {
-      if (batch.length === BATCH) break
-      if (this.#underWay.has(petId)) continue
-      this.#waiting.delete(petId)
-      const left = this.#withoutLate(turn, 'The database is too busy. Try again shortly.')
-      if (left === undefined) continue
-      this.#statistics.waitingUpdates -= left.length
-      this.#underWay.add(petId)
-      batch.push(left)
+  #overdue(inFlight: InFlight): number {
+    const latest = performance.now() - this.#times.overdue
+    let overdue = 0
+    for (const sentAt of inFlight.values()) if (sentAt <= latest) overdue++
+    return overdue
+  }
+
+  #batchLimit(): number {
+    if (this.#mode === 'probing') return 1
+    return Math.min(this.#maxBatches, 2 + Math.floor(this.#roundTrip.milliseconds / ROUND_TRIP_PER_BATCH_MS))
+  }
+
+  #nextBatch(): PendingUpdates[] {
+    const batch: PendingUpdates[] = []
+    let limit = MAX_BATCH_SIZE
+    for (const pet of this.#pets.values()) {
+      if (batch.length >= limit) break
+      if (pet.state !== 'ready' || pet.batchLimit <= batch.length || !this.#hasWaiting(pet)) continue
+      limit = Math.min(limit, pet.batchLimit)
+      batch.push(pet)
     }
     return batch
   }
 
-  /** The updates of a turn that have not waited for too long; the others are turned away. */
-  #withoutLate(turn: Turn, reason: string): Turn | undefined {
-    const tooLate = performance.now() - LONGEST_WAIT
-    const [first, ...others] = turn.filter((update) => {
-      if (update.since >= tooLate) return true
-      this.#statistics.waitingUpdates--
-      update.reject(serviceUnavailable(reason))
-      return false
-    })
-    return first && [first, ...others]
+  #nextLocked(): PendingUpdates | undefined {
+    for (const pet of this.#pets.values()) if (pet.state === 'locked' && this.#hasWaiting(pet)) return pet
+    return undefined
   }
 
-  async #run(batch: readonly Turn[]): Promise<void> {
-    try {
-      const write = (): Promise<Map<bigint, PetStatus>> => this.#write(batch)
-      const statuses = await (this.#tracer?.run(contextsOf(batch), write) ?? write())
-      for (const turn of batch) {
-        this.#held.delete(turn[0].petId)
-        settle(turn, statuses)
-      }
-    } catch (error) {
-      if (isLocked(error)) {
-        await this.#setHeldAside(batch)
-        return
-      }
-      if (batch.length > 1 && wasRefused(error)) {
-        this.#alone.push(...batch)
-        return
-      }
-      for (const turn of batch) for (const update of turn) update.reject(error)
+  /** Whether updates of the pet wait that are still in time; late ones are rejected, and a pet without others forgotten. */
+  #hasWaiting(pet: PendingUpdates): boolean {
+    this.#rejectWaiting(pet, performance.now() - this.#times.wait, reasons[pet.waitsFor])
+    return pet.waiting > 0
+  }
+
+  #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: string): void {
+    for (const { reject } of pet.removeBefore(arrivedBefore))
+      reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
+    if (pet.isEmpty) this.#pets.delete(pet.petId)
+  }
+
+  async #send(batch: readonly PendingUpdates[], inFlight: InFlight): Promise<void> {
+    const statement = {}
+    const sentAt = performance.now()
+    inFlight.set(statement, sentAt)
+    for (const pet of batch) pet.take()
+    const updates = batch.flatMap((pet) => pet.inFlight)
+    this.#statistics.batches.observe(updates.length)
+    const isInTime = (pet: PendingUpdates): boolean =>
+      pet.inFlight.every(({ arrivedAt }) => arrivedAt >= performance.now() - this.#times.wait)
+    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, isInTime)
+    const contexts = updates.flatMap(({ context }) => context ?? [])
+    const isAnswered = await (this.#tracer?.run(contexts, send) ?? send())
+    const took = performance.now() - sentAt
+    if (isAnswered) this.#roundTrip.observe(took)
+    for (const pet of batch) this.#keepInOrder(pet)
+    // One that is no longer among them has suspended the queue before.
+    if (inFlight.delete(statement)) {
+      if (isAnswered && this.#mode === 'probing') this.#mode = 'sending'
+      if (!isAnswered && took >= this.#times.overdue) this.#suspend()
     }
-    for (const [{ petId }] of batch) this.#underWay.delete(petId)
+    this.#dispatch()
   }
 
-  /** Has those whose rows are held wait for them, and the others go out again. */
-  async #setHeldAside(batch: readonly Turn[]): Promise<void> {
-    const petIds = batch.map(([{ petId }]) => petId)
-    // A lone one is held for certain; and where PostgreSQL cannot tell, each waits for itself.
-    const held =
-      batch.length === 1
-        ? new Set(petIds)
-        : await this.#repository.heldAmong(petIds).catch(() => new Set(petIds))
-    const others: Turn[] = []
-    for (const turn of batch) {
-      const [{ petId }] = turn
-      if (held.has(petId)) this.#putAside(petId, turn)
-      else others.push(turn)
+  /** Forgets a pet that nothing waits for. One that had its turn goes behind the others; one to be retried stays. */
+  #keepInOrder(pet: PendingUpdates): void {
+    if (pet.isEmpty) {
+      this.#pets.delete(pet.petId)
+    } else if (pet.hadItsTurn || pet.state === 'locked') {
+      this.#pets.delete(pet.petId)
+      this.#pets.set(pet.petId, pet)
     }
-    if (others.length > 0) this.#together.push(others)
   }
 
-  #putAside(petId: bigint, turn: Turn): void {
-    const later = [...(this.#waitingForHeld.get(petId) ?? []), ...(this.#waiting.get(petId) ?? [])]
-    this.#waiting.delete(petId)
-    this.#waitingForHeld.delete(petId)
-    // At the end: the row that was tried longest ago is the next one.
-    this.#waitingForHeld.set(petId, [...turn, ...later])
-    this.#statistics.waitingUpdates += turn.length
-    this.#held.add(petId)
-    this.#underWay.delete(petId)
+  #check(): void {
+    for (const pet of this.#pets.values()) this.#hasWaiting(pet)
+    const overdue = this.#overdue(this.#batches) + this.#overdue(this.#retries)
+    if (overdue >= (this.#mode === 'probing' ? 1 : OVERDUE_STATEMENTS)) this.#suspend()
+    this.#dispatch()
   }
 
-  /** Writes the last quantity of each turn. */
-  async #write(batch: readonly Turn[]): Promise<Map<bigint, PetStatus>> {
-    this.#statistics.batches.observe(batch.reduce((updates, turn) => updates + turn.length, 0))
-    const updates = batch.map(lastOf)
-    const [only] = updates
-    if (updates.length === 1 && only !== undefined) {
-      const status = await this.#repository.setQuantity(only)
-      return new Map(status === undefined ? [] : [[only.petId, status]])
-    }
-    // In one order everywhere, two processes that update the same pets wait for each other instead of deadlocking.
-    return this.#repository.setQuantities(updates.sort((a, b) => (a.petId < b.petId ? -1 : 1)))
+  #suspend(): void {
+    this.#mode = 'suspended'
+    this.#batches.clear()
+    this.#retries.clear()
   }
-}
 
-function contextsOf(batch: readonly Turn[]): Context[] {
-  return batch.flat().flatMap(({ context }) => context ?? [])
-}
+  /** Asks whether commits get through, while updates wait. Those questions change nothing, and leave nothing behind. */
+  #probe(): void {
+    const now = performance.now()
+    if (this.#pets.size === 0 || this.#probes >= MAX_PROBES || now - this.#probedAt < this.#times.probe)
+      return
+    this.#probedAt = now
+    this.#probes++
+    this.#repository
+      .commitsWait()
+      .then(
+        (areWaiting) => (areWaiting ? this.#rejectAll(NOT_CONFIRMED) : this.#resume()),
+        () => this.#rejectAll(NO_ANSWER),
+      )
+      .finally(() => this.#probes--)
+  }
 
-function lastOf(turn: Turn): QuantityUpdate {
-  return turn.at(-1) ?? turn[0]
-}
+  #resume(): void {
+    if (this.#mode !== 'suspended') return
+    this.#mode = 'probing'
+    this.#dispatch()
+  }
 
-/** Tells each caller its own quantity: those before the last were committed and replaced in the same moment. */
-function settle(turn: Turn, statuses: ReadonlyMap<bigint, PetStatus>): void {
-  for (const { petId, quantity, resolve } of turn) {
-    const status = statuses.get(petId)
-    resolve(status === undefined ? undefined : { petId, quantity, status })
+  #rejectAll(reason: string): void {
+    if (this.#mode !== 'suspended') return
+    for (const pet of this.#pets.values()) this.#rejectWaiting(pet, Number.POSITIVE_INFINITY, reason)
   }
 }

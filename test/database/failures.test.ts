@@ -40,12 +40,14 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
 t.test('tells a lost connection from a refused statement', async (t) => {
   for (const code of ['08006', '25P03', '53300', '57P01', '57P02', 'XX000'])
     t.ok(isFatal(refusal(code)), code)
-  for (const code of ['22003', '23514', '40P01', '42P01', '55P03', '57014']) {
+  for (const code of ['22003', '23514', '40P01', '42P01', '55P03']) {
     t.notOk(isFatal(refusal(code)), code)
     t.ok(wasRefused(refusal(code)))
     t.ok(wasRefused(new DatabaseUnavailableError(refusal(code))))
   }
   t.ok(isFatal(new Error('Query read timeout')))
+  t.notOk(isFatal(refusal('57014')))
+  for (const code of ['40003', '57014']) t.notOk(wasRefused(refusal(code)), 'the outcome is unknown')
   t.notOk(wasRefused(new Error('Query read timeout')), 'it may have been committed')
   t.notOk(wasRefused(new DatabaseUnavailableError(refusal('57P01'))))
 })

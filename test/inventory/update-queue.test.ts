@@ -2,7 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { json } from '../support/http.ts'
+import { type Answer, json } from '../support/http.ts'
 import { sendRaw } from '../support/raw.ts'
 
 const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
@@ -92,7 +92,7 @@ t.test('lets the last of several updates of one pet win, as they arrived', async
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '50' }])
 })
 
-t.test('a row that someone holds fails only those who want it', async (t) => {
+t.test('a locked row fails only those who want it', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
   const { send } = await startApp(t, database.url)
@@ -103,7 +103,10 @@ t.test('a row that someone holds fails only those who want it', async (t) => {
         send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: round })),
       ),
     )
-    for (const [index, { status }] of answers.entries()) t.equal(status, index + 1 === 7 ? 503 : 200)
+    for (const [index, { status, text }] of answers.entries()) {
+      t.equal(status, index + 1 === 7 ? 503 : 200)
+      if (status === 503) t.match(text, 'Another transaction has locked the entry. Nothing was changed.')
+    }
   }
   await release()
   t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
@@ -192,4 +195,84 @@ t.test('two processes that write the same pets in any order all succeed', async 
     )
     t.ok(answers.every(({ status }) => status === 200))
   }
+})
+
+t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const update = (petId: number): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
+    const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
+    for (const { status, text } of await Promise.all([1, 2, 3].map(update))) {
+      t.equal(status, 503)
+      t.match(text, 'Another transaction has locked the whole inventory. Nothing was changed.')
+    }
+    const waiting = Promise.all([1, 2, 3].map(update))
+    await setTimeout(500)
+    await release()
+    t.ok((await waiting).every(({ status }) => status === 200))
+  }
+})
+
+t.test(
+  'answers with what is stored where triggers and constraints of the operator are at work',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addMany(database, 50)
+    await database.query(
+      `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN
+       IF NEW.pet_id = 7 THEN RETURN NULL; END IF;
+       NEW.quantity = least(NEW.quantity, 100);
+       RETURN NEW;
+     END $$`,
+    )
+    await database.query(
+      'CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()',
+    )
+    await database.query('ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50)')
+    const { send } = await startApp(t, database.url)
+    const update = (petId: number, quantity: number): Promise<Answer> =>
+      send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
+    t.match(await update(1, 500), { status: 200, text: '{"petId":1,"quantity":100,"status":"sold"}' })
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index)),
+    )
+    for (const [index, { status, text }] of answers.entries()) {
+      const petId = (index % 51) + 1
+      if (petId === 51) t.equal(status, 404)
+      else if (petId === 7 || petId === 8) t.match([status, text], [400, /A rule of the database/])
+      else t.ok(status === 200 && JSON.parse(text).quantity <= 100, text)
+    }
+    t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id IN (7, 8)'), [
+      { quantity: '0' },
+      { quantity: '0' },
+    ])
+  },
+)
+
+t.test('a batch that runs into the statement timeout is not sent again', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  await database.query(
+    `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$`,
+  )
+  await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
+  const { send } = await startApp(t, database.url)
+  const start = performance.now()
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
+    ),
+  )
+  t.ok(answers.every(({ status }) => status === 503))
+  t.ok(performance.now() - start < 10_000, `${Math.round(performance.now() - start)} ms`)
+  t.strictSame(
+    await database.query(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'UPDATE%' AND state = 'active'`,
+    ),
+    [],
+  )
 })

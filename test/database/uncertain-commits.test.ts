@@ -1,0 +1,89 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { startApp } from '../support/app.ts'
+import { json } from '../support/http.ts'
+import { startOwnServer } from '../support/own-server.ts'
+
+/** How long a test waits for something to happen, in milliseconds. */
+const LIMIT_MS = 20_000
+
+const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
+
+t.test('a synchronous standby that is away', async (t) => {
+  const database = await startOwnServer(t)
+  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50) n`)
+  const { send } = await startApp(t, database.url)
+  const update = (petId: number, quantity: number): Promise<{ status: number; text: string }> =>
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
+  const waiting = async (): Promise<number> => {
+    const [row] = await database.query(`SELECT count(*) ${WAITING}`)
+    return Number(row?.['count'])
+  }
+  const setStandby = async (name: string): Promise<void> => {
+    await database.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
+    await database.query('SELECT pg_reload_conf()')
+    const deadline = performance.now() + LIMIT_MS
+    for (;;) {
+      const [row] = await database.query('SHOW synchronous_standby_names')
+      if (row?.['synchronous_standby_names'] === name) return
+      if (performance.now() > deadline) throw new Error('The setting was not read')
+    }
+  }
+  t.equal((await update(1, 1)).status, 200)
+  await setStandby('away')
+
+  const cancelled = update(2, 2)
+  const deadline = performance.now() + LIMIT_MS
+  while ((await waiting()) === 0) {
+    if (performance.now() > deadline) throw new Error('No commit waits for the standby')
+    await setTimeout(10)
+  }
+  await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)
+  t.equal((await cancelled).status, 503, 'a commit whose wait is cancelled is not acknowledged')
+
+  const statuses = new Map<number, number>()
+  const start = performance.now()
+  let longest = 0
+  const caller = async (petId: number): Promise<void> => {
+    while (performance.now() < start + 9000) {
+      const sent = performance.now()
+      const { status } = await update(petId, 7)
+      longest = Math.max(longest, performance.now() - sent)
+      statuses.set(status, (statuses.get(status) ?? 0) + 1)
+      await setTimeout(100)
+    }
+  }
+  const callers = Array.from({ length: 20 }, (_, index) => caller(index + 3))
+  for (let lists = 0; lists < 10; lists++) {
+    t.equal((await send('GET', '/v1/inventory')).status, 200, 'lists are served')
+    await setTimeout(500)
+  }
+  await Promise.all(callers)
+  t.strictSame([...statuses.keys()], [503])
+  t.ok(longest < 10_000, `the longest wait was ${Math.round(longest)} ms`)
+  const left = await waiting()
+  t.ok(left <= 4, `${left} processes of the server are left waiting`)
+  t.match((await update(4, 4)).text, 'does not confirm changes')
+
+  await setStandby('')
+  const back = performance.now() + LIMIT_MS
+  while ((await update(4, 5)).status !== 200) {
+    if (performance.now() > back) throw new Error('Updates are not served again')
+  }
+  const answers = await Promise.all([update(5, 5), update(6, 6), update(7, 7)])
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [200, 200, 200],
+  )
+})
+
+t.test('a warning that a trigger raises says nothing about the commit', async (t) => {
+  const database = await startOwnServer(t)
+  await database.query(`INSERT INTO inventory VALUES (1, 0, 'available')`)
+  await database.query(
+    `CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
+  )
+  await database.query('CREATE TRIGGER warn BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION warn()')
+  const { send } = await startApp(t, database.url)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
+})
