@@ -14,6 +14,7 @@ export const errorCodes = [
   'unsupported_media_type',
   'uri_too_long',
   'headers_too_large',
+  'precondition_failed',
   'internal_error',
   'service_unavailable',
 ] as const
@@ -47,6 +48,7 @@ const codeOfStatus: Record<number, ErrorCode> = {
   404: 'not_found',
   405: 'method_not_allowed',
   408: 'request_timeout',
+  412: 'precondition_failed',
   413: 'payload_too_large',
   414: 'uri_too_long',
   415: 'unsupported_media_type',

@@ -121,11 +121,6 @@ function isConflict(error: unknown): boolean {
   return error instanceof pg.DatabaseError && (error.code === '40001' || error.code === '40P01')
 }
 
-/** True where a row would have broken a constraint (SQLSTATE class 23). */
-export function breaksConstraint(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code?.startsWith('23') === true
-}
-
 /** True where PostgreSQL has refused a statement because a lock could not be had in time (SQLSTATE 55P03). */
 export function isLocked(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error

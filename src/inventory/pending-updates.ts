@@ -62,9 +62,16 @@ export class PendingUpdates {
     this.#statistics.waitingUpdates++
   }
 
-  /** Moves the oldest updates in flight that one statement can decide. */
+  /**
+   * Moves the oldest updates in flight that one statement can decide: all up to the first with a condition, or that one
+   * alone, as it must see what those before it have made of the entry.
+   */
   take(): void {
-    this.inFlight = this.#waiting.splice(0)
+    const conditional = this.#waiting.findIndex(({ condition }) => condition !== undefined)
+    this.inFlight = this.#waiting.splice(
+      0,
+      conditional === -1 ? this.#waiting.length : Math.max(1, conditional),
+    )
     this.#statistics.waitingUpdates -= this.inFlight.length
     this.state = 'in flight'
     this.hadItsTurn = false

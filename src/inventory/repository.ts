@@ -1,4 +1,5 @@
 import type { Database } from '../database/pool.ts'
+import type { Condition } from './condition.ts'
 import { isPlainPostgres } from './plain-postgres.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
 
@@ -21,12 +22,16 @@ export interface Position {
 export interface QuantityUpdate {
   readonly petId: bigint
   readonly quantity: number
+  /** What the entry must be, for the update to be made. */
+  readonly condition?: Condition | undefined
 }
 
 /** What a statement has written. */
 export interface Written {
   /** The entries as they are stored, by the petId that was asked for. */
   readonly entries: ReadonlyMap<bigint, InventoryItem>
+  /** Pets whose entries are not as the condition of their update requires; those entries were left as they are. */
+  readonly unmet: ReadonlySet<bigint>
   /** Whether the table has triggers, rules or constraints that the migrations did not make, and that may change a row. */
   readonly hasRules: boolean
 }
@@ -46,7 +51,7 @@ export interface InventoryRepository {
 
   /**
    * Sets the quantities of different pets in one transaction and returns their entries as PostgreSQL has stored them, and
-   * whether there are rules, if asked for. All are committed when the promise resolves. When it rejects with what `wasRefused` knows, none is; otherwise the outcome
+   * whether there are rules, if asked for. The statement that writes decides about the conditions. All are committed when the promise resolves. When it rejects with what `wasRefused` knows, none is; otherwise the outcome
    * is unknown.
    */
   setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
@@ -104,6 +109,64 @@ const setMany = {
          RETURNING new.pet_id AS key, inventory.pet_id AS "petId", inventory.quantity, status, ${hasRules}`,
 }
 
+/**
+ * Locks the rows, compares them as they are then, and writes those that are as required. Without the lock, a row that
+ * another transaction has just changed could not be told from one that is not there. Tags are compared as text, so that
+ * no two texts stand for the same entry.
+ */
+const setManyIf = {
+  name: 'inventory_set_quantities_if',
+  text: `WITH locked AS MATERIALIZED (
+           SELECT inventory.pet_id, inventory.quantity || '-' || inventory.status AS tag,
+                  new.quantity AS new_quantity, new.any_of, new.none_of
+           FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS new (pet_id, quantity, any_of, none_of)
+           JOIN inventory ON inventory.pet_id = new.pet_id
+           ORDER BY inventory.pet_id
+           FOR NO KEY UPDATE OF inventory
+         ), decided AS (
+           SELECT pet_id, new_quantity,
+                  (any_of IS NULL OR tag = ANY (string_to_array(any_of, ',')))
+                  AND (none_of IS NULL OR tag <> ALL (string_to_array(none_of, ','))) AS is_met
+           FROM locked
+         ), updated AS (
+           UPDATE inventory SET quantity = new_quantity
+           FROM decided
+           WHERE inventory.pet_id = decided.pet_id AND is_met
+           RETURNING decided.pet_id AS key, inventory.pet_id, inventory.quantity, inventory.status
+         )
+         SELECT decided.pet_id AS key, is_met AS "isMet", updated.pet_id AS "petId", updated.quantity, updated.status,
+                ${hasRules}
+         FROM decided LEFT JOIN updated ON updated.key = decided.pet_id`,
+}
+
+interface DecidedRow {
+  readonly key: bigint
+  readonly isMet: boolean
+  /** Null, as all of the entry, if nothing was written. */
+  readonly petId: bigint | null
+  readonly quantity: number | null
+  readonly status: PetStatus | null
+  readonly hasRules: boolean
+}
+
+async function setConditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
+  const rows = await database.query<DecidedRow>(setManyIf, [
+    arrayOf(updates.map(({ petId }) => petId)),
+    arrayOf(updates.map(({ quantity }) => quantity)),
+    updates.map(({ condition }) => condition?.anyOf?.join() ?? null),
+    updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
+  ])
+  const entries = new Map<bigint, InventoryItem>()
+  for (const { key, petId, quantity, status } of rows) {
+    if (petId !== null && quantity !== null && status !== null) entries.set(key, { petId, quantity, status })
+  }
+  return {
+    entries,
+    unmet: new Set(rows.filter(({ isMet }) => !isMet).map(({ key }) => key)),
+    hasRules: rows.some(({ hasRules }) => hasRules),
+  }
+}
+
 /** What the queue of updates needs. */
 export type UpdateRepository = Pick<
   InventoryRepository,
@@ -148,6 +211,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
     updateConnections: database.statistics().size,
 
     async setQuantities(updates, asksForRules) {
+      if (updates.some(({ condition }) => condition !== undefined)) return setConditionally(database, updates)
       const [only, ...others] = updates
       const rows =
         only !== undefined && others.length === 0 && !asksForRules
@@ -158,6 +222,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
             ])
       return {
         entries: new Map(rows.map(({ key, petId, quantity, status }) => [key, { petId, quantity, status }])),
+        unmet: new Set(),
         hasRules: rows.some(({ hasRules }) => hasRules),
       }
     },

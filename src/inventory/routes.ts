@@ -3,12 +3,14 @@ import { Type } from '@sinclair/typebox'
 import { isRuleViolation } from '../database/failures.ts'
 import { ApiError, ErrorBody } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
+import { conditionOf, entryTag } from './condition.ts'
 import { inventoryList } from './list.ts'
 import { Readers } from './readers.ts'
 import type { InventoryRepository } from './repository.ts'
-import { InventoryItem, InventoryUpdate, PetPath, PetStatus } from './schemas.ts'
+import { InventoryItem, InventoryUpdate, PetPath, PetStatus, UpdateConditions } from './schemas.ts'
 import { sendList } from './send-list.ts'
 import type { InventoryStatistics } from './statistics.ts'
+import { preconditionFailed, ruleViolation } from './update-batch.ts'
 import { type BatchTracer, UpdateQueue } from './update-queue.ts'
 
 export interface InventoryOptions {
@@ -75,33 +77,48 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         operationId: 'updateInventory',
         summary: 'Update stock level',
         description:
-          'Sets the stock quantity of one pet; its status stays as it is. Repeating a request does no harm.\n\n' +
+          'Sets the stock quantity of one pet; its status stays as it is.\n\n' +
+          'A request without an answer, or with a 503, may have been carried out. The only writer of a pet may repeat it. ' +
+          'Where several write the same pet, a repeated request can undo what another has set meanwhile: send If-Match.\n\n' +
+          'The entity tag of an entry is its quantity and status with a hyphen between them, in double quotes, such as ' +
+          '"12-available"; a list has all that it takes. With If-Match, the update is made only if the entry still has one of ' +
+          'the tags; otherwise the answer is 412 and nothing was changed. Read the list again then, and decide anew.\n\n' +
           'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',
         'x-stability': 'experimental',
         tags: ['Inventory'],
         params: PetPath,
+        headers: UpdateConditions,
         body: Reference(InventoryUpdate),
         response: {
           200: Reference(InventoryItem, {
             description: 'The updated entry',
             examples: [InventoryItem['example']],
+            headers: {
+              ETag: { type: 'string', description: 'The entity tag of the entry, such as "20-available"' },
+            },
           }),
           404: Reference(ErrorBody, {
             description: 'No entry exists for this petId',
             examples: [noEntry('6').body],
           }),
+          412: Reference(ErrorBody, {
+            description: 'The entry is not as If-Match or If-None-Match requires; nothing was changed',
+            examples: [preconditionFailed().body],
+          }),
         },
       },
     },
-    async (request) => {
+    async ({ params, headers, body, log }, reply) => {
+      const condition = conditionOf(headers)
       const item = await updates
-        .set(BigInt(request.params.petId), request.body.quantity)
+        .set({ petId: BigInt(params.petId), quantity: body.quantity, condition })
         .catch((error: unknown) => {
           if (!isRuleViolation(error)) throw error
-          request.log.info({ err: error }, 'a rule in the database refused the quantity')
-          throw new ApiError(400, 'A rule of this store does not allow the quantity.')
+          log.info({ err: error }, 'a rule in the database refused the quantity')
+          throw ruleViolation()
         })
-      if (item === undefined) throw noEntry(request.params.petId)
+      if (item === undefined) throw noEntry(params.petId)
+      reply.header('etag', entryTag(item))
       return item
     },
   )

@@ -52,3 +52,18 @@ export const PetPath = Type.Object({
     description: 'Identifier of the pet whose stock is updated',
   }),
 })
+
+/** Headers under whose conditions an update is made (RFC 9110, section 13.1). */
+export const UpdateConditions = Type.Object({
+  'If-Match': Type.Optional(
+    Type.String({
+      description:
+        'Entity tags, or *: the update is made only if the entry has one of them, compared strongly (W/ matches nothing)',
+    }),
+  ),
+  'If-None-Match': Type.Optional(
+    Type.String({
+      description: 'Entity tags: the update is made only if the entry has none of them; with * it never is',
+    }),
+  ),
+})

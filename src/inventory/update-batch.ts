@@ -1,4 +1,4 @@
-import { breaksConstraint, isLocked, mayConcernOneRow, wasRefused } from '../database/failures.ts'
+import { isLocked, mayConcernOneRow, wasRefused } from '../database/failures.ts'
 import { ApiError } from '../errors.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, UpdateRepository, Written } from './repository.ts'
@@ -9,6 +9,7 @@ import type { QuantityUpdate, UpdateRepository, Written } from './repository.ts'
  * | What PostgreSQL said                         | What it means                     | Next                              |
  * | -------------------------------------------- | --------------------------------- | --------------------------------- |
  * | the entry as stored                          | committed                         | answered, 200                     |
+ * | the entry is not as the condition requires   | nothing changed                   | answered, 412                     |
  * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
  * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time rejected   |
  * |                                              | import replaced it meanwhile      | as a rule of the database, 400    |
@@ -87,7 +88,11 @@ function retryInHalves(batch: readonly PendingUpdates[]): void {
 }
 
 /** Answers the callers of a pet if the statement has decided about it. */
-function settle(pet: PendingUpdates, { entries, hasRules }: Written): boolean {
+function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boolean {
+  if (unmet.has(pet.petId)) {
+    reject(pet, preconditionFailed())
+    return true
+  }
   const entry = entries.get(pet.petId)
   const { written } = pet
   if (entry === undefined || written === undefined) return false
@@ -121,7 +126,7 @@ async function decide(
       for (const { resolve } of pet.inFlight) resolve(undefined)
       pet.finish()
     } else if (pet.wasPassedOver) {
-      reject(pet, brokenRule())
+      reject(pet, ruleViolation())
     } else {
       pet.wasPassedOver = true
       pet.putBack('ready')
@@ -130,12 +135,16 @@ async function decide(
 }
 
 function reject(pet: PendingUpdates, error: unknown): void {
-  const reason = breaksConstraint(error) ? brokenRule() : error
-  for (const update of pet.inFlight) update.reject(reason)
+  for (const update of pet.inFlight) update.reject(error)
   pet.finish()
 }
 
-/** 400. A constraint or a trigger that the operator has added to the table does not accept the update. */
-function brokenRule(): ApiError {
-  return new ApiError(400, 'A rule of the database does not accept this quantity for this entry.')
+/** 400. A constraint or a trigger that the operator has added to the table does not allow the update. */
+export function ruleViolation(): ApiError {
+  return new ApiError(400, 'A rule of this store does not allow the quantity.')
+}
+
+/** 412. */
+export function preconditionFailed(): ApiError {
+  return new ApiError(412, 'The entry is not as the request requires. Nothing was changed.')
 }

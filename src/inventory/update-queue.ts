@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import { serviceUnavailable } from '../errors.ts'
 import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
-import type { UpdateRepository } from './repository.ts'
+import type { QuantityUpdate, UpdateRepository } from './repository.ts'
 import type { InventoryItem } from './schemas.ts'
 import { ShortestRoundTrip } from './shortest-round-trip.ts'
 import type { InventoryStatistics } from './statistics.ts'
@@ -120,14 +120,16 @@ export class UpdateQueue {
   /**
    * Returns the entry as it is once the quantity is committed, or undefined if the pet has none.
    *
-   * @throws {ApiError} 503 when the update has waited for too long; 400 when a rule of the database does not accept it
+   * @throws {ApiError} 412 when the entry is not as the condition requires; 503 when the update has waited for too long;
+   *   400 when a rule of the database does not accept it
    * @throws {DatabaseUnavailableError} when the outcome is unknown
    */
-  set(petId: bigint, quantity: number): Promise<InventoryItem | undefined> {
+  set({ petId, quantity, condition }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
       const update: Update = {
         petId,
         quantity,
+        condition,
         arrivedAt: performance.now(),
         context: this.#tracer?.current(),
         resolve,

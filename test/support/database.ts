@@ -8,8 +8,11 @@ export interface TestDatabase {
   readonly url: string
   /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
   query(text: string, values?: unknown[]): Promise<Record<string, string | null>[]>
-  /** Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called. */
-  hold(statement: string): Promise<() => Promise<void>>
+  /**
+   * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,
+   * which rolls it back unless told otherwise.
+   */
+  hold(statement: string, end?: 'COMMIT' | 'ROLLBACK'): Promise<() => Promise<void>>
 }
 
 interface CloneOptions {
@@ -32,12 +35,12 @@ export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}
   })
   return {
     url,
-    hold: async (statement) => {
+    hold: async (statement, end = 'ROLLBACK') => {
       const client = await pool.connect()
       await client.query('BEGIN')
       await client.query(statement)
       return async () => {
-        await client.query('ROLLBACK')
+        await client.query(end)
         client.release()
       }
     },

@@ -31,9 +31,9 @@ export interface LoadOptions {
 
 /** Clients that list and update, each with one request after the other. */
 export interface Load {
-  /** All exchanges so far that did not end with a 200. */
+  /** All exchanges so far that ended with neither a 200 nor a 412. */
   readonly failures: readonly Exchange[]
-  /** How many did. */
+  /** How many ended so. */
   readonly successes: number
   /** The longest wait so far, in milliseconds. */
   readonly longestWait: number
@@ -55,10 +55,20 @@ interface Waiter {
   readonly resolve: (exchange: Exchange) => void
 }
 
-/** Starts the clients. Each update sets a quantity that no other one sets. */
+/** True for a 200, and a 412 to an update whose expected quantity was not there. */
+function isDecided(answer: Answer | undefined): boolean {
+  return answer?.status === 200 || answer?.status === 412
+}
+
+/**
+ * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of the quantity
+ * that was seen last. Pets have the status `available`.
+ */
 export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = true }: LoadOptions): Load {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
   const failures: Exchange[] = []
+  /** What a client has last seen of each pet: what an update with a condition expects. */
+  const seen = new Map<number, number>()
   let waiters: Waiter[] = []
   let successes = 0
   let longestWait = 0
@@ -67,7 +77,7 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
   let stopping = false
 
   const note = (exchange: Exchange): void => {
-    const succeeds = exchange.answer?.status === 200
+    const succeeds = isDecided(exchange.answer)
     if (succeeds) successes++
     else failures.push(exchange)
     longestWait = Math.max(longestWait, exchange.waited)
@@ -84,17 +94,20 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
     const items: { petId: number; quantity: number }[] = JSON.parse(answer.text)
     for (const { petId, quantity } of items)
       histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
+    for (const { petId, quantity } of items) seen.set(petId, quantity)
   }
 
   const update = async (
     pet: number,
     quantity: number,
+    expected: number | undefined,
     answered: Promise<Answer | undefined>,
   ): Promise<void> => {
     const began = ++events
     const answer = await answered
-    const ended = answer?.status === 200 ? ++events : Number.POSITIVE_INFINITY
-    histories.get(pet)?.push({ kind: 'update', quantity, began, ended })
+    const ended = isDecided(answer) ? ++events : Number.POSITIVE_INFINITY
+    const kind = answer?.status === 412 ? 'refused update' : 'update'
+    histories.get(pet)?.push({ kind, quantity, expected, began, ended })
   }
 
   const client = async (number: number): Promise<void> => {
@@ -114,8 +127,12 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
       } else {
         const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
         const quantity = ++quantities
-        const sent = send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))
-        await update(pet, quantity, exchange('update', sent))
+        const expected = Math.random() < 0.3 ? seen.get(pet) : undefined
+        const message = json({ quantity })
+        const condition = expected === undefined ? {} : { 'if-match': `"${expected}-available"` }
+        const headers = { ...message.headers, ...condition }
+        const sent = send('PATCH', `/v1/inventory/${pet}`, { ...message, headers })
+        await update(pet, quantity, expected, exchange('update', sent))
       }
       await setTimeout(Math.random() * PAUSE)
     }
