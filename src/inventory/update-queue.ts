@@ -30,6 +30,9 @@ export interface UpdateTimes {
 
 const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
+/** Batches that may be in flight however short the round trip is. */
+const MIN_BATCHES = 2
+
 /** How much round trip one more batch in flight is for, in milliseconds: about what a statement costs both sides. */
 const ROUND_TRIP_PER_BATCH_MS = 0.5
 
@@ -69,8 +72,8 @@ type InFlight = Map<object, number>
  * The number of batches in flight follows the round trip. Two keep PostgreSQL busy: it works on one while the other is
  * on its way. A long round trip leaves both sides idle, so that another batch may go out for each half millisecond of
  * the shortest round trip of the last seconds, up to the number of connections. The shortest one, as an overloaded
- * server makes all others longer, and smaller batches would make it worse. A batch goes out as soon as it may, so with
- * few callers every update is sent at once.
+ * server makes all others longer, and smaller batches would make it worse. A batch goes out as soon as it may. If there is
+ * a free place for every pet that waits, over a network each goes out alone, as callers in one batch wait for the slowest.
  *
  * The queue is in one of these modes:
  *
@@ -155,10 +158,14 @@ export class UpdateQueue {
 
   #dispatch(): void {
     if (this.#mode === 'suspended') this.#probe()
-    while (this.#mode !== 'suspended' && this.#answering(this.#batches) < this.#batchLimit()) {
+    while (this.#mode !== 'suspended') {
+      const limit = this.#batchLimit()
+      const free = limit - this.#answering(this.#batches)
+      if (free <= 0) break
       const batch = this.#nextBatch()
       if (batch.length === 0) break
-      void this.#send(batch, this.#batches)
+      const isAlone = limit > MIN_BATCHES && batch.length <= free
+      void this.#send(isAlone ? batch.slice(0, 1) : batch, this.#batches)
     }
     while (this.#mode === 'sending' && this.#answering(this.#retries) < this.#maxRetries) {
       const pet = this.#nextLocked()
@@ -184,7 +191,10 @@ export class UpdateQueue {
 
   #batchLimit(): number {
     if (this.#mode === 'probing') return 1
-    return Math.min(this.#maxBatches, 2 + Math.floor(this.#roundTrip.milliseconds / ROUND_TRIP_PER_BATCH_MS))
+    return Math.min(
+      this.#maxBatches,
+      MIN_BATCHES + Math.floor(this.#roundTrip.milliseconds / ROUND_TRIP_PER_BATCH_MS),
+    )
   }
 
   #nextBatch(): PendingUpdates[] {

@@ -252,6 +252,8 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   await check('GET', 304, { headers: 'If-None-Match: *\r\n' })
   await check('PATCH', 400, { body: '{}' })
   await check('PATCH', 404, { id: '1', body: good })
+  const conditional = `Content-Type: application/json\r\nContent-Length: ${good.length}\r\nIf-Match: "zzz"\r\n`
+  await check('PATCH', 412, { headers: conditional, body: good })
   await check('PATCH', 413, { body: ' '.repeat(5000) })
   await check('PATCH', 414, { id: '1'.repeat(200), body: good })
   await check('PATCH', 415, { headers: 'Content-Type: text/plain\r\nContent-Length: 14\r\n', body: good })

@@ -85,7 +85,7 @@ t.test('401, 404 and 400 come before 412', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 0, 'available']])
   const { send, port } = await startApp(t, database.url)
-  const update = async (petId: string, header: string, body: unknown = { quantity: 5 }): Promise<number> =>
+  const update = async (petId: string, header: string, body: object = { quantity: 5 }): Promise<number> =>
     (
       await send('PATCH', `/v1/inventory/${petId}`, {
         ...json(body),

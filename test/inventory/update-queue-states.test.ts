@@ -173,8 +173,8 @@ t.test('a long round trip has more batches in flight, up to the connections', as
   statement.store()
   await slow
   const answers = []
+  for (let petId = 1; petId <= 7; petId++) answers.push(set(petId, petId))
   for (let petId = 1; petId <= 7; petId++) {
-    answers.push(set(petId, petId))
     const sent = await repository.next(t, `${petId}=${petId}`)
     void setTimeout(40).then(() => sent.store())
   }
