@@ -125,7 +125,7 @@ t.test('nobody waits for rows that others want and someone holds', async (t) => 
   let answered = 0
   const held = [1, 2, 3, 4, 5, 6].map((petId) => update(petId).finally(() => answered++))
   const free = Array.from({ length: 44 }, (_, index) => index + 7)
-  for (let round = 0; round < 5; round++) {
+  for (let round = 0; round < 2; round++) {
     const statuses = await Promise.all(free.map(update))
     t.ok(statuses.every((status) => status === 200))
     t.equal(await update(51), 404)
