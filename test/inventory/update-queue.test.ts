@@ -260,14 +260,13 @@ t.test('a batch that runs into the statement timeout is not sent again', async (
     `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$`,
   )
   await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
-  const { send } = await startApp(t, database.url)
+  const { port } = await startApp(t, database.url)
   const start = performance.now()
-  const answers = await Promise.all(
-    Array.from({ length: 50 }, (_, index) =>
-      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
-    ),
+  const text = await pipeline(
+    port,
+    Array.from({ length: 50 }, (_, index) => [index + 1, 5] as const),
   )
-  t.ok(answers.every(({ status }) => status === 503))
+  t.equal(text.match(/HTTP\/1\.1 503/g)?.length, 50)
   t.ok(performance.now() - start < 10_000, `${Math.round(performance.now() - start)} ms`)
   t.strictSame(
     await database.query(
