@@ -7,9 +7,11 @@ import { addImportCommand } from './cli/import.ts'
 import { InterruptedError } from './cli/interruption.ts'
 import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
+import { OutputError, surviveClosedOutput } from './cli/output.ts'
 import { addStatusCommand } from './cli/status.ts'
 import { ConfigurationError, loadOperatorDatabase } from './config.ts'
 import { chooseHost } from './database/hosts.ts'
+import { OutcomeUnknownError } from './database/transaction.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local-setup.ts'
@@ -43,10 +45,7 @@ async function databaseUrl(): Promise<string> {
   ])
 }
 
-process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error
-  process.exit(exitCodes.outputClosed)
-})
+surviveClosedOutput(process.stdout, process.stderr)
 
 try {
   await program.parseAsync()
@@ -54,11 +53,20 @@ try {
   if (error instanceof CommanderError) {
     // It has said what is wrong, or has shown the help that was asked for.
     process.exitCode = error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
-  } else if (error instanceof InterruptedError) {
+  } else if (error instanceof OutputError) {
+    if (error.done !== undefined) console.error(`inventory: ${error.message}. It was done: ${error.done}`)
+    else if (!error.isClosed) console.error(`inventory: ${error.message}`)
+    process.exitCode = codeOfOutputError(error)
+  } else if (error instanceof InterruptedError || error instanceof CommandFailure) {
     console.error(`inventory: ${error.message}`)
     process.exitCode = error.exitCode
   } else {
-    console.error(`inventory: ${error instanceof CommandFailure ? error.message : explain(error)}`)
-    process.exitCode = exitCodes.failed
+    console.error(`inventory: ${explain(error)}`)
+    process.exitCode = error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
   }
+}
+
+function codeOfOutputError({ isClosed, done }: OutputError): number {
+  if (isClosed) return exitCodes.outputClosed
+  return done === undefined ? exitCodes.failed : exitCodes.doneWithoutOutput
 }

@@ -7,6 +7,7 @@ import {
   isRefusal,
   isUntrusted,
 } from './database/failures.ts'
+import { OutcomeUnknownError } from './database/transaction.ts'
 
 /**
  * Says why a program cannot go on, in words for the one who started it: no stack trace where there is something that
@@ -17,6 +18,12 @@ export function explain(error: unknown): string {
     return `The configuration is not complete or not right:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
   if (error instanceof EmbeddedServerError) return error.message
+  if (error instanceof OutcomeUnknownError) {
+    return (
+      'The connection to PostgreSQL was lost during the commit, and it is unknown whether the change was made: ' +
+      `all of it, or nothing. ${explainOutage(causeOf(error))}`
+    )
+  }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause)
   if (!(error instanceof Error)) return String(error)
   const place = placeOf(error)
@@ -65,6 +72,11 @@ function explainOutage(cause: unknown): string {
     default:
       return `PostgreSQL cannot serve this now: ${cause.message}.`
   }
+}
+
+/** The failure of the database that an error was raised for. */
+function causeOf(error: Error): unknown {
+  return error.cause instanceof DatabaseUnavailableError ? error.cause.cause : error.cause
 }
 
 function codeOf(error: Error): unknown {

@@ -1,5 +1,5 @@
 import { isDuplicate } from '../database/failures.ts'
-import type { Database } from '../database/pool.ts'
+import type { StatementRunner } from '../database/pool.ts'
 
 /** What is known of a key; the key itself is not. */
 export interface ApiKey {
@@ -47,8 +47,8 @@ export interface ApiKeyRepository {
   /** Ends every live key of the name, or only the one with the id, and returns those it ended. */
   revoke(name: string, id?: string): Promise<ApiKey[]>
 
-  /** Every key there ever was, by name, the oldest first. */
-  list(): Promise<ApiKey[]>
+  /** Every key there ever was, or that had the name, by name, the oldest first. */
+  list(name?: string): Promise<ApiKey[]>
 
   /** How many keys there are in each state. */
   countByState(): Promise<Record<ApiKey['state'], number>>
@@ -72,7 +72,7 @@ const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
 
 const LIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
-export function apiKeyRepository(database: Database): ApiKeyRepository {
+export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
   return {
     async create(name, digest, lifetime) {
       try {
@@ -119,8 +119,11 @@ export function apiKeyRepository(database: Database): ApiKeyRepository {
       )
     },
 
-    list() {
-      return database.query<ApiKey>(`SELECT ${API_KEY} FROM api_keys ORDER BY name, created_at, digest`)
+    list(name) {
+      return database.query<ApiKey>(
+        `SELECT ${API_KEY} FROM api_keys WHERE $1::text IS NULL OR name = $1 ORDER BY name, created_at, digest`,
+        [name ?? null],
+      )
     },
 
     async countByState() {

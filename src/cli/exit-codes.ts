@@ -4,6 +4,8 @@ export const exitCodes = {
   failed: 1,
   wrongUsage: 2,
   refused: 3,
+  outcomeUnknown: 4,
+  doneWithoutOutput: 6,
   outputClosed: 141,
 } as const
 
@@ -15,5 +17,8 @@ Exit codes:
   2    the command was not understood; nothing was done
   3    import: the file has faults; nothing was changed
        status: the schema is behind this version
+  4    the connection was lost during the commit, and PostgreSQL cannot say
+       whether the change was made
+  6    done, but standard output could not be written
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
   141  the reader of the output went away`

@@ -5,6 +5,7 @@ import { inTransaction } from '../database/transaction.ts'
 import { countEntries, exportEntries, type FileFormat } from '../inventory/bulk.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { untilInterrupted } from './interruption.ts'
+import { OutputError } from './output.ts'
 import { writeFileWhole } from './output-file.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
@@ -21,7 +22,7 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
     .action(async (file: string, options: { format?: FileFormat }) => {
       const format = options.format ?? formatOf(file)
       const url = await databaseUrl()
-      const signal = untilInterrupted()
+      const { signal } = untilInterrupted()
       if (file === STANDARD_STREAM) {
         await exportTo(process.stdout, url, format, signal)
       } else {
@@ -46,11 +47,20 @@ function exportTo(stream: Writable, url: string, format: FileFormat, signal: Abo
         yield chunk
       }
     }
+    // Standard output does not remember it.
+    let failure: Error | undefined
+    stream.once('error', (error) => {
+      failure = error
+    })
     try {
       await pipeline(exportEntries(transaction, format), watched, stream, {
         signal,
         end: stream !== process.stdout,
       })
+    } catch (error) {
+      throw stream === process.stdout && failure !== undefined && error === failure
+        ? new OutputError(failure)
+        : error
     } finally {
       progress?.stop()
     }

@@ -21,6 +21,7 @@ import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { untilInterrupted } from './interruption.ts'
+import { print } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
 /** How many faults are shown; the others are counted. */
@@ -57,7 +58,8 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     .action(async (file: string, options: ImportOptions) => {
       const outcome = await importFile(await databaseUrl(), file, options.format ?? formatOf(file), options)
       if ('counts' in outcome) {
-        console.log(reportOf(outcome.counts, options))
+        const report = reportOf(outcome.counts, options)
+        await print(report, options.dryRun ? undefined : report)
       } else {
         console.error(faultReport(file, outcome.faults))
         process.exitCode = exitCodes.refused
@@ -88,11 +90,11 @@ async function importFile(
   { mode, dryRun }: ImportOptions,
 ): Promise<{ counts: ImportCounts } | { faults: Faults }> {
   const { bytes, size } = await openSource(file)
-  const signal = untilInterrupted()
+  const { signal, onCommit } = untilInterrupted()
   // A pipeline waits for the piece that its source is reading, which on standard input may never come.
   signal.addEventListener('abort', () => bytes.destroy(), { once: true })
   try {
-    const counts = await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
+    const counts = await inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
       const progress = startProgress('reading', size)
       const staging = new Staging()
       const reading = new Counted(bytes, (count) => progress.update(staging.rows, count))

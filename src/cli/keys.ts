@@ -1,13 +1,29 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
-import { type ApiKey, apiKeyRepository, NameTakenError } from '../api-keys/repository.ts'
+import {
+  type ApiKey,
+  type ApiKeyRepository,
+  apiKeyRepository,
+  NameTakenError,
+} from '../api-keys/repository.ts'
+import { inTransaction, OutcomeUnknownError, type TransactionOptions } from '../database/transaction.ts'
 import { withDatabase } from './connection.ts'
 import { readDuration, readLifetime } from './duration.ts'
+import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
+import { untilInterrupted } from './interruption.ts'
+import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'
 
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
+  const transactionOptions = async (): Promise<TransactionOptions> => ({
+    url: await databaseUrl(),
+    readOnly: false,
+    answerTimeoutMs: ANSWER_TIMEOUT_MS,
+    ...untilInterrupted(),
+  })
+
   const keys = program
     .command('keys')
     .description('make and end the API keys that let callers in')
@@ -22,20 +38,17 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async ({ name, expires }: { name?: string; expires?: number }, command: Command) => {
       if (name === undefined) command.error("error: required option '--name <name>' not specified")
-      const key = makeApiKey()
-      const made = await withDatabase(await databaseUrl(), (database) =>
-        apiKeyRepository(database)
-          .create(name, hashApiKey(key), expires)
-          .catch((error: unknown) => {
-            throw error instanceof NameTakenError
-              ? new CommandFailure(
-                  `${error.message} Replace it with "inventory keys rotate ${name}", or revoke it first.`,
-                )
-              : error
-          }),
-      )
-      console.error(`The key ${describe(made)}. It is shown this once:`)
-      console.log(key)
+      await issueKey(await transactionOptions(), async (repository, digest) => {
+        const made = await repository.create(name, digest, expires).catch((error: unknown) => {
+          throw error instanceof NameTakenError
+            ? new CommandFailure(
+                `${error.message} Replace it with "inventory keys rotate ${name}", or revoke it first.`,
+              )
+            : error
+        })
+        console.error(`The key ${describe(made)}. It is shown this once:`)
+        return made
+      })
     })
 
   keys
@@ -45,10 +58,10 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ json }: { json?: true }) => {
       const list = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
-      if (json) console.log(JSON.stringify(list, null, 2))
+      if (json) await print(JSON.stringify(list, null, 2))
       else if (list.length === 0)
         console.error('There are no keys. Make one: inventory keys create --name ops')
-      else console.log(tableOf(list))
+      else await print(tableOf(list))
     })
 
   keys
@@ -58,8 +71,8 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--id <id>', 'end only this one of them, as "inventory keys list" shows it', readId)
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
-      const ended = await withDatabase(await databaseUrl(), (database) =>
-        apiKeyRepository(database).revoke(name, id),
+      const ended = await inTransaction(await transactionOptions(), (transaction) =>
+        apiKeyRepository(transaction).revoke(name, id),
       )
       if (ended.length === 0) throw noLiveKey(name, id)
       for (const key of ended) console.error(`The key ${key.name} (${key.id}) is revoked.`)
@@ -77,19 +90,52 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     )
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
-      const key = makeApiKey()
-      const { made, old } = await withDatabase(await databaseUrl(), async (database) => {
-        const repository = apiKeyRepository(database)
-        const made = await repository.rotate(name, hashApiKey(key), overlap, expires)
-        return { made, old: (await repository.list()).filter((other) => other.name === name) }
+      await issueKey(await transactionOptions(), async (repository, digest) => {
+        const made = await repository.rotate(name, digest, overlap, expires)
+        if (made === undefined) throw noLiveKey(name)
+        for (const { id, state, revokedAt } of await repository.list(name)) {
+          if (state === 'ending') console.error(`The old key (${id}) ends ${timeOf(revokedAt)}.`)
+        }
+        console.error(`The new key ${describe(made)}. It is shown this once:`)
+        return made
       })
-      if (made === undefined) throw noLiveKey(name)
-      for (const { id, state, revokedAt } of old) {
-        if (state === 'ending') console.error(`The old key (${id}) ends ${timeOf(revokedAt)}.`)
-      }
-      console.error(`The new key ${describe(made)}. It is shown this once:`)
-      console.log(key)
     })
+}
+
+/** How long PostgreSQL may take for a statement about keys, in milliseconds. */
+const ANSWER_TIMEOUT_MS = 30_000
+
+/**
+ * Has `create` add a key, and prints it. The key is committed after it was written, so that no key stays that nobody has
+ * seen; and an old one that it replaces does not end.
+ */
+async function issueKey(
+  options: TransactionOptions,
+  create: (repository: ApiKeyRepository, digest: Buffer) => Promise<ApiKey>,
+): Promise<void> {
+  const key = makeApiKey()
+  let printed: ApiKey | undefined
+  try {
+    await inTransaction(options, async (transaction) => {
+      const made = await create(apiKeyRepository(transaction), hashApiKey(key))
+      await print(key)
+      printed = made
+    })
+  } catch (error) {
+    if (error instanceof OutputError) {
+      const exitCode = error.isClosed ? exitCodes.outputClosed : exitCodes.failed
+      throw new CommandFailure(`${error.message}. No key was made, and none has ended.`, exitCode)
+    }
+    if (printed !== undefined) console.error(warnOfPrinted(printed, error))
+    throw error
+  }
+}
+
+/** What became of a key that was printed, and then could not be committed. */
+function warnOfPrinted({ name, id }: ApiKey, error: unknown): string {
+  return error instanceof OutcomeUnknownError
+    ? `Whether the key printed above works is unknown: see whether "inventory keys list" shows ${id}, and if so use it, or end it with "inventory keys revoke ${name} --id ${id}".`
+    : 'The key printed above was not made, and lets nobody in; no other key has ended.'
 }
 
 function describe({ name, id, expiresAt }: ApiKey): string {

@@ -7,6 +7,7 @@ import {
 } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
 import { CommandFailure } from './failure.ts'
+import { OutputError, print } from './output.ts'
 
 /** Adds `inventory migrate up|down|create`. */
 export function addMigrateCommands(program: Command, databaseUrl: () => Promise<string>): void {
@@ -15,15 +16,25 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     count?: number,
     roles: Roles = {},
   ): Promise<void> => {
-    await migrate({
+    // Written by the side: an output that fails must not end a migration in the middle.
+    const lines: Promise<void>[] = []
+    const ran = await migrate({
       url: await databaseUrl(),
       direction,
       roles,
-      log: (line) => console.log(line),
+      log: (line) => {
+        const written = print(line)
+        written.catch(() => {})
+        lines.push(written)
+      },
       ...(count === undefined ? {} : { count }),
     }).catch((error: unknown) => {
       const isKnown = error instanceof RoleError || error instanceof UnknownMigrationError
       throw isKnown ? new CommandFailure(error.message) : error
+    })
+    await Promise.all(lines).catch((error: unknown) => {
+      const done = `${direction} ${ran.length === 0 ? 'without a pending migration' : ran.join(', ')}`
+      throw error instanceof OutputError ? error.after(done) : error
     })
   }
 
@@ -55,7 +66,10 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
     .description('write a new, empty migration into the folder migrations')
     .argument('<name>', 'what it does, for example add-price', readName)
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
-    .action(async (name: string) => console.log(await createMigration(name, 'migrations')))
+    .action(async (name: string) => {
+      const file = await createMigration(name, 'migrations')
+      await print(file, file)
+    })
 }
 
 function readCount(text: string): number {

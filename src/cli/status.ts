@@ -7,6 +7,7 @@ import { inventoryRepository } from '../inventory/repository.ts'
 import type { PetStatus } from '../inventory/schemas.ts'
 import { withDatabase } from './connection.ts'
 import { exitCodes } from './exit-codes.ts'
+import { print } from './output.ts'
 import { formatNumber } from './progress.ts'
 
 /** Counting many millions of entries takes longer than a request may. */
@@ -41,7 +42,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
       const status = await withDatabase(url, (database) => statusOf(database, url), limits)
-      console.log(json ? JSON.stringify(status, null, 2) : describe(status))
+      await print(json ? JSON.stringify(status, null, 2) : describe(status))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })
 }

@@ -70,8 +70,13 @@ export interface DatabaseOptions {
   readonly onConnectionLost: (reason: string) => void
 }
 
+/** What runs single statements: a pool, or a transaction. */
+export interface StatementRunner {
+  query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
+}
+
 /** A pool of connections to PostgreSQL. Nothing else in the service speaks to `pg`. */
-export interface Database {
+export interface Database extends StatementRunner {
   /**
    * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
    * planned once for each connection.
