@@ -5,6 +5,7 @@ export const exitCodes = {
   wrongUsage: 2,
   refused: 3,
   outcomeUnknown: 4,
+  unconfirmed: 5,
   doneWithoutOutput: 6,
   outputClosed: 141,
 } as const
@@ -15,10 +16,11 @@ Exit codes:
   0    done
   1    failed; nothing was changed
   2    the command was not understood; nothing was done
-  3    import: the file has faults; nothing was changed
+  3    import: the file has faults or is not whole; nothing was changed
        status: the schema is behind this version
   4    the connection was lost during the commit, and PostgreSQL cannot say
        whether the change was made
+  5    nothing was changed: it takes a confirmation, which the message names
   6    done, but standard output could not be written
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
   141  the reader of the output went away`

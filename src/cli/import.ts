@@ -1,10 +1,9 @@
-import { open } from 'node:fs/promises'
-import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { type Command, Option } from 'commander'
-import { inTransaction } from '../database/transaction.ts'
+import { inTransaction, type Transaction } from '../database/transaction.ts'
 import {
   type Conflict,
+  countRemovals,
   type FileFormat,
   findConflicts,
   type ImportCounts,
@@ -17,9 +16,11 @@ import {
 import { readCsv } from '../inventory/csv.ts'
 import type { ImportLine } from '../inventory/import-line.ts'
 import { readNdjson } from '../inventory/ndjson.ts'
+import { ANSWER_TIMEOUT_MS, confirm } from './confirmation.ts'
 import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
-import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
+import { formatOf, formatOption } from './file-format.ts'
+import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
 import { untilInterrupted } from './interruption.ts'
 import { print } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
@@ -32,18 +33,22 @@ const readers: Record<FileFormat, (source: AsyncIterable<Buffer>) => AsyncIterab
   ndjson: readNdjson,
 }
 
-interface ImportOptions {
+interface ImportOptions extends ExpectedInput {
   readonly format?: FileFormat
   readonly mode: ImportMode
   readonly dryRun?: true
+  readonly allowRemovals?: true
 }
 
 /** Adds `inventory import`. */
 export function addImportCommand(program: Command, databaseUrl: () => Promise<string>): void {
-  program
+  const command = program
     .command('import')
     .description('write the entries of a file into the inventory, all or none')
-    .argument('<file>', 'CSV or NDJSON with petId, quantity and an optional status; - for standard input')
+    .argument(
+      '<file>',
+      'CSV or NDJSON with petId, quantity and an optional status; - for standard input, with --rows, --sha256 or --unverified',
+    )
     .addOption(formatOption())
     .addOption(
       new Option(
@@ -53,16 +58,22 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         .choices(['upsert', 'insert', 'replace'])
         .default('upsert'),
     )
+    .option('--allow-removals', 'let --mode replace remove more than a tenth of the entries')
     .option('--dry-run', 'check the file and say what would change, but change nothing')
+  addInputOptions(command)
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
-      const outcome = await importFile(await databaseUrl(), file, options.format ?? formatOf(file), options)
-      if ('counts' in outcome) {
-        const report = reportOf(outcome.counts, options)
+      const format = options.format ?? formatOf(file)
+      const source = await ImportSource.open(file, options)
+      try {
+        const report = reportOf(await importFrom(source, await databaseUrl(), format, options), options)
         await print(report, options.dryRun ? undefined : report)
-      } else {
-        console.error(faultReport(file, outcome.faults))
+      } catch (error) {
+        if (!(error instanceof FaultyInputError)) throw error
+        console.error(faultReport(source.name, error))
         process.exitCode = exitCodes.refused
+      } finally {
+        await source.close()
       }
     })
 }
@@ -74,56 +85,86 @@ interface Faults {
 }
 
 /** Raised inside the transaction, for nothing of it to stay. */
-class FaultyFileError extends Error {
+class FaultyInputError extends Error {
   readonly faults: Faults
+  /** What shows that the input is not whole, if anything does. */
+  readonly sourceFault: string | undefined
 
-  constructor(faults: Faults) {
-    super('The file has faults')
+  constructor(faults: Faults, sourceFault: string | undefined) {
+    super('The input has faults')
     this.faults = faults
+    this.sourceFault = sourceFault
   }
 }
 
-async function importFile(
+async function importFrom(
+  source: ImportSource,
   url: string,
-  file: string,
   format: FileFormat,
-  { mode, dryRun }: ImportOptions,
-): Promise<{ counts: ImportCounts } | { faults: Faults }> {
-  const { bytes, size } = await openSource(file)
+  { mode, dryRun, allowRemovals }: ImportOptions,
+): Promise<ImportCounts> {
   const { signal, onCommit } = untilInterrupted()
   // A pipeline waits for the piece that its source is reading, which on standard input may never come.
-  signal.addEventListener('abort', () => bytes.destroy(), { once: true })
-  try {
-    const counts = await inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
-      const progress = startProgress('reading', size)
-      const staging = new Staging()
-      const reading = new Counted(bytes, (count) => progress.update(staging.rows, count))
-      try {
-        const lines = readers[format](reading)
-        await pipeline(lines, (source) => staging.textOf(source), await stageEntries(transaction), { signal })
-        progress.update(staging.rows, reading.bytes)
-      } finally {
-        progress.stop()
-      }
-      console.error(`${formatNumber(staging.rows)} rows read; ${dryRun ? 'comparing' : 'writing'}`)
-      const conflicts = await findConflicts(transaction, mode, SHOWN_FAULTS)
-      const faults = staging.faultsWith(conflicts)
-      if (faults.count > 0) throw new FaultyFileError(faults)
-      if (mode === 'replace' && staging.rows === 0) {
-        throw new CommandFailure(
-          'The file has no entries; to replace the inventory by it would remove them all.',
-        )
-      }
-      return await (dryRun ? previewImport : mergeStaged)(transaction, mode)
-    })
-    return { counts }
-  } catch (error) {
-    if (error instanceof FaultyFileError) return { faults: error.faults }
-    throw error
-  } finally {
-    // Standard input that stays open would keep the process.
-    bytes.destroy()
+  signal.addEventListener('abort', () => source.abort(), { once: true })
+  return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
+    const staging = new Staging()
+    await stage(source, format, staging, transaction, signal)
+    const sourceFault = await source.findFault(staging.rows)
+    console.error(`${formatNumber(staging.rows)} rows read; checking`)
+    // Beside a cut, conflicts between its lines are of no interest.
+    const conflicts = sourceFault ? noFaults : await findConflicts(transaction, mode, SHOWN_FAULTS)
+    const faults = staging.faultsWith(conflicts)
+    if (faults.count > 0 || sourceFault) throw new FaultyInputError(faults, sourceFault)
+    if (mode === 'replace' && staging.rows === 0) {
+      throw new CommandFailure(
+        'The file has no entries; to replace the inventory by it would remove them all.',
+      )
+    }
+    if (dryRun) return previewImport(transaction, mode)
+    if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
+    console.error(`${formatNumber(staging.rows)} rows checked; writing`)
+    const progress = startProgress('writing', staging.rows)
+    try {
+      return await mergeStaged(transaction, mode, (part) =>
+        progress.update(part * staging.rows, part * staging.rows),
+      )
+    } finally {
+      progress.stop()
+    }
+  })
+}
+
+const noFaults: Faults = { first: [], count: 0 }
+
+async function stage(
+  source: ImportSource,
+  format: FileFormat,
+  staging: Staging,
+  transaction: Transaction,
+  signal: AbortSignal,
+): Promise<void> {
+  const progress = startProgress('reading', source.size)
+  async function* watched(): AsyncGenerator<Buffer> {
+    for await (const chunk of source) {
+      progress.update(staging.rows, source.bytes)
+      yield chunk
+    }
   }
+  try {
+    const lines = readers[format](watched())
+    await pipeline(lines, (batches) => staging.textOf(batches), await stageEntries(transaction), { signal })
+    progress.update(staging.rows, source.bytes)
+  } finally {
+    progress.stop()
+  }
+}
+
+/** Has the operator confirm the removal of more than a tenth of the entries: a wrong file looks like that. */
+async function confirmRemovals(transaction: Transaction, signal: AbortSignal): Promise<void> {
+  const { removed, total } = await countRemovals(transaction)
+  if (removed * 10 <= total) return
+  const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`
+  await transaction.pauseFor(2 * ANSWER_TIMEOUT_MS, () => confirm(consequence, '--allow-removals', signal))
 }
 
 /** What is read so far: it makes text for the staging table of right lines, and keeps the first of the faults. */
@@ -156,43 +197,6 @@ class Staging {
   }
 }
 
-/** Opens a file, or standard input, whose size is not known. */
-async function openSource(file: string): Promise<{ bytes: Readable; size: number | undefined }> {
-  if (file === STANDARD_STREAM) return { bytes: process.stdin, size: undefined }
-  try {
-    const handle = await open(file)
-    const found = await handle.stat()
-    if (!found.isDirectory()) {
-      const bytes = handle.createReadStream()
-      return { bytes, size: found.isFile() ? found.size : undefined }
-    }
-    await handle.close()
-  } catch (error) {
-    throw new CommandFailure(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
-  }
-  throw new CommandFailure(`The file cannot be read: ${file} is a folder`)
-}
-
-/** What comes out of a source, with the count of its bytes so far. */
-class Counted implements AsyncIterable<Buffer> {
-  bytes = 0
-  readonly #source: AsyncIterable<Buffer>
-  readonly #tell: (bytes: number) => void
-
-  constructor(source: AsyncIterable<Buffer>, tell: (bytes: number) => void) {
-    this.#source = source
-    this.#tell = tell
-  }
-
-  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
-    for await (const chunk of this.#source) {
-      this.bytes += chunk.length
-      this.#tell(this.bytes)
-      yield chunk
-    }
-  }
-}
-
 function reportOf(
   { added, changed, unchanged, removed }: ImportCounts,
   { mode, dryRun }: ImportOptions,
@@ -206,12 +210,15 @@ function reportOf(
   return `${dryRun ? 'Dry run, nothing was changed. It would be: ' : ''}${parts.join(', ')}`
 }
 
-function faultReport(file: string, { first, count }: Faults): string {
-  const name = file === STANDARD_STREAM ? 'standard input' : file
+function faultReport(name: string, { faults: { first, count }, sourceFault }: FaultyInputError): string {
   const more = count - first.length
+  const summary = [
+    ...(count > 0 ? [`has ${formatNumber(count)} ${count === 1 ? 'fault' : 'faults'}`] : []),
+    ...(sourceFault === undefined ? [] : [`is not whole, or not the right one: ${sourceFault}`]),
+  ]
   return [
     ...first.map(({ line, fault }) => `line ${line}: ${fault}`),
     ...(more > 0 ? [`and ${formatNumber(more)} more`] : []),
-    `inventory: ${name} has ${formatNumber(count)} ${count === 1 ? 'fault' : 'faults'}; nothing was changed`,
+    `inventory: ${name} ${summary.join(', and ')}; nothing was changed`,
   ].join('\n')
 }

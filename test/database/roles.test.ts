@@ -156,7 +156,13 @@ t.test("the operators' role can run every command but migrations", async (t) => 
   const { database, operator } = await setUp(t)
   const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url), NODE_ENV: 'production' }
   const load = async (mode: string, input: string): Promise<Outcome> =>
-    (await startProgram(t, 'cli', { args: ['import', '-', '--mode', mode], env, input })).ended
+    (
+      await startProgram(t, 'cli', {
+        args: ['import', '-', '--unverified', '--allow-removals', '--mode', mode],
+        env,
+        input,
+      })
+    ).ended
   t.equal((await load('insert', 'petId,quantity\n1,1\n2,2\n')).stdout, '2 added, 0 changed, 0 unchanged\n')
   t.equal((await load('upsert', 'petId,quantity\n2,3\n3,3\n')).stdout, '1 added, 1 changed, 0 unchanged\n')
   t.equal(

@@ -34,7 +34,7 @@ for (const version of testVersions) {
         await inventory(
           t,
           owner,
-          ['import', '-', '--mode', mode, ...options],
+          ['import', '-', '--unverified', '--allow-removals', '--mode', mode, ...options],
           `petId,quantity,status\n${csv}`,
         )
       ).stdout
@@ -43,7 +43,7 @@ for (const version of testVersions) {
     t.match(await load('replace', '4,9,\n', '--dry-run'), /0 added, 1 changed, 0 unchanged, 3 removed/)
     t.equal(await load('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
     const refused = await startProgram(t, 'cli', {
-      args: ['import', '-', '--mode', 'insert'],
+      args: ['import', '-', '--unverified', '--mode', 'insert'],
       env: { DATABASE_URL: owner },
       input: 'petId,quantity\n1,1\n7,7\n7,7\n',
     })

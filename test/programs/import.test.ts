@@ -5,11 +5,14 @@ import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
+/** Imports a text as a file. */
 async function load(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), input)
   const program = await startProgram(t, 'cli', {
-    args: ['import', '-', ...args],
+    args: ['import', 'stock.csv', ...args],
     env: { DATABASE_URL: url },
-    input,
+    cwd,
   })
   return program.ended
 }
@@ -32,7 +35,7 @@ t.test('CSV adds and changes entries; a status that is left open stays or is ava
   const { code, stdout, stderr } = await load(t, database.url, csv)
   t.equal(code, 0)
   t.equal(stdout, '2 added, 2 changed, 1 unchanged\n')
-  t.equal(stderr, '5 rows read; writing\n')
+  t.equal(stderr, '5 rows read; checking\n5 rows checked; writing\n')
   t.equal(
     await entries(database),
     '1,5,available\n2,6,pending\n3,9,sold\n4,9,sold\n5,0,available\n6,1,pending',
@@ -110,7 +113,7 @@ t.test('every faulty line of CSV is told with its number, and nothing is written
     t.equal(number, String(index + 1), text)
     t.match(words, fault, text)
   }
-  t.strictSame(told, ['inventory: standard input has 18 faults; nothing was changed', ''])
+  t.strictSame(told, ['inventory: stock.csv has 18 faults; nothing was changed', ''])
   t.equal(await entries(database), '1,9,sold')
 })
 
@@ -161,7 +164,7 @@ t.test('of many faults the first 20 are told, and how many more there are', asyn
   t.match(lines[20], /^line 21: /)
   t.strictSame(lines.slice(21), [
     'and 1,211 more',
-    'inventory: standard input has 1,231 faults; nothing was changed',
+    'inventory: stock.csv has 1,231 faults; nothing was changed',
     '',
   ])
 })
@@ -201,7 +204,7 @@ t.test(
     t.match(refused.stderr, /\nline 3: petId 2 has an entry already\n.* 1 fault; nothing was changed\n$/)
     t.equal(await entries(database), '1,9,sold\n2,9,sold')
 
-    const replaced = await load(t, database.url, csv, '--mode', 'replace')
+    const replaced = await load(t, database.url, csv, '--mode', 'replace', '--allow-removals')
     t.equal(replaced.stdout, '1 added, 1 changed, 0 unchanged, 1 removed\n')
     t.equal(await entries(database), '2,1,sold\n3,1,available')
 
@@ -214,6 +217,64 @@ t.test(
     t.equal(await entries(database), '2,1,sold\n3,1,available\n4,1,available')
   },
 )
+
+t.test('mode replace asks before it removes more than a tenth of the entries', async (t) => {
+  const database = await testDatabase(t)
+  const ids = Array.from({ length: 20 }, (_, index) => String(index))
+  const without = (count: number): string =>
+    `petId,quantity\n${ids
+      .slice(count)
+      .map((id) => `${id},9\n`)
+      .join('')}`
+  const fill = async (): Promise<void> => {
+    await database.query(
+      "INSERT INTO inventory SELECT id, 9, 'sold' FROM generate_series(0, 19) AS id ON CONFLICT DO NOTHING",
+    )
+  }
+  const count = async (): Promise<unknown> =>
+    (await database.query('SELECT count(*) FROM inventory'))[0]?.['count']
+  await fill()
+
+  const refused = await load(t, database.url, without(3), '--mode', 'replace')
+  t.strictSame([refused.code, refused.stdout], [5, ''])
+  t.equal(
+    refused.stderr,
+    '17 rows read; checking\ninventory: --mode replace would remove 3 of 20 entries; nothing was changed. If that is right, add --allow-removals.\n',
+  )
+  t.equal(await count(), '20')
+  t.equal((await load(t, database.url, without(3), '--mode', 'replace', '--dry-run')).code, 0)
+  t.match(await load(t, database.url, without(2), '--mode', 'replace'), {
+    code: 0,
+    stdout: '0 added, 0 changed, 18 unchanged, 2 removed\n',
+  })
+  await fill()
+  t.equal((await load(t, database.url, without(19), '--mode', 'replace', '--allow-removals')).code, 0)
+  t.equal(await count(), '1')
+
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), without(3))
+  for (const [answer, code, left] of [
+    ['no\n', 5, '20'],
+    ['', 5, '20'],
+    ['yes\n', 0, '17'],
+  ] as const) {
+    await fill()
+    const program = await startProgram(t, 'cli', {
+      args: ['import', 'stock.csv', '--mode', 'replace'],
+      env: {
+        DATABASE_URL: database.url,
+        NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=process.stderr.isTTY=true',
+      },
+      cwd,
+      input: null,
+    })
+    await program.output(/would remove 3 of 20 entries\. Continue\? \(yes\/no\) /)
+    program.process.stdin?.end(answer)
+    const outcome = await program.ended
+    t.equal(outcome.code, code, outcome.stderr)
+    t.equal(await count(), left)
+  }
+})
 
 t.test('--dry-run says what would change and changes nothing', async (t) => {
   const database = await testDatabase(t)
@@ -243,8 +304,8 @@ t.test('of two imports at once the second waits for the first, and both are whol
   await addEntries(database, [['1', 9, 'sold']])
   const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
   const outcomes = Promise.all([
-    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', '--mode', 'replace'),
-    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', '--mode', 'replace'),
+    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', '--mode', 'replace', '--allow-removals'),
+    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', '--mode', 'replace', '--allow-removals'),
   ])
   await setTimeout(2500)
   await release()
@@ -264,7 +325,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
       "SELECT state FROM pg_stat_activity WHERE application_name = 'petstore-inventory cli' AND datname = current_database()",
     )
 
-  const reading = await startProgram(t, 'cli', { args: ['import', '-'], env, input: null })
+  const reading = await startProgram(t, 'cli', { args: ['import', '-', '--rows', '1'], env, input: null })
   reading.process.stdin?.write('petId,quantity\n2,1\n')
   while (JSON.stringify(await busy()) === '[]' && reading.process.exitCode === null) await setTimeout(20)
   reading.process.kill('SIGINT')
@@ -276,11 +337,11 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
 
   const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
   const writing = await startProgram(t, 'cli', {
-    args: ['import', '-'],
+    args: ['import', '-', '--rows', '2'],
     env,
     input: 'petId,quantity\n2,1\n1,1\n',
   })
-  await writing.output(/2 rows read/)
+  await writing.output(/2 rows checked; writing/)
   await setTimeout(500)
   writing.process.kill('SIGTERM')
   t.match(await writing.ended, { code: 143, stderr: /interrupted; nothing was changed\n$/ })
@@ -295,7 +356,7 @@ t.test('it fails with one clear message', async (t) => {
     [['nowhere.csv'], /^inventory: The file cannot be read: ENOENT/],
     [['stock.txt'], /^inventory: The format of stock\.txt cannot be told.*--format csv or --format ndjson/],
     [['.', '--format', 'csv'], /^inventory: The file cannot be read: \. is a folder/],
-    [['-'], /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it running/],
+    [['-', '--rows', '1'], /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it running/],
   ]
   for (const [args, message] of faults) {
     const program = await startProgram(t, 'cli', {
@@ -327,4 +388,5 @@ t.test('on a terminal a bar shows the rows, the rate and the time left', async (
   t.equal(code, 0, stderr)
   t.match(stderr, /reading \[-+\] 0% 0 rows, 0 rows\/s/)
   t.match(stderr, /reading \[=+\] 100% 60,000 rows, [\d,]+ rows\/s, 0 s left/)
+  t.match(stderr, /writing \[=+\] 100% 60,000 rows, [\d,]+ rows\/s, 0 s left/)
 })

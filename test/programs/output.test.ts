@@ -108,7 +108,7 @@ t.test('a command that only reads fails without a stack trace', async (t) => {
 t.test('a closed standard error ends nothing', async (t) => {
   const database = await testDatabase(t)
   const program = await startProgram(t, 'cli', {
-    args: ['import', '-'],
+    args: ['import', '-', '--rows', '1'],
     env: { DATABASE_URL: database.url },
     input: null,
   })

@@ -1,0 +1,174 @@
+import { createHash, type Hash } from 'node:crypto'
+import { open as openDescriptor, type Stats } from 'node:fs'
+import { type FileHandle, open, stat } from 'node:fs/promises'
+import { Socket } from 'node:net'
+import type { Readable } from 'node:stream'
+import { promisify } from 'node:util'
+import { type Command, InvalidArgumentError, Option } from 'commander'
+import { exitCodes } from './exit-codes.ts'
+import { CommandFailure } from './failure.ts'
+import { STANDARD_STREAM } from './file-format.ts'
+import { formatNumber } from './progress.ts'
+
+const NEWLINE = 10
+
+/** What an operator knows of an input, for the command to find out whether it arrived whole. */
+export interface ExpectedInput {
+  /** How many rows it has. */
+  readonly rows?: number
+  /** The SHA-256 of its bytes, in lowercase hexadecimal digits. */
+  readonly sha256?: string
+  /** Set where the operator answers for it. */
+  readonly unverified?: true
+}
+
+/** Adds the options that say what is known of the input. */
+export function addInputOptions(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--rows <count>', 'refuse the input unless it has exactly this many rows').argParser(
+        readRowCount,
+      ),
+    )
+    .addOption(
+      new Option('--sha256 <digest>', 'refuse the input unless its bytes have this SHA-256').argParser(
+        readDigest,
+      ),
+    )
+    .addOption(
+      new Option('--unverified', 'accept a pipe without a proof that it is whole').conflicts([
+        'rows',
+        'sha256',
+      ]),
+    )
+}
+
+/**
+ * The bytes of a file, standard input or a pipe, and whether they are all there. The end of a pipe does not say so: the
+ * same end of file arrives when the program that writes to it is killed.
+ */
+export class ImportSource implements AsyncIterable<Buffer> {
+  /** How many bytes were read. */
+  bytes = 0
+  /** How a message names it. */
+  readonly name: string
+  /** In bytes; undefined for a pipe. */
+  readonly size: number | undefined
+  readonly #stream: Readable
+  /** Undefined for standard input. */
+  readonly #handle: FileHandle | undefined
+  readonly #stats: Stats | undefined
+  readonly #expected: ExpectedInput
+  readonly #hash: Hash | undefined
+  #lastByte: number | undefined
+  #hasEnded = false
+
+  private constructor(name: string, expected: ExpectedInput, stream: Readable, opened?: OpenFile) {
+    this.name = name
+    this.#expected = expected
+    this.#stream = stream
+    this.#handle = opened?.handle
+    this.#stats = opened?.stats
+    this.size = opened?.stats.isFile() ? opened.stats.size : undefined
+    this.#hash = expected.sha256 === undefined ? undefined : createHash('sha256')
+  }
+
+  /**
+   * Opens a file by its name, or standard input by `-`.
+   *
+   * @throws {CommandFailure} where it cannot be read, or is a pipe of which nothing is known
+   */
+  static async open(file: string, expected: ExpectedInput): Promise<ImportSource> {
+    if (file === STANDARD_STREAM) {
+      refuseUnknownPipe('standard input', expected)
+      return new ImportSource('standard input', expected, process.stdin)
+    }
+    try {
+      // Before it is opened: opening a named pipe waits for the program that writes to it.
+      const found = await stat(file)
+      if (found.isDirectory()) throw new CommandFailure(`The file cannot be read: ${file} is a folder`)
+      if (!found.isFile()) refuseUnknownPipe(file, expected)
+      if (found.isFIFO()) {
+        // As a file, a pipe could not be left while it is read.
+        const fd = await promisify(openDescriptor)(file, 'r')
+        return new ImportSource(file, expected, new Socket({ fd, readable: true, writable: false }))
+      }
+      const handle = await open(file)
+      // The handle is closed by `close`, as it is asked for its size after the last byte was read.
+      const stream = handle.createReadStream({ autoClose: false })
+      return new ImportSource(file, expected, stream, { handle, stats: await handle.stat() })
+    } catch (error) {
+      if (error instanceof CommandFailure) throw error
+      throw new CommandFailure(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+    }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
+    for await (const chunk of this.#stream) {
+      this.bytes += chunk.length
+      this.#lastByte = chunk.at(-1) ?? this.#lastByte
+      this.#hash?.update(chunk)
+      yield chunk
+    }
+    this.#hasEnded = true
+  }
+
+  /** Says what shows that the input is not whole or not the expected one; undefined if nothing does. */
+  async findFault(rows: number): Promise<string | undefined> {
+    const { rows: expectedRows, sha256 } = this.#expected
+    if (!this.#hasEnded) return 'it was not read to its end'
+    if (this.size === undefined && this.#lastByte !== undefined && this.#lastByte !== NEWLINE) {
+      return 'its last line does not end in a newline, so it may have been cut'
+    }
+    if (expectedRows !== undefined && rows !== expectedRows) {
+      return `it has ${formatNumber(rows)} of ${formatNumber(expectedRows)} expected rows`
+    }
+    const digest = this.#hash?.digest('hex')
+    if (digest !== sha256) return `its SHA-256 is ${digest}, not ${sha256}`
+    if (this.size !== undefined && (await this.#hasChanged())) return 'it changed while it was read'
+    return undefined
+  }
+
+  /** Stops reading and closes the file. Standard input that stays open would keep the process alive. */
+  async close(): Promise<void> {
+    this.abort()
+    await this.#handle?.close()
+  }
+
+  /** Stops reading. */
+  abort(): void {
+    this.#stream.destroy()
+  }
+
+  async #hasChanged(): Promise<boolean> {
+    const now = await this.#handle?.stat()
+    return now?.size !== this.bytes || now.mtimeMs !== this.#stats?.mtimeMs
+  }
+}
+
+interface OpenFile {
+  readonly handle: FileHandle
+  readonly stats: Stats
+}
+
+function refuseUnknownPipe(name: string, { rows, sha256, unverified }: ExpectedInput): void {
+  if (rows !== undefined || sha256 !== undefined || unverified) return
+  throw new CommandFailure(
+    `The end of ${name} does not show whether all of it arrived, so a cut input would be imported as a whole one. Add one of
+  --rows "$(($(wc -l <stock.csv) - 1))"              the number of its rows; for NDJSON without "- 1"
+  --sha256 "$(sha256sum <stock.csv | cut -c1-64)"    the SHA-256 of its bytes
+  --unverified                                       import whatever arrives
+or import a file by its name. Nothing was done.`,
+    exitCodes.wrongUsage,
+  )
+}
+
+function readRowCount(text: string): number {
+  if (!/^\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
+  return Number(text)
+}
+
+function readDigest(text: string): string {
+  if (!/^[0-9a-f]{64}$/i.test(text)) throw new InvalidArgumentError('It must be 64 hexadecimal digits.')
+  return text.toLowerCase()
+}

@@ -1,0 +1,231 @@
+import { execFile, spawn } from 'node:child_process'
+import { createHash } from 'node:crypto'
+import { once } from 'node:events'
+import { appendFile, open, truncate, utimes, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import t, { type Test } from 'tap'
+import { ImportSource } from '../../src/cli/import-source.ts'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+
+const binary = path.resolve('dist/cli.js')
+
+const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
+const ndjson = '{"petId":1,"quantity":5}\n{"petId":20,"quantity":600}\n{"petId":3,"quantity":7}\n'
+
+/** Every pet that the whole input has, and two that it does not. */
+const before = '1,9,sold\n2,9,sold\n3,9,sold\n4,9,sold'
+
+async function filled(t: Test): Promise<TestDatabase> {
+  const database = await testDatabase(t)
+  await addEntries(
+    database,
+    [1, 2, 3, 4].map((id) => [String(id), 9, 'sold']),
+  )
+  return database
+}
+
+async function entries(database: TestDatabase): Promise<string> {
+  const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')
+  return rows.map((row) => Object.values(row).join(',')).join('\n')
+}
+
+async function pipe(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
+  const program = await startProgram(t, 'cli', {
+    args: ['import', '-', ...args],
+    env: { DATABASE_URL: url },
+    input,
+  })
+  return program.ended
+}
+
+/** Runs a line of bash in which `$INVENTORY` is the command line. */
+async function bash(t: Test, url: string, line: string): Promise<{ code: unknown; stderr: string }> {
+  return promisify(execFile)('bash', ['--norc', '-c', line], {
+    cwd: await temporaryFolder(t),
+    env: {
+      PATH: process.env['PATH'] ?? '',
+      DATABASE_URL: url,
+      INVENTORY: `${process.execPath} ${binary}`,
+    },
+  }).then(
+    ({ stderr }) => ({ code: 0, stderr }),
+    (error: { code: unknown; stderr: string }) => error,
+  )
+}
+
+t.test('a pipe of which nothing is known is a usage error that shows the ways', async (t) => {
+  const database = await filled(t)
+  for (const line of [
+    '$INVENTORY import - --mode replace --allow-removals',
+    '$INVENTORY import - --dry-run',
+    'echo petId,quantity | $INVENTORY import /dev/stdin --format csv',
+    '$INVENTORY import --format csv <(echo petId,quantity; echo 1,1)',
+    'mkfifo stock.csv; $INVENTORY import stock.csv',
+  ]) {
+    const { code, stderr } = await bash(t, database.url, line)
+    t.equal(code, 2, line)
+    for (const way of ['--rows', '--sha256', '--unverified', 'import a file'])
+      t.match(stderr, way, `${line}: ${way}`)
+    t.notMatch(stderr, /\n {4}at /)
+  }
+  t.equal(await entries(database), before)
+})
+
+t.test('with the right count or digest, or unverified, a pipe is imported', async (t) => {
+  const sha256 = createHash('sha256').update(csv).digest('hex')
+  for (const line of [
+    `cat stock.csv | $INVENTORY import - --rows 3`,
+    `$INVENTORY import - --rows "$(($(wc -l <stock.csv) - 1))" <stock.csv`,
+    `$INVENTORY import - --sha256 "$(sha256sum <stock.csv | cut -c1-64)" <stock.csv`,
+    `cat stock.csv | $INVENTORY import - --sha256 ${sha256.toUpperCase()} --rows 3`,
+    `cat stock.csv | $INVENTORY import - --unverified`,
+    `cat stock.csv | $INVENTORY import /dev/stdin --format csv --rows 3`,
+    `$INVENTORY import --format csv --rows 3 <(cat stock.csv)`,
+    `mkfifo pipe.csv; cat stock.csv >pipe.csv & $INVENTORY import pipe.csv --rows 3`,
+    `$INVENTORY import /dev/stdin --format csv <stock.csv`,
+  ]) {
+    const database = await filled(t)
+    const { code, stderr } = await bash(
+      t,
+      database.url,
+      `printf '${csv.replaceAll('\n', '\\n')}' >stock.csv; ${line}`,
+    )
+    t.equal(code, 0, `${line}: ${stderr}`)
+    t.equal(await entries(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold', line)
+  }
+})
+
+t.test('an input that is cut anywhere changes nothing, in every format and mode', async (t) => {
+  const database = await filled(t)
+  for (const [format, text] of [
+    ['csv', csv],
+    ['ndjson', ndjson],
+  ] as const) {
+    const sha256 = createHash('sha256').update(text).digest('hex')
+    const lines = text.split('\n')
+    // At the start, in each part of a line, before and after each newline, and before the last one.
+    const places = [0, 1, 7, text.length - 2, text.length - 1]
+    for (const [index, line] of lines.entries()) {
+      const start = lines.slice(0, index).join('\n').length + (index > 0 ? 1 : 0)
+      if (line !== '') places.push(start, start + 2, start + Math.floor(line.length / 2), start + line.length)
+    }
+    const cuts = [...new Set(places)].map((place) => text.slice(0, place))
+    const outcomes = []
+    for (const [index, cut] of cuts.entries()) {
+      const proof = index % 2 === 0 ? ['--rows', '3'] : ['--sha256', sha256]
+      const mode = ['upsert', 'replace'][Math.floor(index / 2) % 2] ?? ''
+      const { code, stdout, stderr } = await pipe(
+        t,
+        database.url,
+        cut,
+        ...['--format', format, '--allow-removals', '--mode', mode, ...proof],
+      )
+      outcomes.push(code)
+      t.equal(code, 3, `${JSON.stringify(cut)} ${proof.join(' ')}: ${stderr}`)
+      t.equal(stdout, '')
+      t.match(stderr, /; nothing was changed\n$/)
+    }
+    t.ok(outcomes.length > 12)
+  }
+  t.equal(await entries(database), before)
+})
+
+t.test('one row too many, or another digest, changes nothing', async (t) => {
+  const database = await filled(t)
+  t.match(await pipe(t, database.url, csv, '--rows', '2'), {
+    code: 3,
+    stderr:
+      /standard input is not whole, or not the right one: it has 3 of 2 expected rows; nothing was changed/,
+  })
+  t.match(await pipe(t, database.url, csv, '--sha256', '0'.repeat(64)), {
+    code: 3,
+    stderr: /its SHA-256 is [0-9a-f]{64}, not 0{64}/,
+  })
+  t.equal(await entries(database), before)
+})
+
+t.test('a last line without its newline is refused from a pipe, however it was verified', async (t) => {
+  const database = await filled(t)
+  const cut = csv.trimEnd()
+  for (const proof of [
+    ['--unverified'],
+    ['--rows', '3'],
+    ['--sha256', createHash('sha256').update(cut).digest('hex')],
+  ]) {
+    t.match(await pipe(t, database.url, cut, ...proof), {
+      code: 3,
+      stderr: /its last line does not end in a newline/,
+    })
+  }
+  t.equal(await entries(database), before)
+})
+
+t.test('a client that is killed in the middle of what it sends changes nothing', async (t) => {
+  const database = await filled(t)
+  const rows = 200_000
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    for (const mode of ['upsert', 'replace']) {
+      // It writes whole lines without end, so it is cut only by the kill.
+      const client = spawn(
+        'bash',
+        ['--norc', '-c', 'echo petId,quantity; for ((i = 0; ; i++)); do echo "$i,1"; done'],
+        {
+          stdio: ['ignore', 'pipe', 'ignore'],
+        },
+      )
+      const program = await startProgram(t, 'cli', {
+        args: ['import', '-', '--rows', String(rows), '--mode', mode, '--allow-removals'],
+        env: { DATABASE_URL: database.url },
+        input: null,
+      })
+      const stdin = program.process.stdin
+      if (stdin === null) throw new Error('it has no standard input')
+      client.stdout.pipe(stdin)
+      for (let received = 0; received < 20_000; ) {
+        const [chunk] = await once(client.stdout, 'data')
+        received += chunk.length
+      }
+      client.kill(signal)
+      t.match(await program.ended, { code: 3, stderr: /it has [\d,]+ of 200,000 expected rows|newline/ })
+    }
+  }
+  t.equal(await entries(database), before)
+})
+
+t.test('a file that changes while it is read is not whole', async (t) => {
+  const file = path.join(await temporaryFolder(t), 'stock.csv')
+  for (const [change, fault] of [
+    [async () => {}, undefined],
+    [async () => truncate(file, 500_000), 'it changed while it was read'],
+    [async () => appendFile(file, '7,7\n'), 'it changed while it was read'],
+    [async () => utimes(file, 0, 0), 'it changed while it was read'],
+  ] as const) {
+    await writeFile(file, '12345,1\n'.repeat(100_000))
+    const source = await ImportSource.open(file, {})
+    let chunks = 0
+    for await (const _ of source) if (chunks++ === 0) await change()
+    t.equal(await source.findFault(0), fault)
+    await source.close()
+  }
+})
+
+t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
+  const database = await filled(t)
+  const cwd = await temporaryFolder(t)
+  await promisify(execFile)('mkfifo', [path.join(cwd, 'stock.csv')])
+  const program = await startProgram(t, 'cli', {
+    args: ['import', 'stock.csv', '--rows', '3'],
+    env: {
+      DATABASE_URL: database.url,
+      NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
+    },
+    cwd,
+  })
+  const writer = await open(path.join(cwd, 'stock.csv'), 'w')
+  await program.output(/reading/)
+  program.process.kill('SIGINT')
+  t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
+  await writer.close()
+})
