@@ -34,7 +34,7 @@ addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
 addStatusCommand(program, databaseUrl)
-addMigrateCommands(program, databaseUrl)
+addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
 
 async function databaseUrl(): Promise<string> {
   const url = loadOperatorDatabase(readEnvironment()) ?? (await runningDatabase(LOCAL_DIRECTORY))

@@ -3,14 +3,22 @@ import {
   createMigration,
   type MigrateOptions,
   migrate,
+  planRollback,
   UnknownMigrationError,
 } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
+import { confirm } from './confirmation.ts'
+import { withDatabase } from './connection.ts'
+import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 import { OutputError, print } from './output.ts'
 
 /** Adds `inventory migrate up|down|create`. */
-export function addMigrateCommands(program: Command, databaseUrl: () => Promise<string>): void {
+export function addMigrateCommands(
+  program: Command,
+  databaseUrl: () => Promise<string>,
+  isProduction: () => boolean,
+): void {
   const run = async (
     direction: MigrateOptions['direction'],
     count?: number,
@@ -28,10 +36,7 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
         lines.push(written)
       },
       ...(count === undefined ? {} : { count }),
-    }).catch((error: unknown) => {
-      const isKnown = error instanceof RoleError || error instanceof UnknownMigrationError
-      throw isKnown ? new CommandFailure(error.message) : error
-    })
+    }).catch(explainKnown)
     await Promise.all(lines).catch((error: unknown) => {
       const done = `${direction} ${ran.length === 0 ? 'without a pending migration' : ran.join(', ')}`
       throw error instanceof OutputError ? error.after(done) : error
@@ -46,7 +51,7 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
   migrations
     .command('up')
     .description('apply all migrations that are pending; several at once wait for each other')
-    .argument('[count]', 'apply only so many', readCount)
+    .argument('[count]', 'apply at most N', readCount)
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
@@ -56,10 +61,31 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
 
   migrations
     .command('down')
-    .description('take back the newest migration')
-    .argument('[count]', 'take back so many', readCount)
+    .description('roll back the newest migration, with the data that it brought')
+    .argument('[count]', 'roll back at most N', readCount)
+    .option('--yes', 'confirm that the data goes, where there is no terminal to ask in')
+    .option('--force', 'roll back where NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
-    .action((count?: number) => run('down', count))
+    .action(async (count: number | undefined, { yes, force }: { yes?: true; force?: true }) => {
+      const url = await databaseUrl()
+      if (isProduction() && !force) {
+        throw new CommandFailure(
+          'NODE_ENV is production, where going back to a backup is safer than rolling back; nothing was changed. Add --force to do it all the same.',
+          exitCodes.unconfirmed,
+        )
+      }
+      const plan = await withDatabase(url, (database) => planRollback(database, count ?? 1)).catch(
+        explainKnown,
+      )
+      if (plan.names.length > 0) {
+        const names = plan.names.join(', ')
+        const losses = plan.losses.length === 0 ? 'no table and no column' : plan.losses.join(', ')
+        const consequence = `This rolls back ${names}, and removes ${losses}`
+        if (yes) console.error(`${consequence}.`)
+        else await confirm(consequence, '--yes')
+      }
+      await run('down', count)
+    })
 
   migrations
     .command('create')
@@ -70,6 +96,11 @@ export function addMigrateCommands(program: Command, databaseUrl: () => Promise<
       const file = await createMigration(name, 'migrations')
       await print(file, file)
     })
+}
+
+function explainKnown(error: unknown): never {
+  const isKnown = error instanceof RoleError || error instanceof UnknownMigrationError
+  throw isKnown ? new CommandFailure(error.message) : error
 }
 
 function readCount(text: string): number {

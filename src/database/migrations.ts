@@ -1,4 +1,5 @@
-import { readdir } from 'node:fs/promises'
+import { readdir, readFile } from 'node:fs/promises'
+import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Migration, runner } from 'node-pg-migrate'
 import pg from 'pg'
@@ -28,22 +29,22 @@ export interface MigrateOptions {
   readonly log: (line: string) => void
 }
 
-/** The newest migrations of the database are not this version's, so it does not know how to take them back. */
+/** The newest migrations of the database are not this version's, so it does not know how to roll them back. */
 export class UnknownMigrationError extends Error {
   override readonly name = 'UnknownMigrationError'
 
   constructor(migration: string) {
     super(
-      `This version does not know the migration ${migration}. Take it back with the version that brought it.`,
+      `This version does not know the migration ${migration}. Roll it back with the version that brought it.`,
     )
   }
 }
 
 /**
- * Applies or takes back migrations in one transaction, all or none, and returns the names of those it ran.
+ * Applies or rolls back migrations in one transaction, all or none, and returns the names of those it ran.
  * Migrations of one database wait for each other: of several that start at once, the first does the work.
  *
- * @throws {UnknownMigrationError} where one is to be taken back that a newer version has applied
+ * @throws {UnknownMigrationError} where one is to be rolled back that a newer version has applied
  * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
  * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
  */
@@ -79,6 +80,47 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
   }
 }
 
+/** What rolling back migrations takes with it. */
+export interface Rollback {
+  /** The migrations, the newest first. */
+  readonly names: readonly string[]
+  /** Tables with the number of their rows, and columns, that the migrations drop. */
+  readonly losses: readonly string[]
+}
+
+/**
+ * Says which migrations `migrate` would roll back now, and what they drop.
+ *
+ * @throws {UnknownMigrationError} where one of them is not this version's
+ */
+export async function planRollback(database: Database, count: number): Promise<Rollback> {
+  if (!(await hasTable(database, APPLIED_TABLE))) return { names: [], losses: [] }
+  const rows = await database.query<{ name: string }>(NEWEST_APPLIED, [count])
+  const known = await knownMigrations()
+  const losses: string[] = []
+  for (const { name } of rows) {
+    if (!known.includes(name)) throw new UnknownMigrationError(name)
+    const [, down = ''] = (await readFile(path.join(directory, `${name}.sql`), 'utf8')).split(DOWN_MARK)
+    for (const [, table = ''] of down.matchAll(/\bDROP TABLE (?:IF EXISTS )?(\w+)/gi)) {
+      if (!(await hasTable(database, table))) continue
+      const [found] = await database.query<{ count: bigint }>(`SELECT count(*) FROM ${table}`)
+      losses.push(`the table ${table} with ${found?.count.toLocaleString('en-US')} rows`)
+    }
+    for (const [, table = '', column = ''] of down.matchAll(
+      /\bALTER TABLE (\w+)[^;]*?\bDROP COLUMN (?:IF EXISTS )?(\w+)/gi,
+    )) {
+      losses.push(`the column ${column} of ${table}`)
+    }
+  }
+  return { names: rows.map(({ name }) => name), losses }
+}
+
+/** What separates the two parts of a migration. */
+const DOWN_MARK = /^-- Down Migration$/m
+
+/** In the order in which node-pg-migrate rolls back. */
+const NEWEST_APPLIED = `SELECT name FROM ${APPLIED_TABLE} ORDER BY run_on DESC, id DESC LIMIT $1`
+
 /** Makes sure that this version knows the newest so many migrations that the database has seen. */
 async function checkKnown(client: pg.Client, count: number): Promise<void> {
   const { rows: found } = await client.query<{ exists: boolean }>(
@@ -87,10 +129,7 @@ async function checkKnown(client: pg.Client, count: number): Promise<void> {
   )
   if (found[0]?.exists !== true) return
   const known = await knownMigrations()
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT name FROM ${APPLIED_TABLE} ORDER BY run_on DESC, id DESC LIMIT $1`,
-    [count],
-  )
+  const { rows } = await client.query<{ name: string }>(NEWEST_APPLIED, [count])
   const unknown = rows.find(({ name }) => !known.includes(name))
   if (unknown !== undefined) throw new UnknownMigrationError(unknown.name)
 }

@@ -180,7 +180,7 @@ t.test("the operators' role can run every command but migrations", async (t) => 
     const { code, stderr } = await inventory(t, env, ...args)
     t.equal(code, 0, `${args.join(' ')} ${stderr}`)
   }
-  const { code, stderr } = await inventory(t, env, 'migrate', 'down')
+  const { code, stderr } = await inventory(t, env, 'migrate', 'down', '--yes', '--force')
   t.equal(code, 1)
   t.match(stderr, `The role ${operator.name} does not own the tables; nothing was changed.`)
   const client = await connect(t, operator.urlOf(database.url))

@@ -26,7 +26,7 @@ for (const version of testVersions) {
     await onServer(urlOf('postgres'), 'GRANT CREATE ON SCHEMA public TO owner')
     const owner = urlOf('owner')
     await inventory(t, owner, ['migrate', 'up'])
-    await inventory(t, owner, ['migrate', 'down', '2'])
+    await inventory(t, owner, ['migrate', 'down', '2', '--yes'])
     await inventory(t, owner, ['migrate', 'up', '--server-role', 'inventory_server'])
 
     const load = async (mode: string, csv: string, ...options: string[]): Promise<string> =>
@@ -84,6 +84,6 @@ for (const version of testVersions) {
     const { code: ended, stdout } = await server.ended
     t.equal(ended, 0)
     t.notMatch(stdout, /"level":[4-6]0/)
-    await inventory(t, owner, ['migrate', 'down', '2'])
+    await inventory(t, owner, ['migrate', 'down', '2', '--yes'])
   })
 }

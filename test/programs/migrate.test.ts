@@ -31,7 +31,7 @@ t.test('up, down and up again leave the same schema as up', async (t) => {
   t.equal((await run(t, ['up'], env)).code, 0, 'a second time there is nothing to do')
   t.strictSame(await schemaOf(database), migrated)
   const names = await database.query('SELECT name FROM pgmigrations')
-  t.equal((await run(t, ['down', String(names.length)], env)).code, 0)
+  t.equal((await run(t, ['down', String(names.length), '--yes'], env)).code, 0)
   t.strictSame(await schemaOf(database), empty)
   t.equal((await run(t, ['up'], env)).code, 0)
   t.strictSame(await schemaOf(database), migrated)
@@ -55,7 +55,7 @@ t.test(
   async (t) => {
     const database = await testDatabase(t)
     const release = await database.hold('SELECT * FROM inventory, api_keys')
-    const { code, stderr } = await run(t, ['down'], { DATABASE_URL: database.url })
+    const { code, stderr } = await run(t, ['down', '--yes'], { DATABASE_URL: database.url })
     t.equal(code, 1)
     t.match(stderr, /lock timeout/)
     await release()
@@ -129,15 +129,53 @@ t.test('it fails with one clear message, and tells wrong usage apart by the exit
   }
 })
 
+t.test('down says what data goes, and takes a confirmation', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT id, 1, 'sold' FROM generate_series(1, 1234) AS id")
+  const env = { DATABASE_URL: database.url }
+  const applied = await database.query('SELECT name FROM pgmigrations ORDER BY name')
+  const count = String(applied.length)
+  const plan =
+    /This rolls back \d{17}_[a-z-]+, .*\d{17}_create-inventory, and removes .*the table inventory with 1,234 rows/
+  const refused = await run(t, ['down', count], env)
+  t.equal(refused.code, 5)
+  t.match(refused.stderr, plan)
+  t.match(refused.stderr, /; nothing was changed\. If that is right, add --yes\.\n$/)
+
+  const production = { ...env, NODE_ENV: 'production' }
+  t.match(await run(t, ['down', count, '--yes'], production), {
+    code: 5,
+    stderr: /NODE_ENV is production.*; nothing was changed\. Add --force/,
+  })
+  t.match(await run(t, ['down', count, '--force'], production), { code: 5, stderr: /add --yes/ })
+
+  const terminal = {
+    ...env,
+    NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=process.stderr.isTTY=true',
+  }
+  const asked = await startProgram(t, 'cli', {
+    args: ['migrate', 'down', count],
+    env: terminal,
+    input: 'no\n',
+  })
+  t.match(await asked.ended, { code: 5, stderr: /Continue\? \(yes\/no\)/ })
+  t.strictSame(await database.query('SELECT name FROM pgmigrations ORDER BY name'), applied)
+
+  const done = await run(t, ['down', count, '--yes', '--force'], production)
+  t.equal(done.code, 0, done.stderr)
+  t.match(done.stderr, plan)
+  t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
+})
+
 t.test('down leaves alone what a newer version has applied, and says so', async (t) => {
   const database = await testDatabase(t)
   await database.query(
     "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
   )
-  const { code, stderr } = await run(t, ['down'], { DATABASE_URL: database.url })
+  const { code, stderr } = await run(t, ['down', '--yes'], { DATABASE_URL: database.url })
   t.equal(code, 1)
   t.equal(
     stderr,
-    'inventory: This version does not know the migration 29991231000000000_add-price. Take it back with the version that brought it.\n',
+    'inventory: This version does not know the migration 29991231000000000_add-price. Roll it back with the version that brought it.\n',
   )
 })
