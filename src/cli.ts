@@ -1,5 +1,7 @@
 #!/usr/bin/env node
 import { Command, CommanderError } from 'commander'
+import { addCompletionCommand } from './cli/completion.ts'
+import { addConfigCommand } from './cli/config.ts'
 import { exitCodeHelp, exitCodes } from './cli/exit-codes.ts'
 import { addExportCommand } from './cli/export.ts'
 import { CommandFailure } from './cli/failure.ts'
@@ -9,6 +11,7 @@ import { addKeysCommands } from './cli/keys.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { OutputError, surviveClosedOutput } from './cli/output.ts'
 import { addStatusCommand } from './cli/status.ts'
+import { pointToHelp } from './cli/usage.ts'
 import { ConfigurationError, loadOperatorDatabase } from './config.ts'
 import { chooseHost } from './database/hosts.ts'
 import { OutcomeUnknownError } from './database/transaction.ts'
@@ -16,6 +19,7 @@ import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local-setup.ts'
 import { ignoreInspectorSignal } from './signals.ts'
+import { version } from './version.ts'
 
 ignoreInspectorSignal()
 
@@ -27,17 +31,26 @@ const program = new Command('inventory')
   )
   .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
   .addHelpText('after', exitCodeHelp)
+  .version(version, '--version', 'show the version of this program')
   .showSuggestionAfterError()
   .exitOverride()
+
+/** The variable that names the database which a command works on. */
+let variable: string | undefined
 
 addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
 addStatusCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
+addConfigCommand(program, readEnvironment)
+addCompletionCommand(program)
+pointToHelp(program)
 
 async function databaseUrl(): Promise<string> {
-  const url = loadOperatorDatabase(readEnvironment()) ?? (await runningDatabase(LOCAL_DIRECTORY))
+  const set = loadOperatorDatabase(readEnvironment())
+  variable = set?.variable
+  const url = set?.url ?? (await runningDatabase(LOCAL_DIRECTORY))
   if (url !== undefined) return chooseHost(url)
   throw new ConfigurationError([
     'DATABASE_URL must be set: it names the database to work on. ' +
@@ -61,7 +74,7 @@ try {
     console.error(`inventory: ${error.message}`)
     process.exitCode = error.exitCode
   } else {
-    console.error(`inventory: ${explain(error)}`)
+    console.error(`inventory: ${explain(error, variable)}`)
     process.exitCode = error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
   }
 }

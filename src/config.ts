@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs'
+import { accessSync, constants, readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { availableParallelism } from 'node:os'
 import { FormatRegistry, KindGuard, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
@@ -29,7 +29,12 @@ const otlpProtocol = Type.String({ pattern: '^http/protobuf$', description: 'htt
  * `writeOnly` marks what no message may repeat. An empty variable counts as unset; lists are comma-separated.
  */
 const Environment = Type.Object({
-  NODE_ENV: Type.Optional(Type.String({ description: 'a name such as production' })),
+  NODE_ENV: Type.Optional(
+    Type.String({
+      pattern: '^(production|development|test)$',
+      description: 'production, development or test',
+    }),
+  ),
   HOST: Type.String({ default: '127.0.0.1', pattern: '^\\S+$', description: 'a host name or an IP address' }),
   PORT: Type.Integer({
     default: 3000,
@@ -88,8 +93,23 @@ const Environment = Type.Object({
   }),
 })
 
-/** What the operators' command line has beside it, and the server never reads. */
-const OperatorEnvironment = Type.Object({ OPERATOR_DATABASE_URL: Environment.properties.DATABASE_URL })
+/** What the operators' command line reads of it, with an address that the server never reads. */
+const OperatorEnvironment = Type.Object({
+  NODE_ENV: Environment.properties.NODE_ENV,
+  DATABASE_URL: Environment.properties.DATABASE_URL,
+  OPERATOR_DATABASE_URL: Environment.properties.DATABASE_URL,
+  DATABASE_POOLER: Environment.properties.DATABASE_POOLER,
+})
+
+/** The variables whose value may come from a file. */
+const SECRETS = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'] as const
+
+/** What the operators' command line works on. */
+export interface OperatorDatabase {
+  readonly url: string
+  /** The variable that names it, for messages. */
+  readonly variable: string
+}
 
 type Variables = Readonly<Record<string, string | undefined>>
 
@@ -134,10 +154,11 @@ export function loadConfig(env: Variables): Config {
   const given = readVariables(Environment, withSecretFiles(env, ['DATABASE_URL', 'API_KEYS'], faults))
   const values: unknown = Value.Default(Environment, given)
   faults.push(...schemaFaults(Environment, values))
-  faults.push(...addressFaults('DATABASE_URL', given, isForWriting))
-  if (given['NODE_ENV'] === 'production' && given['DATABASE_URL'] === undefined) {
-    faults.push('DATABASE_URL must be set when NODE_ENV is production')
-  }
+  faults.push(
+    ...addressFaults('DATABASE_URL', given, isForWriting),
+    ...certificateFaults('DATABASE_URL', given),
+  )
+  if (isDatabaseMissing(env, given)) faults.push(MISSING_DATABASE)
   if (faults.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(faults)
   if (values.METRICS_PORT === values.PORT && values.PORT !== 0) {
     throw new ConfigurationError([`METRICS_PORT must be another port than PORT, not ${values.PORT}`])
@@ -166,22 +187,174 @@ export function loadConfig(env: Variables): Config {
 
 /**
  * The database that the operators' command line works on: the one at OPERATOR_DATABASE_URL, else the server's own.
- * Undefined where neither is set.
+ * Undefined where neither is set. Variables that only the server reads are not looked at.
  *
  * @throws {ConfigurationError} as `loadConfig`
  */
-export function loadOperatorDatabase(env: Variables): string | undefined {
+export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefined {
   const faults: string[] = []
-  const values = readVariables(OperatorEnvironment, withSecretFiles(env, ['OPERATOR_DATABASE_URL'], faults))
+  const own = isSet(env, 'OPERATOR_DATABASE_URL')
+  const variable = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
+  const { [own ? 'DATABASE_URL' : 'OPERATOR_DATABASE_URL']: _unused, ...used } = withSecretFiles(
+    env,
+    [variable],
+    faults,
+  )
+  const given = readVariables(OperatorEnvironment, used)
+  const values: unknown = Value.Default(OperatorEnvironment, given)
   faults.push(...schemaFaults(OperatorEnvironment, values))
-  faults.push(...addressFaults('OPERATOR_DATABASE_URL', values))
+  faults.push(...addressFaults(variable, given), ...certificateFaults(variable, given))
+  if (!own && isDatabaseMissing(env, given)) faults.push(MISSING_DATABASE)
+  if (!own && given['DATABASE_POOLER'] === 'transaction') {
+    faults.push(
+      'OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is: the command line needs a connection that no pooler shares',
+    )
+  }
   if (faults.length > 0 || !Value.Check(OperatorEnvironment, values)) throw new ConfigurationError(faults)
-  if (values.OPERATOR_DATABASE_URL !== undefined) return values.OPERATOR_DATABASE_URL
-  const { databaseUrl, behindPooler } = loadConfig(env)
-  if (!behindPooler) return databaseUrl
-  throw new ConfigurationError([
-    'OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is: the command line needs a connection that no pooler shares',
-  ])
+  const { OPERATOR_DATABASE_URL, DATABASE_URL } = values
+  const url = OPERATOR_DATABASE_URL ?? DATABASE_URL
+  return url === undefined
+    ? undefined
+    : { url, variable: env[`${variable}_FILE`] ? `${variable}_FILE` : variable }
+}
+
+const MISSING_DATABASE = 'DATABASE_URL must be set when NODE_ENV is production'
+
+function isDatabaseMissing(env: Variables, given: Readonly<Record<string, unknown>>): boolean {
+  return given['NODE_ENV'] === 'production' && !isSet(env, 'DATABASE_URL')
+}
+
+/** True where a variable is set, itself or by the name of a file, whether or not that can be read. */
+function isSet(env: Variables, name: string): boolean {
+  return Boolean(env[name]?.trim() || env[`${name}_FILE`])
+}
+
+/** Names the files of an address that cannot be read, before a connection fails for their lack. */
+function certificateFaults(name: string, { [name]: url }: Readonly<Record<string, unknown>>): string[] {
+  if (typeof url !== 'string' || !url.includes('?')) return []
+  const parameters = new URLSearchParams(url.slice(url.indexOf('?') + 1))
+  return ['sslrootcert', 'sslcert', 'sslkey'].flatMap((parameter) => {
+    const file = parameters.get(parameter)
+    if (!file || file === 'system') return []
+    try {
+      accessSync(file, constants.R_OK)
+      return []
+    } catch (error) {
+      return [`${parameter} in ${name} must be a file that can be read: ${messageOf(error)}`]
+    }
+  })
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
+/** A setting as it takes effect, without any secret. */
+export interface Setting {
+  readonly name: string
+  /** Undefined where it has none. */
+  readonly value: string | undefined
+  readonly isDefault: boolean
+}
+
+/** All settings, what is wrong with them, and variables that look like a misspelt one. */
+export interface Settings {
+  readonly settings: readonly Setting[]
+  readonly faults: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+/** Describes the settings of the server and of the command line as they take effect, without any secret. */
+export function describeSettings(env: Variables): Settings {
+  const known = { ...Environment.properties, ...OperatorEnvironment.properties }
+  const values = readVariables(Type.Object(known), withSecretFiles(env, SECRETS, []))
+  const settings = Object.entries<TSchema>(known).map(([name, schema]) => {
+    const value = values[name]
+    const shown = value ?? schema['default']
+    const file = env[`${name}_FILE`]
+    return {
+      name: value !== undefined && isSecret(name) && file ? `${name}_FILE` : name,
+      value: isEmptySetting(shown) ? undefined : withoutSecret(name, schema, shown),
+      isDefault: value === undefined,
+    }
+  })
+  const faults = new Set([...faultsOf(() => loadConfig(env)), ...faultsOf(() => loadOperatorDatabase(env))])
+  return { settings, faults: [...faults], warnings: misspeltSettings(env) }
+}
+
+function isSecret(name: string): boolean {
+  return SECRETS.some((secret) => secret === name)
+}
+
+function isEmptySetting(value: unknown): boolean {
+  return value === undefined || (Array.isArray(value) && value.length === 0)
+}
+
+function withoutSecret(name: string, schema: TSchema, value: unknown): string {
+  if (name === 'API_KEYS' && Array.isArray(value)) {
+    const names = value.map(String).map((entry, index) => namedKey(entry, index).name)
+    return `${names.length} ${names.length === 1 ? 'key' : 'keys'}: ${names.join(', ')}`
+  }
+  if (!schema['writeOnly']) return Array.isArray(value) ? value.join(',') : String(value)
+  return withoutPassword(String(value))
+}
+
+/** Parameters of an address that are no secret. */
+const shownParameters =
+  /^(sslmode|sslrootcert|sslcert|sslkey|application_name|target_session_attrs|connect_timeout)$/
+
+/** An address without its password; nothing of one that cannot be told apart from its password. */
+function withoutPassword(url: string): string {
+  const [, scheme, role, hosts, query] =
+    /^([a-z]+:\/\/)(?:([^:@/?#]*)(?::[^?]*)?@)?([^@?]*)(?:\?([^@]*))?$/.exec(url) ?? []
+  if (scheme === undefined || hosts === undefined || /:(?!\d{1,5}([,/]|$))[^\]]*$/.test(hosts)) return '***'
+  const parameters = [...new URLSearchParams(query)].map(([name, text]) =>
+    shownParameters.test(name) ? `${name}=${text}` : `${name}=***`,
+  )
+  const who = role === undefined ? '' : `${role}:***@`
+  return `${scheme}${who}${hosts}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
+}
+
+function faultsOf(load: () => unknown): string[] {
+  try {
+    load()
+    return []
+  } catch (error) {
+    if (error instanceof ConfigurationError) return error.message.split('\n')
+    throw error
+  }
+}
+
+/** Warns of variables that look like a setting with another spelling: they have no effect. */
+export function misspeltSettings(env: Variables): string[] {
+  const names = Object.keys({ ...Environment.properties, ...OperatorEnvironment.properties })
+  const known = [...names, ...SECRETS.map((name) => `${name}_FILE`), 'PUBLISH', 'REPLICAS']
+  return Object.keys(env).flatMap((name) => {
+    if (known.includes(name) || name.startsWith('OTEL_') || !env[name]) return []
+    const meant = known.find((setting) => isLike(name, setting))
+    return meant === undefined ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`]
+  })
+}
+
+/** True where two names are the same but for case, underscores and a letter or two. */
+function isLike(name: string, setting: string): boolean {
+  const [one, other] = [name, setting].map((text) => text.toUpperCase().replaceAll('_', ''))
+  if (one === undefined || other === undefined) return false
+  return distance(one, other) <= (other.length >= 8 ? 2 : other.length > 4 ? 1 : 0)
+}
+
+/** How many letters have to be inserted, removed or replaced to make one text out of another (Levenshtein). */
+function distance(one: string, other: string): number {
+  let above = Array.from({ length: other.length + 1 }, (_, index) => index)
+  for (const [row, letter] of [...one].entries()) {
+    const line = [row + 1]
+    for (const [column, otherLetter] of [...other].entries()) {
+      const replaced = (above[column] ?? 0) + (letter === otherLetter ? 0 : 1)
+      line.push(Math.min(replaced, (above[column + 1] ?? 0) + 1, (line[column] ?? 0) + 1))
+    }
+    above = line
+  }
+  return above.at(-1) ?? 0
 }
 
 /** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
@@ -195,8 +368,8 @@ function withSecretFiles(env: Variables, secretNames: readonly string[], faults:
       complete[name] = readFileSync(file, 'utf8').trim()
       if (complete[name] === '')
         faults.push(`${name}_FILE must be a file with a value in it, not ${JSON.stringify(file)}`)
-    } catch {
-      faults.push(`${name}_FILE must be a file that can be read, not ${JSON.stringify(file)}`)
+    } catch (error) {
+      faults.push(`${name}_FILE must be a file that can be read: ${messageOf(error)}`)
     }
   }
   return complete

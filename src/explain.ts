@@ -11,9 +11,9 @@ import { OutcomeUnknownError } from './database/transaction.ts'
 
 /**
  * Says why a program cannot go on, in words for the one who started it: no stack trace where there is something that
- * they can mend. What is not known here is a fault of ours, and keeps its trace.
+ * they can fix. What is not known here is a fault of ours, and keeps its trace. `variable` has the database's address.
  */
-export function explain(error: unknown): string {
+export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof ConfigurationError) {
     return `The configuration is not complete or not right:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
@@ -21,10 +21,10 @@ export function explain(error: unknown): string {
   if (error instanceof OutcomeUnknownError) {
     return (
       'The connection to PostgreSQL was lost during the commit, and it is unknown whether the change was made: ' +
-      `all of it, or nothing. ${explainOutage(causeOf(error))}`
+      `all of it, or nothing. ${explainOutage(causeOf(error), variable)}`
     )
   }
-  if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause)
+  if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
   if (!(error instanceof Error)) return String(error)
   const place = placeOf(error)
   switch ('syscall' in error ? `${error.syscall} ${codeOf(error)}` : undefined) {
@@ -36,17 +36,17 @@ export function explain(error: unknown): string {
       return `${place} is no address of this machine. Set HOST to one that is.`
     default:
       if (isForbidden(error) || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
-        return explainOutage(error)
+        return explainOutage(error, variable)
       // A system call that failed says what it wanted and with which file or host; all else is a fault of ours.
       return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
   }
 }
 
 /** Why PostgreSQL cannot be asked. Messages of the server and of the network say nothing of a password. */
-function explainOutage(cause: unknown): string {
+function explainOutage(cause: unknown, variable: string): string {
   if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${cause}`
   if (isUntrusted(cause)) {
-    return `PostgreSQL cannot be trusted: ${cause.message}. Check its certificate, and sslmode and sslrootcert in DATABASE_URL.`
+    return `PostgreSQL cannot be trusted: ${cause.message}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
   }
   if (isPoolerRefusal(cause)) {
     return (
@@ -57,15 +57,15 @@ function explainOutage(cause: unknown): string {
   if (isForbidden(cause)) {
     return `The database role may not do this: ${cause.message}. The command line can have another: OPERATOR_DATABASE_URL.`
   }
-  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check DATABASE_URL.`
+  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check ${variable}.`
   switch (codeOf(cause)) {
     case 'ECONNREFUSED': {
       const place = placeOf(cause)
-      return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Is it running, and is DATABASE_URL right?`
+      return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Is it running, and is ${variable} right?`
     }
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `The host of PostgreSQL cannot be found: ${cause.message}. Check DATABASE_URL.`
+      return `The host of PostgreSQL cannot be found: ${cause.message}. Check ${variable}.`
     case '42P01':
     case '42703':
       return `The schema of the database is behind this version: ${cause.message}. Run "inventory migrate up".`

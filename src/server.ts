@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
-import { type Config, loadConfig } from './config.ts'
+import { type Config, loadConfig, misspeltSettings } from './config.ts'
 import { placeOf } from './database/pool.ts'
 import { readEnvironment } from './environment.ts'
 import { explain } from './explain.ts'
@@ -108,8 +108,10 @@ async function openMetrics(
 
 ignoreInspectorSignal()
 try {
-  const config = loadConfig(readEnvironment())
+  const env = readEnvironment()
+  const config = loadConfig(env)
   const log = openLog(config.logLevel)
+  if (cluster.isPrimary) for (const warning of misspeltSettings(env)) log.warn(warning)
   closeOnSignals(log, STOP_LIMIT, closeAll)
   await start(config, log)
 } catch (error) {

@@ -1,7 +1,13 @@
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import t from 'tap'
-import { ConfigurationError, loadConfig, loadOperatorDatabase } from '../src/config.ts'
+import {
+  ConfigurationError,
+  describeSettings,
+  loadConfig,
+  loadOperatorDatabase,
+  misspeltSettings,
+} from '../src/config.ts'
 
 t.test('has a default for everything but secrets', async (t) => {
   t.strictSame(loadConfig({}), {
@@ -159,7 +165,17 @@ t.test('reads secrets out of files', async (t) => {
     { name: 'shop', key: 'another-key' },
   ])
   t.throws(() => loadConfig({ DATABASE_URL_FILE: `${folder}/none` }), {
-    message: /^DATABASE_URL_FILE must be a file that can be read/,
+    message:
+      /^DATABASE_URL_FILE must be a file that can be read: ENOENT: no such file or directory, open '.*\/none'$/,
+  })
+  t.throws(
+    () => loadConfig({ NODE_ENV: 'production', DATABASE_URL_FILE: folder }),
+    { message: /^DATABASE_URL_FILE must be a file that can be read: EISDIR[^\n]*$/ },
+    'and does not call it missing',
+  )
+  t.throws(() => loadConfig({ DATABASE_URL: 'postgres://host/db?sslmode=verify-full&sslrootcert=/nope' }), {
+    message:
+      /^sslrootcert in DATABASE_URL must be a file that can be read: ENOENT: no such file or directory, access '\/nope'$/,
   })
   const empty = t.testdir({ url: ' \n' })
   t.throws(() => loadConfig({ DATABASE_URL_FILE: `${empty}/url` }), {
@@ -205,9 +221,25 @@ t.test(
     const folder = t.testdir({ url: 'postgres://operator:secret@host/db\n' })
     const server = { DATABASE_URL: 'postgres://server@host/db' }
     t.equal(loadOperatorDatabase({}), undefined)
-    t.equal(loadOperatorDatabase(server), 'postgres://server@host/db')
+    t.strictSame(loadOperatorDatabase(server), { url: server.DATABASE_URL, variable: 'DATABASE_URL' })
     const operator = { ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/url` }
-    t.equal(loadOperatorDatabase(operator), 'postgres://operator:secret@host/db')
+    t.strictSame(loadOperatorDatabase(operator), {
+      url: 'postgres://operator:secret@host/db',
+      variable: 'OPERATOR_DATABASE_URL_FILE',
+    })
+    const forServer = {
+      PORT: '127.0.0.1:3000',
+      METRICS_PORT: 'x',
+      API_KEYS_FILE: '/none',
+      WEB_CONCURRENCY: 'x',
+    }
+    t.equal(
+      loadOperatorDatabase({ ...server, ...forServer })?.url,
+      server.DATABASE_URL,
+      'it does not use them',
+    )
+    t.throws(() => loadOperatorDatabase({ ...server, NODE_ENV: 'prod' }), { message: /^NODE_ENV must be/ })
+    t.throws(() => loadOperatorDatabase({ NODE_ENV: 'production' }), { message: /^DATABASE_URL must be set/ })
     t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
     t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/none` }))
     t.throws(() => loadOperatorDatabase({ OPERATOR_DATABASE_URL: 'secret' }), {
@@ -219,3 +251,74 @@ t.test(
     })
   },
 )
+
+t.test('NODE_ENV has known values only', async (t) => {
+  for (const NODE_ENV of ['production', 'development', 'test']) {
+    t.doesNotThrow(() => loadConfig({ NODE_ENV, DATABASE_URL: 'postgres://host/db' }))
+  }
+  for (const NODE_ENV of ['prod', 'Production', 'live']) {
+    t.throws(() => loadConfig({ NODE_ENV }), {
+      message: `NODE_ENV must be production, development or test, not "${NODE_ENV}"`,
+    })
+  }
+})
+
+t.test('warns of variables that look like a misspelt setting, and of no other', async (t) => {
+  for (const [name, meant] of [
+    ['API_KEY', 'API_KEYS'],
+    ['DATABASE_POOLSIZE', 'DATABASE_POOL_SIZE'],
+    ['LOGLEVEL', 'LOG_LEVEL'],
+    ['DATABSE_URL', 'DATABASE_URL'],
+    ['DATABASE_URI', 'DATABASE_URL'],
+    ['database_url', 'DATABASE_URL'],
+    ['DATABASE_URL_FIEL', 'DATABASE_URL_FILE'],
+    ['OPERATOR_DATABASEURL', 'OPERATOR_DATABASE_URL'],
+    ['METRIC_PORT', 'METRICS_PORT'],
+    ['PUBLIC_URL', 'PUBLIC_URLS'],
+  ] as const) {
+    t.strictSame(misspeltSettings({ [name]: 'x' }), [
+      `${name} is no setting and has no effect; did you mean ${meant}?`,
+    ])
+  }
+  const others = ['PATH', 'HOME', 'HOSTNAME', 'NODE_OPTIONS', 'PGHOST', 'DB_PORT', 'SHELL', 'LANG', 'PUBLISH']
+  const right = ['PORT', 'API_KEYS', 'API_KEYS_FILE', 'OTEL_SERVICE_NAME', 'REPLICAS', 'NODE_ENV']
+  t.strictSame(misspeltSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
+})
+
+t.test('settings are described without a secret', async (t) => {
+  const shown = (env: Record<string, string>): Record<string, string | undefined> =>
+    Object.fromEntries(describeSettings(env).settings.map(({ name, value }) => [name, value]))
+  t.match(
+    shown({
+      DATABASE_URL: 'postgres://user:secret@host:5432/db?sslmode=require',
+      API_KEYS: 'ops:secret,secret',
+    }),
+    {
+      DATABASE_URL: 'postgres://user:***@host:5432/db?sslmode=require',
+      API_KEYS: '2 keys: ops, key-2',
+      PORT: '3000',
+      METRICS_PORT: undefined,
+    },
+  )
+  for (const url of [
+    'postgres://u:secret@h1:1,h2:2/db?target_session_attrs=any',
+    'postgres://u:se?secret@host/db',
+    'postgres://u:se#secret@host/db',
+    'postgres://u:se@secret@host/db',
+    'postgres://u:se/secret@host/db',
+    'postgres://u:secret/db',
+    'postgres://host/db?password=secret&sslpassword=secret&user=u',
+    'u:secret@host',
+    'secret',
+  ]) {
+    t.notMatch(JSON.stringify(shown({ DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url })), 'secret', url)
+  }
+  const { faults, warnings } = describeSettings({
+    PORT: 'x',
+    API_KEY: 'secret',
+    OPERATOR_DATABASE_URL: 'secret',
+  })
+  t.match(faults, ['PORT must be an integer from 0 to 65535, not "x"', /^OPERATOR_DATABASE_URL must be/])
+  t.equal(warnings.length, 1)
+  t.notMatch(JSON.stringify([faults, warnings]), 'secret')
+})

@@ -16,9 +16,9 @@ export function readDuration(text: string): number {
   return Number(count) * seconds
 }
 
-/** The same for a duration that cannot be none. */
+/** The same for a duration greater than zero. */
 export function readLifetime(text: string): number {
   const seconds = readDuration(text)
-  if (seconds === 0) throw new InvalidArgumentError('It must be longer than nothing.')
+  if (seconds === 0) throw new InvalidArgumentError('It must be greater than zero.')
   return seconds
 }

@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import {
   type ApiKey,
@@ -26,7 +26,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   const keys = program
     .command('keys')
-    .description('make and end the API keys that let callers in')
+    .description('create and revoke API keys')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
 
   keys
@@ -82,7 +82,11 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .command('rotate')
     .description('make a new key for a name and print it; the old one ends by itself')
     .argument('<name>', 'whose key', readName)
-    .option('--overlap <duration>', 'for how long the old one still lets its holder in', readDuration, 86_400)
+    .addOption(
+      new Option('--overlap <duration>', 'for how long the old one still lets its holder in')
+        .argParser(readDuration)
+        .default(86_400, '24h'),
+    )
     .option(
       '--expires <duration>',
       'when the new one ends; by default it lives as long as the old',

@@ -15,10 +15,10 @@ export async function writeFileWhole<Result>(
 ): Promise<Result> {
   const found = await stat(file).catch(() => undefined)
   // Something like /dev/null or a named pipe is written to: to rename a file over it would remove it.
-  if (found !== undefined && !found.isFile()) return write(await openStream(file, 'w', 0o666))
+  if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
   const target = found === undefined ? path.resolve(file) : await realpath(file)
   const unfinished = path.join(path.dirname(target), `.${path.basename(target)}.${process.pid}.unfinished`)
-  const stream = await openStream(unfinished, 'wx', found?.mode ?? 0o666)
+  const stream = await openStream(file, unfinished, 'wx', found?.mode ?? 0o666)
   try {
     const result = await write(stream)
     await rename(unfinished, target)
@@ -29,10 +29,17 @@ export async function writeFileWhole<Result>(
   }
 }
 
-async function openStream(file: string, flags: string, mode: number): Promise<Writable> {
+/** Opens a file that stands in for the one of `name`, by which messages call it. */
+async function openStream(name: string, file: string, flags: string, mode: number): Promise<Writable> {
   try {
     return (await open(file, flags, mode)).createWriteStream()
   } catch (error) {
-    throw new CommandFailure(`The file cannot be written: ${error instanceof Error ? error.message : error}`)
+    const code = error instanceof Error && 'code' in error ? error.code : undefined
+    const reason = error instanceof Error ? error.message.split(', open ')[0] : error
+    throw new CommandFailure(
+      code === 'ENOENT'
+        ? `${name} cannot be written: there is no folder ${path.dirname(name)}`
+        : `${name} cannot be written: ${reason}`,
+    )
   }
 }

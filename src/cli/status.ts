@@ -36,7 +36,7 @@ interface Status {
 export function addStatusCommand(program: Command, databaseUrl: () => Promise<string>): void {
   program
     .command('status')
-    .description('show how the database is; exits with 3 if its schema is behind this version')
+    .description('show database status; exits with 3 if the schema is behind this version')
     .option('--json', 'as a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {

@@ -1,5 +1,8 @@
+import { execFile } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import { promisify } from 'node:util'
 import t from 'tap'
-import { startProgram } from '../support/program.ts'
+import { startProgram, temporaryFolder } from '../support/program.ts'
 
 const commands = [
   [],
@@ -15,6 +18,8 @@ const commands = [
   ['migrate', 'up'],
   ['migrate', 'down'],
   ['migrate', 'create'],
+  ['config'],
+  ['completion'],
 ]
 
 t.test('--help at every level goes to standard output, with an example', async (t) => {
@@ -48,7 +53,84 @@ t.test('what it does not know is refused with the nearest name and exit code 2',
     t.equal(code, 2, args.join(' '))
     t.equal(stdout, '')
     t.match(stderr, message)
+    t.match(stderr, /\nRun "inventory[a-z ]* --help" to see what there is\.\n$/)
   }
+})
+
+t.test('--version is the one of package.json', async (t) => {
+  const { version } = JSON.parse(await readFile('package.json', 'utf8'))
+  const { code, stdout } = await (await startProgram(t, 'cli', { args: ['--version'] })).ended
+  t.strictSame([code, stdout], [0, `${version}\n`])
+})
+
+t.test('config shows what takes effect, without secrets, and what is wrong', async (t) => {
+  const env = { DATABASE_URL: 'postgres://u:secret@host/db', LOG_LEVEL: 'warn', LOGLEVEL: 'debug' }
+  const right = await (await startProgram(t, 'cli', { args: ['config'], env })).ended
+  t.equal(right.code, 0)
+  t.match(right.stdout, /^SETTING +VALUE +SOURCE\n/)
+  t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db +set$/m)
+  t.match(right.stdout, /^LOG_LEVEL +warn +set$/m)
+  t.match(right.stdout, /^PORT +3000 +default$/m)
+  t.equal(right.stderr, 'inventory: LOGLEVEL is no setting and has no effect; did you mean LOG_LEVEL?\n')
+
+  const wrong = await (
+    await startProgram(t, 'cli', { args: ['config', '--json'], env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
+  ).ended
+  t.equal(wrong.code, 1)
+  t.match(JSON.parse(wrong.stdout), {
+    faults: [/^NODE_ENV must be/, /^PORT must be/],
+    warnings: [/^LOGLEVEL is no setting/],
+  })
+  t.match(wrong.stderr, /\ninventory: PORT must be an integer from 0 to 65535, not "x"\n$/)
+  t.notMatch(right.stdout + wrong.stdout, 'secret')
+})
+
+t.test('completion offers commands and options', async (t) => {
+  const script = await (await startProgram(t, 'cli', { args: ['completion', 'bash'] })).ended
+  t.equal(script.code, 0)
+  const complete = async (...words: string[]): Promise<string[]> => {
+    const { stdout } = await promisify(execFile)('bash', [
+      '--norc',
+      '-c',
+      `${script.stdout}
+      COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _inventory; echo "\${COMPREPLY[@]}"`,
+      'bash',
+      ...words,
+    ])
+    return stdout.trim().split(' ')
+  }
+  t.ok((await complete('inventory', '')).includes('import'))
+  t.strictSame(await complete('inventory', 'ke'), ['keys'])
+  t.strictSame(await complete('inventory', 'keys', 'ro'), ['rotate'])
+  t.strictSame(await complete('inventory', 'keys', 'create', '--ex'), ['--expires'])
+  t.ok((await complete('inventory', 'import', 'stock.csv', '--')).includes('--allow-removals'))
+
+  const zsh = await (await startProgram(t, 'cli', { args: ['completion', 'zsh'] })).ended
+  t.match(zsh.stdout, /^#compdef inventory\n/)
+  t.equal((await (await startProgram(t, 'cli', { args: ['completion', 'fish'] })).ended).code, 2)
+})
+
+t.test('a message names the variable that was used', async (t) => {
+  const cwd = await temporaryFolder(t)
+  const address = 'postgres://u:secret@127.0.0.1:1/x'
+  for (const [env, message] of [
+    [{ DATABASE_URL: address }, /Is it running, and is DATABASE_URL right\?/],
+    [{ DATABASE_URL: 'x', OPERATOR_DATABASE_URL: address }, /is OPERATOR_DATABASE_URL right\?/],
+    [{ DATABASE_URL: address, PORT: '127.0.0.1:3000' }, /is DATABASE_URL right\?/],
+    [
+      { DATABASE_URL: `${address}?sslmode=verify-full&sslrootcert=/nope` },
+      /sslrootcert in DATABASE_URL must be a file that can be read: ENOENT/,
+    ],
+  ] as const) {
+    const { code, stderr } = await (await startProgram(t, 'cli', { args: ['status'], env, cwd })).ended
+    t.equal(code, 1)
+    t.match(stderr, message)
+  }
+  const rotate = await (await startProgram(t, 'cli', { args: ['keys', 'rotate', '--help'] })).ended
+  t.match(rotate.stdout, /\(default: 24h\)/)
+  const args = ['export', '/nonexistent/x.csv']
+  const { stderr } = await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: address } })).ended
+  t.equal(stderr, 'inventory: /nonexistent/x.csv cannot be written: there is no folder /nonexistent\n')
 })
 
 t.test('without a command it shows what there is, as a usage fault', async (t) => {

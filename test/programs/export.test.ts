@@ -110,8 +110,8 @@ t.test('it fails with one clear message', async (t) => {
   const cwd = await temporaryFolder(t)
   for (const [args, message] of [
     [['stock.txt'], /^inventory: The format of stock\.txt cannot be told/],
-    [['nowhere/stock.csv'], /^inventory: The file cannot be written: ENOENT/],
-    [['.', '--format', 'csv'], /^inventory: The file cannot be written: EISDIR/],
+    [['nowhere/stock.csv'], /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/],
+    [['.', '--format', 'csv'], /^inventory: \. cannot be written: EISDIR/],
   ] as const) {
     const { code, stdout, stderr } = await run(t, url, ['export', ...args], cwd)
     t.strictSame([code, stdout], [1, ''])

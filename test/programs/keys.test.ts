@@ -191,7 +191,7 @@ t.test('rotate makes a key of the same name and lifetime, and the old one ends b
 t.test('wrong values are refused with what they must be', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],
-    [['create', '--name', 'x', '--expires', '0d'], /longer than nothing/],
+    [['create', '--name', 'x', '--expires', '0d'], /greater than zero/],
     [['create', '--name', 'x', '--expires', 'soon'], /such as 90d or 24h/],
     [['create', '--name', 'x', '--expires', '-1d'], /such as 90d or 24h/],
     [['rotate', 'x', '--overlap', '24'], /such as 90d or 24h/],

@@ -1,0 +1,30 @@
+import type { Command } from 'commander'
+import { describeSettings } from '../config.ts'
+import { exitCodes } from './exit-codes.ts'
+import { print } from './output.ts'
+import { formatTable } from './table.ts'
+
+/** Adds `inventory config`. */
+export function addConfigCommand(
+  program: Command,
+  readEnvironment: () => Readonly<Record<string, string | undefined>>,
+): void {
+  program
+    .command('config')
+    .description('show the settings as they take effect, without secrets, and what is wrong with them')
+    .option('--json', 'as a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory config')
+    .action(async ({ json }: { json?: true }) => {
+      const found = describeSettings(readEnvironment())
+      const { settings, faults, warnings } = found
+      const rows = settings.map(({ name, value, isDefault }) => [
+        name,
+        value ?? '-',
+        isDefault ? 'default' : 'set',
+      ])
+      await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE', 'SOURCE'], rows))
+      for (const warning of warnings) console.error(`inventory: ${warning}`)
+      for (const fault of faults) console.error(`inventory: ${fault}`)
+      if (faults.length > 0) process.exitCode = exitCodes.failed
+    })
+}
