@@ -8,6 +8,7 @@ import { CommandFailure } from './cli/failure.ts'
 import { addImportCommand } from './cli/import.ts'
 import { InterruptedError } from './cli/interruption.ts'
 import { addKeysCommands } from './cli/keys.ts'
+import { addLowCommand } from './cli/low.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { OutputError, surviveClosedOutput } from './cli/output.ts'
 import { addStatusCommand } from './cli/status.ts'
@@ -42,6 +43,7 @@ addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
 addStatusCommand(program, databaseUrl)
+addLowCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
 addConfigCommand(program, readEnvironment)
 addCompletionCommand(program)

@@ -7,6 +7,7 @@ export const exitCodes = {
   outcomeUnknown: 4,
   unconfirmed: 5,
   doneWithoutOutput: 6,
+  low: 7,
   outputClosed: 141,
 } as const
 
@@ -22,5 +23,6 @@ Exit codes:
        whether the change was made
   5    nothing was changed: it takes a confirmation, which the message names
   6    done, but standard output could not be written
+  7    low: there are entries below the limit
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
   141  the reader of the output went away`

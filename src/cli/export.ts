@@ -5,7 +5,7 @@ import { inTransaction } from '../database/transaction.ts'
 import { countEntries, exportEntries, type FileFormat } from '../inventory/bulk.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { untilInterrupted } from './interruption.ts'
-import { OutputError } from './output.ts'
+import { writeOutput } from './output.ts'
 import { writeFileWhole } from './output-file.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
@@ -47,20 +47,10 @@ function exportTo(stream: Writable, url: string, format: FileFormat, signal: Abo
         yield chunk
       }
     }
-    // Standard output does not remember it.
-    let failure: Error | undefined
-    stream.once('error', (error) => {
-      failure = error
-    })
+    const pieces = watched(exportEntries(transaction, format))
     try {
-      await pipeline(exportEntries(transaction, format), watched, stream, {
-        signal,
-        end: stream !== process.stdout,
-      })
-    } catch (error) {
-      throw stream === process.stdout && failure !== undefined && error === failure
-        ? new OutputError(failure)
-        : error
+      if (stream === process.stdout) await writeOutput(pieces, signal)
+      else await pipeline(pieces, stream, { signal })
     } finally {
       progress?.stop()
     }

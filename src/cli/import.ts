@@ -8,6 +8,7 @@ import {
   findConflicts,
   type ImportCounts,
   type ImportMode,
+  listChanges,
   mergeStaged,
   previewImport,
   stagedText,
@@ -22,7 +23,7 @@ import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
 import { untilInterrupted } from './interruption.ts'
-import { print } from './output.ts'
+import { print, writeOutput } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
 /** How many faults are shown; the others are counted. */
@@ -37,6 +38,7 @@ interface ImportOptions extends ExpectedInput {
   readonly format?: FileFormat
   readonly mode: ImportMode
   readonly dryRun?: true
+  readonly show?: true
   readonly allowRemovals?: true
 }
 
@@ -60,14 +62,20 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     )
     .option('--allow-removals', 'let --mode replace remove more than a tenth of the entries')
     .option('--dry-run', 'check the file and say what would change, but change nothing')
+    .option('--show', 'with --dry-run: list what would change, as CSV on standard output')
   addInputOptions(command)
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
+      if (options.show && !options.dryRun) {
+        command.error("error: option '--show' needs '--dry-run'")
+      }
       const format = options.format ?? formatOf(file)
       const source = await ImportSource.open(file, options)
       try {
         const report = reportOf(await importFrom(source, await databaseUrl(), format, options), options)
-        await print(report, options.dryRun ? undefined : report)
+        // Standard output has the list, for it to be read by a program.
+        if (options.show) console.error(report)
+        else await print(report, options.dryRun ? undefined : report)
       } catch (error) {
         if (!(error instanceof FaultyInputError)) throw error
         console.error(faultReport(source.name, error))
@@ -101,7 +109,7 @@ async function importFrom(
   source: ImportSource,
   url: string,
   format: FileFormat,
-  { mode, dryRun, allowRemovals }: ImportOptions,
+  { mode, dryRun, show, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
   const { signal, onCommit } = untilInterrupted()
   // A pipeline waits for the piece that its source is reading, which on standard input may never come.
@@ -120,6 +128,7 @@ async function importFrom(
         'The file has no entries; to replace the inventory by it would remove them all.',
       )
     }
+    if (show) await writeOutput(listChanges(transaction, mode), signal)
     if (dryRun) return previewImport(transaction, mode)
     if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
     console.error(`${formatNumber(staging.rows)} rows checked; writing`)

@@ -1,4 +1,5 @@
 import type { Writable } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 
 /** Standard output does not take what is written to it. */
 export class OutputError extends Error {
@@ -40,4 +41,25 @@ export function print(line: string, done?: string): Promise<void> {
       else resolve()
     })
   })
+}
+
+/**
+ * Writes pieces to standard output as fast as it takes them.
+ *
+ * @throws {OutputError}
+ */
+export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
+  // Standard output does not remember its error.
+  let failure: Error | undefined
+  const remember = (error: Error): void => {
+    failure = error
+  }
+  process.stdout.once('error', remember)
+  try {
+    await pipeline(pieces, process.stdout, { signal, end: false })
+  } catch (error) {
+    throw failure !== undefined && error === failure ? new OutputError(failure) : error
+  } finally {
+    process.stdout.off('error', remember)
+  }
 }

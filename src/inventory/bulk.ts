@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 import type { Transaction } from '../database/transaction.ts'
 import type { ImportEntry } from './import-line.ts'
+import type { PetStatus } from './schemas.ts'
 
 /** What happens to entries: only new ones are added, all are written, or they become the whole inventory. */
 export type ImportMode = 'insert' | 'upsert' | 'replace'
@@ -93,6 +94,45 @@ export async function countRemovals(transaction: Transaction): Promise<{ removed
     `SELECT count(*) AS total, count(*) FILTER (WHERE ${NOT_STAGED}) AS removed FROM inventory AS entry`,
   )
   return { removed: Number(row?.removed), total: Number(row?.total) }
+}
+
+/**
+ * The entries that importing what was staged would change, as CSV in ascending petId: what each is now and would be,
+ * empty where there is no entry. `change` is `add`, `change` or `remove`.
+ */
+export function listChanges(transaction: Transaction, mode: ImportMode): Readable {
+  const removals = `
+    UNION ALL SELECT pet_id, 'remove', quantity, NULL, status, NULL FROM inventory AS entry WHERE ${NOT_STAGED}`
+  return transaction.copyOut(
+    `COPY (
+       SELECT pet_id AS "petId", CASE WHEN entry.pet_id IS NULL THEN 'add' ELSE 'change' END AS change,
+              entry.quantity AS quantity, staged.quantity AS "newQuantity",
+              entry.status AS status, coalesce(staged.status, entry.status, 'available') AS "newStatus"
+       FROM staged LEFT JOIN inventory AS entry USING (pet_id) WHERE entry.pet_id IS NULL OR ${DIFFERS}
+       ${mode === 'replace' ? removals : ''}
+       ORDER BY 1
+     ) TO STDOUT (FORMAT csv, HEADER)`,
+  )
+}
+
+/** An entry as the inventory has it; its petId is a decimal int64. */
+export interface LowEntry {
+  readonly petId: string
+  readonly quantity: number
+  readonly status: PetStatus
+}
+
+/** The entries with a quantity below `limit`, of one status if it is given, the lowest first. */
+export function findLowEntries(
+  transaction: Transaction,
+  limit: number,
+  status: PetStatus | undefined,
+): Promise<LowEntry[]> {
+  return transaction.query<LowEntry>(
+    `SELECT pet_id::text AS "petId", quantity, status FROM inventory
+     WHERE quantity < $1 AND ($2::text IS NULL OR status = $2) ORDER BY quantity, pet_id`,
+    [limit, status ?? null],
+  )
 }
 
 /**

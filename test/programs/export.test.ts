@@ -110,7 +110,10 @@ t.test('it fails with one clear message', async (t) => {
   const cwd = await temporaryFolder(t)
   for (const [args, message] of [
     [['stock.txt'], /^inventory: The format of stock\.txt cannot be told/],
-    [['nowhere/stock.csv'], /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/],
+    [
+      ['nowhere/stock.csv'],
+      /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/,
+    ],
     [['.', '--format', 'csv'], /^inventory: \. cannot be written: EISDIR/],
   ] as const) {
     const { code, stdout, stderr } = await run(t, url, ['export', ...args], cwd)

@@ -291,6 +291,26 @@ t.test('--dry-run says what would change and changes nothing', async (t) => {
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
 })
 
+t.test('--dry-run --show lists what would change, as CSV', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'sold'],
+    ['3', 9, 'sold'],
+    ['9007199254740993', 9, 'sold'],
+  ])
+  const csv = 'petId,quantity,status\n3,9,\n1,9,pending\n2,1,\n-4,1,\n'
+  const header = 'petId,change,quantity,newQuantity,status,newStatus\n'
+  const changes = '-4,add,,1,,available\n1,change,9,9,sold,pending\n2,change,9,1,sold,sold\n'
+  const upsert = await load(t, database.url, csv, '--dry-run', '--show')
+  t.strictSame([upsert.code, upsert.stdout], [0, `${header}${changes}`])
+  t.match(upsert.stderr, /It would be: 1 added, 2 changed, 1 unchanged\n$/)
+  const replace = await load(t, database.url, csv, '--dry-run', '--show', '--mode', 'replace')
+  t.equal(replace.stdout, `${header}${changes}9007199254740993,remove,9,,sold,\n`)
+  t.equal((await load(t, database.url, csv, '--show')).code, 2, 'it changes nothing without --dry-run')
+  t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold\n9007199254740993,9,sold')
+})
+
 t.test('an import does not wait for a pet that it leaves as it is', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])

@@ -1,0 +1,55 @@
+import t, { type Test } from 'tap'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { type Outcome, startProgram } from '../support/program.ts'
+
+async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
+  return (await startProgram(t, 'cli', { args: ['low', ...args], env: { DATABASE_URL: url } })).ended
+}
+
+t.test('it lists the entries below a limit, the lowest first, by an exit code of its own', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['9007199254740993', 4, 'available'],
+    ['1', 5, 'available'],
+    ['2', 0, 'sold'],
+    ['3', 4, 'pending'],
+  ])
+  t.match(await low(t, database.url, '--below', '5'), {
+    code: 7,
+    stderr: '',
+    stdout: /^PET ID +QUANTITY +STATUS\n2 +0 +sold\n3 +4 +pending\n9007199254740993 +4 +available\n$/,
+  })
+  const json = await low(t, database.url, '--below', '5', '--status', 'available', '--json')
+  t.strictSame(
+    [json.code, json.stdout],
+    [7, '[{"petId":9007199254740993,"quantity":4,"status":"available"}]\n'],
+  )
+  t.match(await low(t, database.url, '--below', '4', '--status', 'available'), {
+    code: 0,
+    stdout: '',
+    stderr: 'No entry has a quantity below 4.\n',
+  })
+  t.match(await low(t, database.url, '--below', '4', '--status', 'available', '--json'), {
+    code: 0,
+    stdout: '[]\n',
+  })
+  for (const args of [
+    [],
+    ['--below', '0'],
+    ['--below', '2147483648'],
+    ['--below', '5', '--status', 'eaten'],
+  ]) {
+    t.equal((await low(t, database.url, ...args)).code, 2, args.join(' '))
+  }
+})
+
+t.test('its JSON is whole for any number of entries', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 2500) AS id")
+  const { stdout } = await low(t, database.url, '--below', '1', '--json')
+  const found: { petId: number }[] = JSON.parse(stdout)
+  t.strictSame(
+    found.map(({ petId }) => petId),
+    Array.from({ length: 2500 }, (_, index) => index + 1),
+  )
+})
