@@ -19,6 +19,7 @@ Exit codes:
   2    the command was not understood; nothing was done
   3    import: the file has faults or is not whole; nothing was changed
        status: the schema is behind this version
+       migrate status: a migration is pending, changed or out of order
   4    the connection was lost during the commit, and PostgreSQL cannot say
        whether the change was made
   5    nothing was changed: it takes a confirmation, which the message names

@@ -2,7 +2,11 @@ import { type Command, InvalidArgumentError } from 'commander'
 import {
   createMigration,
   type MigrateOptions,
+  MigrationLockedError,
+  MigrationOrderError,
   migrate,
+  migrationHistory,
+  migrationSql,
   planRollback,
   UnknownMigrationError,
 } from '../database/migrations.ts'
@@ -12,8 +16,21 @@ import { withDatabase } from './connection.ts'
 import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 import { OutputError, print } from './output.ts'
+import { formatTable } from './table.ts'
 
-/** Adds `inventory migrate up|down|create`. */
+interface UpOptions {
+  readonly serverRole?: string
+  readonly operatorRole?: string
+  readonly dryRun?: true
+}
+
+interface DownOptions {
+  readonly yes?: true
+  readonly force?: true
+  readonly dryRun?: true
+}
+
+/** Adds `inventory migrate up|down|status|create`. */
 export function addMigrateCommands(
   program: Command,
   databaseUrl: () => Promise<string>,
@@ -54,8 +71,11 @@ export function addMigrateCommands(
     .argument('[count]', 'apply at most N', readCount)
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
+    .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
-    .action((count: number | undefined, options: { serverRole?: string; operatorRole?: string }) => {
+    .action(async (count: number | undefined, options: UpOptions) => {
+      if (options.dryRun)
+        return print(await migrationSql(await databaseUrl(), 'up', count).catch(explainKnown))
       return run('up', count, { server: options.serverRole, operator: options.operatorRole })
     })
 
@@ -64,10 +84,12 @@ export function addMigrateCommands(
     .description('roll back the newest migration, with the data that it brought')
     .argument('[count]', 'roll back at most N', readCount)
     .option('--yes', 'confirm that the data goes, where there is no terminal to ask in')
+    .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back where NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
-    .action(async (count: number | undefined, { yes, force }: { yes?: true; force?: true }) => {
+    .action(async (count: number | undefined, { yes, force, dryRun }: DownOptions) => {
       const url = await databaseUrl()
+      if (dryRun) return print(await migrationSql(url, 'down', count).catch(explainKnown))
       if (isProduction() && !force) {
         throw new CommandFailure(
           'NODE_ENV is production, where going back to a backup is safer than rolling back; nothing was changed. Add --force to do it all the same.',
@@ -88,6 +110,21 @@ export function addMigrateCommands(
     })
 
   migrations
+    .command('status')
+    .description('show the migrations; exits with 3 if one is pending, changed or out of order')
+    .option('--json', 'as a JSON array')
+    .addHelpText('after', '\nExample:\n  inventory migrate status')
+    .action(async ({ json }: { json?: true }) => {
+      const records = await withDatabase(await databaseUrl(), migrationHistory)
+      const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt?.toISOString() ?? '-'])
+      await print(
+        json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),
+      )
+      const isRight = records.every(({ state }) => state === 'applied' || state === 'unknown')
+      if (!isRight) process.exitCode = exitCodes.refused
+    })
+
+  migrations
     .command('create')
     .description('write a new, empty migration into the folder migrations')
     .argument('<name>', 'what it does, for example add-price', readName)
@@ -99,8 +136,10 @@ export function addMigrateCommands(
 }
 
 function explainKnown(error: unknown): never {
-  const isKnown = error instanceof RoleError || error instanceof UnknownMigrationError
-  throw isKnown ? new CommandFailure(error.message) : error
+  const isKnown = [RoleError, UnknownMigrationError, MigrationOrderError, MigrationLockedError].some(
+    (kind) => error instanceof kind,
+  )
+  throw isKnown && error instanceof Error ? new CommandFailure(error.message) : error
 }
 
 function readCount(text: string): number {

@@ -3,7 +3,9 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Migration, runner } from 'node-pg-migrate'
 import pg from 'pg'
-import type { Database } from './pool.ts'
+import { isLocked } from './failures.ts'
+import { type MigrationRecord, migrationRecords, recordChecksums } from './migration-history.ts'
+import type { Database, StatementRunner } from './pool.ts'
 import { checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
 import { hasTable } from './server-status.ts'
 
@@ -40,12 +42,39 @@ export class UnknownMigrationError extends Error {
   }
 }
 
+/** A migration is pending that is older than one that was applied. */
+export class MigrationOrderError extends Error {
+  override readonly name = 'MigrationOrderError'
+
+  constructor(pending: string) {
+    super(
+      `The migration ${pending} is older than one that was applied, and would run out of order; nothing was changed. ` +
+        'Give it a new name with "inventory migrate create", or restore the list of migrations that it is missing from.',
+    )
+  }
+}
+
+/** A table that a migration changes is in use, by the sessions that the message names. */
+export class MigrationLockedError extends Error {
+  override readonly name = 'MigrationLockedError'
+
+  constructor(holders: readonly string[]) {
+    super(
+      `A table is in use, and the migration could not have it in time; nothing was changed. ${
+        holders.length === 0 ? 'Nobody holds it any more' : `It is held by ${holders.join('; ')}`
+      }. Run it again when that has ended, or end it: SELECT pg_terminate_backend(PID).`,
+    )
+  }
+}
+
 /**
  * Applies or rolls back migrations in one transaction, all or none, and returns the names of those it ran.
  * Migrations of one database wait for each other: of several that start at once, the first does the work.
  *
  * @throws {UnknownMigrationError} where one is to be rolled back that a newer version has applied
  * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
+ * @throws {MigrationOrderError} where one came out of order
+ * @throws {MigrationLockedError} where a table could not be locked in time
  * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
  */
 export async function migrate({ url, direction, count, roles = {}, log }: MigrateOptions): Promise<string[]> {
@@ -63,6 +92,7 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
     await checkOwner(client, APPLIED_TABLE)
     await checkRoles(client, roles)
     if (direction === 'down') await checkKnown(client, count ?? 1)
+    else await checkOrder(runnerOf(client))
     const ran = await runner({
       dbClient: client,
       dir: directory,
@@ -72,12 +102,90 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
       advisoryLockMode: 'wait',
       log,
       ...(count === undefined ? {} : { count }),
+    }).catch(async (error: unknown) => {
+      throw isLocked(error) ? new MigrationLockedError(await lockHolders(client)) : error
     })
+    await recordChecksums(runnerOf(client), APPLIED_TABLE, directory, await knownMigrations())
     await grantPrivileges(client, roles, log)
     return ran.map(({ name }) => name)
   } finally {
     await client.end()
   }
+}
+
+function runnerOf(client: pg.Client): StatementRunner {
+  return {
+    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
+      return (await client.query<Row>(text, [...values])).rows
+    },
+  }
+}
+
+async function checkOrder(database: StatementRunner): Promise<void> {
+  const late = (await migrationHistory(database)).find(({ state }) => state === 'out of order')
+  if (late !== undefined) throw new MigrationOrderError(late.name)
+}
+
+/** The sessions that hold locks on tables of this schema, in words. */
+async function lockHolders(client: pg.Client): Promise<string[]> {
+  const { rows } = await client.query<{ holder: string }>(
+    `SELECT DISTINCT format('PID %s (%s%s, %s on %s, for %s s: %s)', pid, usename,
+              CASE WHEN application_name = '' THEN '' ELSE ', ' || application_name END,
+              mode, relation::regclass, extract(epoch FROM now() - coalesce(xact_start, query_start))::integer,
+              left(regexp_replace(query, '\\s+', ' ', 'g'), 60)) AS holder
+     FROM pg_locks JOIN pg_stat_activity USING (pid)
+     WHERE locktype = 'relation' AND granted AND pid <> pg_backend_pid() AND database = (
+         SELECT oid FROM pg_database WHERE datname = current_database()
+       ) AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p'))
+     ORDER BY holder`,
+  )
+  return rows.map(({ holder }) => holder)
+}
+
+/** What the database and this version know of the migrations, in their order. */
+export async function migrationHistory(database: StatementRunner): Promise<MigrationRecord[]> {
+  return migrationRecords(database, APPLIED_TABLE, directory, await knownMigrations())
+}
+
+/** The SQL that `migrate` would run now, without running any of it. */
+export async function migrationSql(
+  url: string,
+  direction: 'up' | 'down',
+  count: number | undefined,
+): Promise<string> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 })
+  client.on('error', () => {})
+  const steps: string[] = []
+  try {
+    await client.connect()
+    if (direction === 'down') await checkKnown(client, count ?? 1)
+    else await checkOrder(runnerOf(client))
+    // The runner makes the table of the migrations, which must not stay.
+    await client.query('BEGIN')
+    await runner({
+      dbClient: client,
+      dir: directory,
+      direction,
+      migrationsTable: APPLIED_TABLE,
+      singleTransaction: false,
+      noLock: true,
+      dryRun: true,
+      verbose: true,
+      logger: { debug: (text) => steps.push(text), info: () => {}, warn: () => {}, error: () => {} },
+      ...(count === undefined ? {} : { count }),
+    })
+    await client.query('ROLLBACK')
+  } finally {
+    await client.end()
+  }
+  // Each comes with a transaction of its own, and runs in one for all.
+  const all = steps.map((step) =>
+    step
+      .trim()
+      .replace(/^BEGIN;\n/, '')
+      .replace(/\nCOMMIT;$/, ''),
+  )
+  return all.length === 0 ? '-- No migration is pending.' : ['BEGIN;', ...all, 'COMMIT;'].join('\n')
 }
 
 /** What rolling back migrations takes with it. */

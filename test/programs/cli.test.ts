@@ -18,6 +18,7 @@ const commands = [
   ['migrate', 'up'],
   ['migrate', 'down'],
   ['migrate', 'create'],
+  ['migrate', 'status'],
   ['low'],
   ['config'],
   ['completion'],

@@ -55,9 +55,15 @@ t.test(
   async (t) => {
     const database = await testDatabase(t)
     const release = await database.hold('SELECT * FROM inventory, api_keys')
-    const { code, stderr } = await run(t, ['down', '--yes'], { DATABASE_URL: database.url })
+    const all = String((await knownMigrations()).length)
+    const { code, stderr } = await run(t, ['down', all, '--yes'], { DATABASE_URL: database.url })
     t.equal(code, 1)
-    t.match(stderr, /lock timeout/)
+    t.match(
+      stderr,
+      /nothing was changed\. It is held by PID \d+ \(.*AccessShareLock on \w+, for \d+ s: SELECT \* FROM inventory, api_keys\)/,
+    )
+    t.match(stderr, /Run it again when that has ended/)
+    t.notMatch(stderr, /\n {4}at /)
     await release()
     t.strictSame(await database.query('SELECT * FROM inventory'), [])
   },
@@ -165,6 +171,80 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
   t.equal(done.code, 0, done.stderr)
   t.match(done.stderr, plan)
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
+})
+
+t.test('status shows what is applied, pending, unknown, changed and out of order', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const env = { DATABASE_URL: database.url }
+  const states = async (): Promise<[number | null, Record<string, string>]> => {
+    const { code, stdout } = await run(t, ['status', '--json'], env)
+    const records: { name: string; state: string }[] = JSON.parse(stdout)
+    return [code, Object.fromEntries(records.map(({ name, state }) => [name.slice(18), state]))]
+  }
+  const [first = '', second = ''] = (await knownMigrations()).map((name) => name.slice(18))
+  const [code, pending] = await states()
+  t.equal(code, 3)
+  t.ok(Object.values(pending).every((state) => state === 'pending'))
+  t.strictSame(await database.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
+
+  t.equal((await run(t, ['up'], env)).code, 0)
+  const [done, applied] = await states()
+  t.equal(done, 0)
+  t.ok(Object.values(applied).every((state) => state === 'applied'))
+  t.match(
+    (await run(t, ['status'], env)).stdout,
+    /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/,
+  )
+
+  await database.query(
+    "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
+  )
+  await database.query("UPDATE pgmigrations SET checksum = 'another' WHERE name LIKE '%' || $1", [second])
+  t.match(await states(), [3, { [second]: 'changed', 'add-price': 'unknown', [first]: 'applied' }])
+
+  const newest = (await knownMigrations()).at(-1) ?? ''
+  await database.query('DELETE FROM pgmigrations WHERE name = $1', [newest])
+  t.match(await states(), [3, { [newest.slice(18)]: 'out of order' }], 'a newer version has applied one')
+  const early = await run(t, ['up'], env)
+  t.equal(early.code, 1)
+  t.match(early.stderr, new RegExp(`^inventory: The migration ${newest} is older than one that was applied`))
+
+  await database.query("DELETE FROM pgmigrations WHERE name LIKE '%' || $1", [first])
+  t.match(await states(), [3, { [first]: 'out of order' }])
+  const { code: refused, stderr } = await run(t, ['up'], env)
+  t.equal(refused, 1)
+  t.match(
+    stderr,
+    /_create-inventory is older than one that was applied, and would run out of order; nothing was changed/,
+  )
+})
+
+t.test('--dry-run prints the SQL, which does the same, and runs none of it', async (t) => {
+  const [dry, real] = [await testDatabase(t, { empty: true }), await testDatabase(t, { empty: true })]
+  const empty = await schemaOf(dry)
+  const { code, stdout } = await run(t, ['up', '--dry-run'], { DATABASE_URL: dry.url })
+  t.equal(code, 0)
+  t.match(
+    stdout,
+    /^BEGIN;\n[\s\S]*CREATE TABLE inventory[\s\S]*INSERT INTO "public"."pgmigrations"[\s\S]*COMMIT;\n$/,
+  )
+  t.strictSame(await schemaOf(dry), empty)
+  t.strictSame(await dry.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
+
+  await run(t, ['up'], { DATABASE_URL: real.url })
+  await dry.query(
+    'CREATE TABLE pgmigrations (id serial PRIMARY KEY, name varchar(255) NOT NULL, run_on timestamp NOT NULL)',
+  )
+  await dry.query(stdout)
+  t.strictSame(await schemaOf(dry), await schemaOf(real))
+
+  const down = await run(t, ['down', '--dry-run'], { DATABASE_URL: real.url })
+  t.equal(down.code, 0)
+  t.match(down.stdout, /^BEGIN;\n[\s\S]*DROP[\s\S]*DELETE FROM "public"."pgmigrations"[\s\S]*COMMIT;\n$/)
+  t.equal((await run(t, ['status'], { DATABASE_URL: real.url })).code, 0, 'it ran none of it')
+  t.match(await run(t, ['up', '--dry-run'], { DATABASE_URL: real.url }), {
+    stdout: '-- No migration is pending.\n',
+  })
 })
 
 t.test('down leaves alone what a newer version has applied, and says so', async (t) => {
