@@ -1,13 +1,15 @@
 import { readdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { Migration, runner } from 'node-pg-migrate'
+import { Migration, PG_MIGRATE_LOCK_ID, runner } from 'node-pg-migrate'
 import pg from 'pg'
-import { isLocked } from './failures.ts'
+import { DatabaseUnavailableError, isLocked, isRefusal } from './failures.ts'
 import { type MigrationRecord, migrationRecords, recordChecksums } from './migration-history.ts'
 import type { Database, StatementRunner } from './pool.ts'
 import { checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
 import { hasTable } from './server-status.ts'
+import { OutcomeUnknownError } from './transaction.ts'
 
 /** Plain SQL files, each with an up and a down part; the same place seen from `src` and from `dist`. */
 const directory = fileURLToPath(new URL('../../migrations', import.meta.url))
@@ -15,6 +17,10 @@ const template = fileURLToPath(new URL('../../migrations/.template.sql', import.
 
 /** The table in which node-pg-migrate keeps what it has applied. */
 const APPLIED_TABLE = 'pgmigrations'
+
+/** How long to try to learn the outcome of a migration whose connection was lost, and how often, in milliseconds. */
+const RECONNECT_TIMEOUT_MS = 20_000
+const RECONNECT_INTERVAL_MS = 250
 
 /** How long to wait for another migration of the same database to end, in milliseconds. */
 const WAIT_FOR_OTHERS = 60_000
@@ -73,11 +79,56 @@ export class MigrationLockedError extends Error {
  *
  * @throws {UnknownMigrationError} where one is to be rolled back that a newer version has applied
  * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
+ * @throws {DatabaseUnavailableError} where the connection was lost before the commit; nothing has changed then
+ * @throws {OutcomeUnknownError} where it was lost, and PostgreSQL cannot be asked what it has done
  * @throws {MigrationOrderError} where one came out of order
  * @throws {MigrationLockedError} where a table could not be locked in time
  * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
  */
 export async function migrate({ url, direction, count, roles = {}, log }: MigrateOptions): Promise<string[]> {
+  let client = newClient(url)
+  let isLost = false
+  client.on('end', () => {
+    isLost = true
+  })
+  try {
+    await client.connect()
+    await checkOwner(client, APPLIED_TABLE)
+    await checkRoles(client, roles)
+    if (direction === 'down') await checkKnown(client, count ?? 1)
+    else await checkOrder(runnerOf(client))
+    const before = await appliedMigrations(runnerOf(client))
+    let ran: string[]
+    try {
+      const migrations = await runner({
+        dbClient: client,
+        dir: directory,
+        direction,
+        migrationsTable: APPLIED_TABLE,
+        singleTransaction: true,
+        advisoryLockMode: 'wait',
+        log,
+        ...(count === undefined ? {} : { count }),
+      })
+      ran = migrations.map(({ name }) => name)
+    } catch (error) {
+      if (isLocked(error)) throw new MigrationLockedError(await lockHolders(client))
+      if (!isLost) throw error
+      client = await reconnect(url)
+      const after = await appliedMigrations(runnerOf(client))
+      ran = [...before, ...after].filter((name) => before.includes(name) !== after.includes(name))
+      if (ran.length === 0) throw new DatabaseUnavailableError(error)
+      log('The connection was lost during the commit; PostgreSQL had done it.')
+    }
+    await recordChecksums(runnerOf(client), APPLIED_TABLE, directory, await knownMigrations())
+    await grantPrivileges(client, roles, log)
+    return ran
+  } finally {
+    await client.end()
+  }
+}
+
+function newClient(url: string): pg.Client {
   const client = new pg.Client({
     connectionString: url,
     application_name: 'petstore-inventory migrate',
@@ -87,29 +138,28 @@ export async function migrate({ url, direction, count, roles = {}, log }: Migrat
   })
   // A connection that breaks between two statements fails the next one; without a listener it would end the process.
   client.on('error', () => {})
-  try {
-    await client.connect()
-    await checkOwner(client, APPLIED_TABLE)
-    await checkRoles(client, roles)
-    if (direction === 'down') await checkKnown(client, count ?? 1)
-    else await checkOrder(runnerOf(client))
-    const ran = await runner({
-      dbClient: client,
-      dir: directory,
-      direction,
-      migrationsTable: APPLIED_TABLE,
-      singleTransaction: true,
-      advisoryLockMode: 'wait',
-      log,
-      ...(count === undefined ? {} : { count }),
-    }).catch(async (error: unknown) => {
-      throw isLocked(error) ? new MigrationLockedError(await lockHolders(client)) : error
-    })
-    await recordChecksums(runnerOf(client), APPLIED_TABLE, directory, await knownMigrations())
-    await grantPrivileges(client, roles, log)
-    return ran.map(({ name }) => name)
-  } finally {
-    await client.end()
+  return client
+}
+
+/**
+ * Connects again, once the lost connection is gone from the server: it held the lock that this one waits for, so what it
+ * was doing is decided.
+ *
+ * @throws {OutcomeUnknownError} where that cannot be had in time
+ */
+async function reconnect(url: string): Promise<pg.Client> {
+  const end = performance.now() + RECONNECT_TIMEOUT_MS
+  for (;;) {
+    const client = newClient(url)
+    try {
+      await client.connect()
+      await client.query('SELECT pg_advisory_lock($1)', [PG_MIGRATE_LOCK_ID])
+      return client
+    } catch (error) {
+      await client.end().catch(() => {})
+      if (isRefusal(error) || performance.now() > end) throw new OutcomeUnknownError(error)
+    }
+    await sleep(RECONNECT_INTERVAL_MS)
   }
 }
 
@@ -266,7 +316,7 @@ export async function pendingMigrations(database: Database, known: readonly stri
 }
 
 /** The names of all migrations that the database has seen, in their order. */
-export async function appliedMigrations(database: Database): Promise<string[]> {
+export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
   if (!(await hasTable(database, APPLIED_TABLE))) return []
   const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE} ORDER BY name`)
   return rows.map((row) => row.name)

@@ -1,4 +1,4 @@
-import type { Database } from './pool.ts'
+import type { Database, StatementRunner } from './pool.ts'
 
 /** What a PostgreSQL server says of itself. */
 export interface ServerStatus {
@@ -63,7 +63,7 @@ export async function isServerReadOnly(database: Database): Promise<boolean> {
 }
 
 /** True where the database has a table of that name. */
-export async function hasTable(database: Database, name: string): Promise<boolean> {
+export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
   const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
     name,
   ])

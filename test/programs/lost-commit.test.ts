@@ -100,3 +100,20 @@ t.test('a revocation whose COMMIT lost its answer is reported as done', async (t
     { count: '0' },
   ])
 })
+
+t.test('migrations whose COMMIT lost its answer are reported as what they are', async (t) => {
+  for (const [moment, isRefusedLater, code, words] of [
+    ['after', false, 0, /^$/],
+    ['before', false, 1, /^inventory: PostgreSQL cannot serve this now: /],
+    ['after', true, 4, /lost during the commit, and it is unknown whether the change was made/],
+  ] as const) {
+    const database = await testDatabase(t, { empty: true })
+    const url = await losingCommit(t, database.url, moment, isRefusedLater)
+    const outcome = await run(t, url, ['migrate', 'up'])
+    t.equal(outcome.code, code, outcome.stderr)
+    t.match(outcome.stderr, words)
+    t.notMatch(outcome.stderr, /\n {4}at /)
+    const [row] = await database.query("SELECT to_regclass('inventory') AS found")
+    t.equal(row?.['found'], moment === 'after' ? 'inventory' : null)
+  }
+})
