@@ -7,6 +7,7 @@ import { type Static, Type } from '@sinclair/typebox'
 export const errorCodes = [
   'invalid_request',
   'unauthorized',
+  'forbidden',
   'not_found',
   'method_not_allowed',
   'request_timeout',
@@ -45,6 +46,7 @@ export type ErrorBody = Static<typeof ErrorBody>
 /** The code that a status stands for, where nothing more exact is known. */
 const codeOfStatus: Record<number, ErrorCode> = {
   401: 'unauthorized',
+  403: 'forbidden',
   404: 'not_found',
   405: 'method_not_allowed',
   408: 'request_timeout',

@@ -119,6 +119,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
       inventory: inventoryStatistics,
       pools: { requests: database, lists, probe },
       keysReadAt: () => directory.readAt,
+      keyEndings: () => directory.endings(),
     })
   const close = async (): Promise<void> => {
     await app.close()

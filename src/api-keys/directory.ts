@@ -27,6 +27,8 @@ export interface ApiKeyDirectory {
   readonly find: FindApiKey
   /** How many keys are known. */
   readonly size: number
+  /** When each name's last key ends, as `Date.now()` counts; without names that have a key without an end. */
+  endings(): ReadonlyMap<string, number>
   /** When they were last read, as `Date.now()` counts; 0 before the first time. */
   readonly readAt: number
   /** Reads the keys; rejected when the database cannot be asked, and those last known stay. */
@@ -163,6 +165,14 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
       return entries.size
     },
 
+    endings() {
+      const endings = new Map<string, number>()
+      for (const { owner, endsAt } of entries.values()) {
+        endings.set(owner.name, Math.max(endsAt, endings.get(owner.name) ?? 0))
+      }
+      return new Map([...endings].filter(([, endsAt]) => Number.isFinite(endsAt)))
+    },
+
     get readAt() {
       return readAt
     },
@@ -177,9 +187,14 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   }
 }
 
-function entryOf({ digest, name, state, endsAt, lastUsedAt }: KnownKey, known: Entry | undefined): Entry {
+function entryOf(
+  { digest, name, state, isReadOnly, endsAt, lastUsedAt }: KnownKey,
+  known: Entry | undefined,
+): Entry {
   const notedAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
-  const owner = known?.owner ?? { name, id: apiKeyId(digest) }
+  const isUnchanged = known !== undefined && (known.owner.isReadOnly ?? false) === isReadOnly
+  const own = { name, id: apiKeyId(digest), ...(isReadOnly ? { isReadOnly } : {}) }
+  const owner = isUnchanged ? known.owner : own
   return {
     digest,
     owner,

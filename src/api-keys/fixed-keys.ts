@@ -6,6 +6,8 @@ export interface ApiKeyOwner {
   readonly name: string
   /** Tells the keys of one name apart; a key of the configuration has none. */
   readonly id?: string
+  /** Whether the key lets its holder read, and change nothing. */
+  readonly isReadOnly?: boolean
   /** Why the key lets nobody in any more; absent where it does. */
   readonly ended?: 'expired' | 'revoked'
 }

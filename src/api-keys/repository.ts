@@ -8,6 +8,8 @@ export interface ApiKey {
   readonly name: string
   /** `ending`: it was replaced and still lets its holder in until `revokedAt`. */
   readonly state: 'active' | 'ending' | 'expired' | 'revoked'
+  /** Whether it lets its holder read, and change nothing. */
+  readonly readOnly: boolean
   readonly createdAt: Date
   readonly expiresAt: Date | null
   readonly revokedAt: Date | null
@@ -19,6 +21,7 @@ export interface KnownKey {
   readonly digest: Buffer
   readonly name: string
   readonly state: ApiKey['state']
+  readonly isReadOnly: boolean
   /** When it ends by itself; null where it does not. */
   readonly endsAt: Date | null
   readonly lastUsedAt: Date | null
@@ -36,11 +39,11 @@ export interface ApiKeyRepository {
    *
    * @throws {NameTakenError}
    */
-  create(name: string, digest: Buffer, lifetime?: number): Promise<ApiKey>
+  create(name: string, digest: Buffer, lifetime?: number, isReadOnly?: boolean): Promise<ApiKey>
 
   /**
    * Adds a key in the place of the one that has the name, which ends after `overlap` seconds. Unless `lifetime` says
-   * otherwise, the new key lives for as long as the old one was to live. Returns undefined where no key has the name.
+   * otherwise, the new key lives for as long as the old one was to live; it may do what the old one might. Returns undefined where no key has the name.
    */
   rotate(name: string, digest: Buffer, overlap: number, lifetime?: number): Promise<ApiKey | undefined>
 
@@ -68,13 +71,13 @@ const STATE = `CASE
 END`
 
 const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state, created_at AS "createdAt",
-  expires_at AS "expiresAt", revoked_at AS "revokedAt", last_used_at AS "lastUsedAt"`
+  expires_at AS "expiresAt", revoked_at AS "revokedAt", last_used_at AS "lastUsedAt", is_read_only AS "readOnly"`
 
 const LIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
 export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
   return {
-    async create(name, digest, lifetime) {
+    async create(name, digest, lifetime, isReadOnly = false) {
       try {
         // An expired key gives its name free. The count makes PostgreSQL end that update before it begins the insert.
         const [key] = await database.query<ApiKey>(
@@ -83,10 +86,10 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
              WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
              RETURNING name
            )
-           INSERT INTO api_keys (name, digest, expires_at)
-           SELECT $1, $2, now() + make_interval(secs => $3) FROM (SELECT count(*) FROM freed) AS ended
+           INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+           SELECT $1, $2, now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS ended
            RETURNING ${API_KEY}`,
-          [name, digest, lifetime ?? null],
+          [name, digest, lifetime ?? null, isReadOnly],
         )
         if (key === undefined) throw new Error('an INSERT of one row has returned none')
         return key
@@ -100,10 +103,10 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
         `WITH old AS (
            UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
            WHERE name = $1 AND revoked_at IS NULL AND ${LIVE}
-           RETURNING expires_at - created_at AS lifetime
+           RETURNING expires_at - created_at AS lifetime, is_read_only
          )
-         INSERT INTO api_keys (name, digest, expires_at)
-         SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime) FROM old
+         INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+         SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
          RETURNING ${API_KEY}`,
         [name, digest, overlap, lifetime ?? null],
       )
@@ -136,9 +139,11 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     },
 
     live(presented = []) {
+      // By way of JSON, a column that is not there yet is null: on a schema that is behind, callers are served.
       return database.query<KnownKey>(
         `SELECT digest, name, ${STATE} AS state, least(expires_at, revoked_at) AS "endsAt",
-                last_used_at AS "lastUsedAt"
+                last_used_at AS "lastUsedAt",
+                coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "isReadOnly"
          FROM api_keys WHERE ${LIVE} OR digest = ANY ($1::bytea[])`,
         [presented],
       )

@@ -35,11 +35,12 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     // Not by requiredOption: that would complain of a missing name before it complains of "--nam".
     .option('--name <name>', 'whose key it is; the log of the server shows it (mandatory)', readName)
     .option('--expires <duration>', 'when it ends by itself, such as 90d, 24h or 30m', readLifetime)
+    .option('--read-only', 'a key that may list the stock, and change nothing')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
-    .action(async ({ name, expires }: { name?: string; expires?: number }, command: Command) => {
+    .action(async ({ name, expires, readOnly }: CreateOptions, command: Command) => {
       if (name === undefined) command.error("error: required option '--name <name>' not specified")
       await issueKey(await transactionOptions(), async (repository, digest) => {
-        const made = await repository.create(name, digest, expires).catch((error: unknown) => {
+        const made = await repository.create(name, digest, expires, readOnly).catch((error: unknown) => {
           throw error instanceof NameTakenError
             ? new CommandFailure(
                 `${error.message} Replace it with "inventory keys rotate ${name}", or revoke it first.`,
@@ -54,13 +55,16 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
   keys
     .command('list')
     .description('show all keys, those that have ended too; times are in UTC')
+    .option('--expiring <duration>', 'only keys that still work and end within this time', readLifetime)
     .option('--json', 'as a JSON array')
-    .addHelpText('after', '\nExample:\n  inventory keys list')
-    .action(async ({ json }: { json?: true }) => {
-      const list = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
+    .addHelpText('after', '\nExample:\n  inventory keys list --expiring 14d')
+    .action(async ({ json, expiring }: { json?: true; expiring?: number }) => {
+      const all = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
+      const list = expiring === undefined ? all : all.filter((key) => endsWithin(key, expiring))
       if (json) await print(JSON.stringify(list, null, 2))
-      else if (list.length === 0)
+      else if (all.length === 0)
         console.error('There are no keys. Make one: inventory keys create --name ops')
+      else if (list.length === 0) console.error('No key ends within this time.')
       else await print(tableOf(list))
     })
 
@@ -142,8 +146,21 @@ function warnOfPrinted({ name, id }: ApiKey, error: unknown): string {
     : 'The key printed above was not made, and lets nobody in; no other key has ended.'
 }
 
-function describe({ name, id, expiresAt }: ApiKey): string {
-  return `${name} (${id}) ${expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`}`
+interface CreateOptions {
+  readonly name?: string
+  readonly expires?: number
+  readonly readOnly?: true
+}
+
+/** True for a key that works now and stops within so many seconds, for either reason. */
+function endsWithin({ state, expiresAt, revokedAt }: ApiKey, seconds: number): boolean {
+  if (state !== 'active' && state !== 'ending') return false
+  const limit = Date.now() + seconds * 1000
+  return [expiresAt, revokedAt].some((end) => end !== null && end.getTime() <= limit)
+}
+
+function describe({ name, id, expiresAt, readOnly }: ApiKey): string {
+  return `${name} (${id})${readOnly ? ' may only read and' : ''} ${expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`}`
 }
 
 function noLiveKey(name: string, id?: string): CommandFailure {
@@ -155,7 +172,7 @@ function noLiveKey(name: string, id?: string): CommandFailure {
 
 function tableOf(keys: readonly ApiKey[]): string {
   return formatTable(
-    ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'LAST USED'],
+    ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'LAST USED', 'ACCESS'],
     keys.map((key) => [
       key.name,
       key.id,
@@ -164,6 +181,7 @@ function tableOf(keys: readonly ApiKey[]): string {
       timeOf(key.expiresAt),
       timeOf(key.revokedAt),
       timeOf(key.lastUsedAt),
+      key.readOnly ? 'read-only' : 'read-write',
     ]),
   )
 }

@@ -1,5 +1,5 @@
 import bearerAuth from '@fastify/bearer-auth'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { DoneFuncWithErrOrRes, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/fixed-keys.ts'
 import { ApiError, ErrorBody, nothingHere } from '../errors.ts'
 import { Reference } from '../schema-types.ts'
@@ -17,11 +17,17 @@ export const SECURITY_SCHEME = 'apiKey'
 /**
  * Guards everything that is registered in `scope`, its unknown paths too, with an API key as a bearer token
  * (RFC 6750), before anything of a body is read. It also adds its own 401 and the security requirement to the schema
- * of each of the scope's routes. A request without a valid key fails with a 401 ApiError, one whose key cannot be
- * checked now with what `findApiKey` raises.
+ * of each of the scope's routes, and a 403 for keys that may only read to those that write. A request without a valid
+ * key fails with a 401 ApiError, one whose key cannot be checked now with what `findApiKey` raises.
  */
 export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
   scope.addHook('onRoute', (route) => {
+    const isForWriting = ![route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
+    // Methods that a path does not have are refused as such, whoever asks.
+    const needsWriting = isForWriting && route.schema?.hide !== true
+    if (needsWriting) {
+      route.onRequest = [...[route.onRequest ?? []].flat(), refuseReadOnly]
+    }
     route.schema = {
       ...route.schema,
       security: [{ [SECURITY_SCHEME]: [] }],
@@ -30,8 +36,17 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
         401: Reference(ErrorBody, {
           description: 'API key missing or invalid',
           examples: [unauthorized().body],
-          headers: { 'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' } },
+          headers: challengeHeader,
         }),
+        ...(needsWriting
+          ? {
+              403: Reference(ErrorBody, {
+                description: 'The API key may only read',
+                examples: [readOnly().body],
+                headers: challengeHeader,
+              }),
+            }
+          : {}),
       },
     }
   })
@@ -63,6 +78,23 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
   })
 }
 
+const challengeHeader = {
+  'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
+} as const
+
+/** 403 for a key that may only read, before anything of the body is read (RFC 6750, section 3.1). */
+function refuseReadOnly(request: FastifyRequest, _reply: FastifyReply, done: DoneFuncWithErrOrRes): void {
+  done(request.apiKey?.isReadOnly === true ? readOnly() : undefined)
+}
+
+function readOnly(): ApiError {
+  return new ApiError(
+    403,
+    'This API key may only read. Use one that may change the stock.',
+    challenge('insufficient_scope'),
+  )
+}
+
 function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
   request.apiKey = owner ?? null
   return owner !== undefined && owner.ended === undefined
@@ -72,10 +104,9 @@ function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean
 const presentedToken = /^bearer +\S/i
 
 /**
- * 401. The error tells a wrong key from none; without it the caller is only told how to authenticate, as it would be
- * with another scheme (RFC 6750, section 3).
+ * 401. `authorization` is what the request sent. The error tells a wrong key from none; without it the caller is only told
+ * how to authenticate, as it would be with another scheme (RFC 6750, section 3).
  */
-/** 401; `authorization` is what the request sent. */
 function unauthorized(authorization = ''): ApiError {
   return new ApiError(
     401,
@@ -85,7 +116,9 @@ function unauthorized(authorization = ''): ApiError {
 }
 
 /** The header that says how to authenticate, and what was wrong (RFC 6750, section 3). */
-export function challenge(error?: 'invalid_request' | 'invalid_token'): Record<string, string> {
+export function challenge(
+  error?: 'invalid_request' | 'invalid_token' | 'insufficient_scope',
+): Record<string, string> {
   const realm = 'Bearer realm="inventory"'
   return { 'www-authenticate': error === undefined ? realm : `${realm}, error="${error}"` }
 }

@@ -11,6 +11,8 @@ export interface ServiceSources {
   readonly pools: Readonly<Record<string, Database>>
   /** When the API keys were last read, as `Date.now()` counts. */
   readonly keysReadAt: () => number
+  /** When each name's last key ends, as `Date.now()` counts. */
+  readonly keyEndings: () => ReadonlyMap<string, number>
 }
 
 /**
@@ -22,6 +24,7 @@ export function serviceMetrics({
   inventory,
   pools,
   keysReadAt,
+  keyEndings,
 }: ServiceSources): readonly MetricFamily[] {
   const { batches, lists, waitingUpdates } = inventory
   const states = Object.entries(pools).map(([name, database]) => ({
@@ -100,6 +103,14 @@ export function serviceMetrics({
         [{ labels: {}, value: keysReadAt() / 1000 }],
       ),
       aggregator: 'min',
+    },
+    {
+      ...gauge(
+        'inventory_api_key_expiry_timestamp_seconds',
+        'When the last key of a name ends, in Unix time; keys that do not end are left out.',
+        Array.from(keyEndings(), ([key, endsAt]) => ({ labels: { key }, value: endsAt / 1000 })),
+      ),
+      aggregator: 'max',
     },
   ]
 }

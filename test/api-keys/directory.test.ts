@@ -63,6 +63,35 @@ t.test('a new key is found at once, and from then on without a promise', async (
   t.strictSame(directory.find(key), ownerOf('billing', key))
 })
 
+t.test('it knows which keys may only read, and when the last key of a name ends', async (t) => {
+  const database = await testDatabase(t)
+  const { directory } = open(t, database.url)
+  const reader = await addKey(database, 'reader', '3 days')
+  await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
+  await addKey(database, 'unending')
+  await addKey(database, 'past', '-1 hour')
+  const old = await addKey(database, 'rotated', '1 day')
+  await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
+  await addKey(database, 'rotated', '2 days')
+  await directory.refresh()
+  t.match(directory.find(reader), { name: 'reader', isReadOnly: true })
+  t.notMatch(directory.find(old), { isReadOnly: true })
+  const days = Array.from(directory.endings(), ([name, endsAt]) => [
+    name,
+    Math.round((endsAt - Date.now()) / 86_400_000),
+  ])
+  t.strictSame(Object.fromEntries(days), { reader: 3, rotated: 2 })
+})
+
+t.test('on a schema without the column for it, no key may only read', async (t) => {
+  const database = await testDatabase(t)
+  const { directory } = open(t, database.url)
+  const key = await addKey(database, 'billing')
+  await database.query('ALTER TABLE api_keys DROP COLUMN is_read_only')
+  await directory.refresh()
+  t.strictSame(directory.find(key), ownerOf('billing', key))
+})
+
 t.test('a text that is no key is refused without a look', async (t) => {
   const database = await testDatabase(t)
   const { directory, reads } = open(t, database.url)

@@ -84,6 +84,41 @@ t.test('lets a valid key in, whatever the letter case of the scheme', async (t) 
   }
 })
 
+t.test('a read-only key lists, and changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { port } = await startApp(t, database.url, {
+    findApiKey: (key) => (key === 'reader' ? { name: 'shop', isReadOnly: true } : undefined),
+  })
+  const send = callerOf(port, { authorization: 'Bearer reader' })
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  t.equal((await send('HEAD', '/v1/inventory')).status, 200)
+  for (const [path, options] of [
+    ['/v1/inventory/1', json({ quantity: 1 })],
+    ['/v1/inventory/1', json({ quantity: -1 })],
+    ['/v1/inventory/1', { body: 'x', headers: { 'content-type': 'text/plain' } }],
+    ['/v1/inventory/1', json({ quantity: 1, padding: 'x'.repeat(100_000) })],
+    ['/v1/inventory/x', json({ quantity: 1 })],
+    ['/v1/inventory/7', json({ quantity: 1 })],
+  ] as const) {
+    const answer = await send('PATCH', path, options)
+    isError(
+      t,
+      { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+      403,
+      'forbidden',
+    )
+    t.equal(answer.headers['www-authenticate'], 'Bearer realm="inventory", error="insufficient_scope"')
+  }
+  t.equal(
+    (await send('DELETE', '/v1/inventory/1')).status,
+    405,
+    'what does not exist is no matter of the key',
+  )
+  t.equal((await send('PATCH', '/v1/nothing', json({ quantity: 1 }))).status, 404)
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
+})
+
 t.test('lets nobody in when no key is configured', async (t) => {
   const database = await testDatabase(t)
   const { send, port } = await startApp(t, database.url, { findApiKey: fixedApiKeys([]) })

@@ -77,6 +77,9 @@ t.test('docs/metrics.md lists every metric that there is, with its type and labe
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const key = 'a-key-for-tests-0123456789abcdefghijklm'
+  await database.query(
+    "INSERT INTO api_keys (name, digest, expires_at) VALUES ('billing', sha256('billing'), now() + interval '1 day')",
+  )
   const server = await startProgram(t, 'server', {
     env: {
       DATABASE_URL: database.url,

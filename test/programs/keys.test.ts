@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
-import { callerOf } from '../support/http.ts'
+import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
 
 async function keys(t: Test, url: string, ...args: string[]): Promise<Outcome> {
@@ -116,9 +116,9 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
     stdout,
     new RegExp(
       [
-        '^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +LAST USED\\n',
-        `billing +[0-9a-f]{12} +active +${time} +- +- +-\\n`,
-        `shop +[0-9a-f]{12} +active +${time} +${time} +- +-\\n$`,
+        '^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +LAST USED +ACCESS\\n',
+        `billing +[0-9a-f]{12} +active +${time} +- +- +- +read-write\\n`,
+        `shop +[0-9a-f]{12} +active +${time} +${time} +- +- +read-write\\n$`,
       ].join(''),
     ),
   )
@@ -129,6 +129,56 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
   ])
   const digest = createHash('sha256').update(key).digest('hex')
   t.notMatch(stdout + json.stdout, new RegExp(`${key}|${digest}`))
+})
+
+t.test('--expiring shows the keys that stop working within a time', async (t) => {
+  const database = await testDatabase(t)
+  for (const [name, ...options] of [
+    ['soon', '--expires', '10d'],
+    ['late', '--expires', '20d'],
+    ['never'],
+    ['old'],
+  ]) {
+    await made(t, database.url, 'create', '--name', name ?? '', ...options)
+  }
+  await made(t, database.url, 'rotate', 'old', '--overlap', '3d')
+  await made(t, database.url, 'create', '--name', 'gone', '--expires', '1d')
+  t.equal((await keys(t, database.url, 'revoke', 'gone')).code, 0)
+  const { stdout } = await keys(t, database.url, 'list', '--expiring', '14d', '--json')
+  t.strictSame(
+    JSON.parse(stdout).map(({ name, state }: { name: string; state: string }) => [name, state]),
+    [
+      ['old', 'ending'],
+      ['soon', 'active'],
+    ],
+  )
+  t.match(await keys(t, database.url, 'list', '--expiring', '1h'), {
+    code: 0,
+    stdout: '',
+    stderr: 'No key ends within this time.\n',
+  })
+})
+
+t.test('a read-only key cannot change the stock, nor can the one that replaces it', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { port } = await startServer(t, database.url)
+  const first = await keys(t, database.url, 'create', '--name', 'shop', '--read-only')
+  t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) may only read and does not expire\./)
+  const second = await made(t, database.url, 'rotate', 'shop')
+  for (const key of [first.stdout.trim(), second]) {
+    const send = callerOf(port, { authorization: `Bearer ${key}` })
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+    t.match(await send('PATCH', '/v1/inventory/1', json({ quantity: 1 })), {
+      status: 403,
+      text: /"code":"forbidden"/,
+    })
+  }
+  t.match(JSON.parse((await keys(t, database.url, 'list', '--json')).stdout), [
+    { readOnly: true },
+    { readOnly: true },
+  ])
+  t.match((await keys(t, database.url, 'list')).stdout, /shop .* read-only\n/)
 })
 
 t.test('revoke ends every key of a name, or the one with an id', async (t) => {
