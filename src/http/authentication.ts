@@ -84,7 +84,8 @@ const challengeHeader = {
 
 /** 403 for a key that may only read, before anything of the body is read (RFC 6750, section 3.1). */
 function refuseReadOnly(request: FastifyRequest, _reply: FastifyReply, done: DoneFuncWithErrOrRes): void {
-  done(request.apiKey?.isReadOnly === true ? readOnly() : undefined)
+  if (request.apiKey?.isReadOnly === true) done(readOnly())
+  else done()
 }
 
 function readOnly(): ApiError {

@@ -3,7 +3,17 @@ import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
 import t from 'tap'
+
+<<<<<<< ours
+
 import { errorCodes } from '../../src/errors.ts'
+
+=======
+
+import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+
+>>>>>>> theirs
+
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
@@ -178,7 +188,10 @@ t.test('says everything that the routes answer with, and nothing else', async (t
     'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()',
   )
   const outage = await outageOf(t, database.url)
-  const { port } = await startApp(t, outage.url)
+  const findApiKey = fixedApiKeys([{ name: 'tests', key: apiKey }])
+  const { port } = await startApp(t, outage.url, {
+    findApiKey: (key) => (key === 'reader' ? { name: 'reader', isReadOnly: true } : findApiKey(key)),
+  })
   const document: Json = JSON.parse((await callerOf(port)('GET', '/openapi.json')).text)
   const ajv = new Ajv2020({ strict: false, validateSchema: false })
   addFormats.default(ajv)
@@ -251,6 +264,12 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   await check('GET', 200, { headers: 'Accept-Encoding: gzip\r\n' })
   await check('GET', 304, { headers: 'If-None-Match: *\r\n' })
   await check('PATCH', 400, { body: '{}' })
+  await check(
+    'PATCH',
+    403,
+    { body: good },
+    'Host: x\r\nAuthorization: Bearer reader\r\nConnection: close\r\n',
+  )
   await check('PATCH', 404, { id: '1', body: good })
   const conditional = `Content-Type: application/json\r\nContent-Length: ${good.length}\r\nIf-Match: "zzz"\r\n`
   await check('PATCH', 412, { headers: conditional, body: good })
