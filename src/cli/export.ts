@@ -2,7 +2,7 @@ import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
-import { countEntries, exportEntries, type FileFormat } from '../inventory/bulk.ts'
+import { countEntries, exportEntries, type FileFormat, lockEntries } from '../inventory/bulk.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { untilInterrupted } from './interruption.ts'
 import { writeOutput } from './output.ts'
@@ -35,6 +35,7 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
 /** Writes the inventory, ends the stream unless it is standard output, and returns the number of entries. */
 function exportTo(stream: Writable, url: string, format: FileFormat, signal: AbortSignal): Promise<number> {
   return inTransaction({ url, readOnly: true, signal }, async (transaction) => {
+    await lockEntries(transaction)
     const total = await countEntries(transaction)
     // On the terminal that the entries go to, a bar would come between them.
     const progress =

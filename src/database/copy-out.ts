@@ -6,32 +6,45 @@ const HEADER_SIZE = 5
 const LENGTH_SIZE = 4
 
 const COPY_DATA = 'd'.charCodeAt(0)
+const DATA_ROW = 'D'.charCodeAt(0)
 
-/** What else may come before the end: CopyOutResponse, and what a server says of itself at any time. */
-const PASSED_OVER = [...'HNSA'].map((code) => code.charCodeAt(0))
+/**
+ * Other messages before the end: CopyOutResponse, the results of statements before the COPY, and notices, settings and
+ * notifications, which the server may send at any time.
+ */
+const SKIPPED = [...'HTCNSA'].map((code) => code.charCodeAt(0))
 
 type Listener = (piece: Buffer) => void
 
+/** The values of a row as text, in the order of its columns. */
+export type TextRow = readonly (string | null)[]
+
 /**
- * The rows of a `COPY … TO STDOUT` in the format of COPY, a line each, in pieces of any length; for a client's `query`
- * (PostgreSQL manual, section 54.2.6). Rows are put together where they were received: with a slice for each, as
- * pg-copy-streams makes it, a million rows leave a hundred megabytes for the collector.
+ * Streams the rows of a `COPY … TO STDOUT` in the format of COPY, one line each, in pieces of any length; for a client's
+ * `query` (PostgreSQL manual, section 54.2.6). The COPY may be the last of several statements in one text, which
+ * PostgreSQL runs as one transaction (section 54.2.2.1); `onRow` receives the rows of those before it. Rows are assembled
+ * in the buffer in which they were received: with a slice for each, as pg-copy-streams makes it, a million rows leave a
+ * hundred megabytes for the garbage collector.
  *
- * Raises the error with which the server ends it, or the connection breaks.
+ * Fails with the error that the server reports, or when the connection breaks.
  */
 export class CopyOut extends Readable implements Submittable {
   readonly #text: string
+  readonly #onRow: (row: TextRow) => void
+  /** The part of a DataRow message that has arrived. */
+  #row: Buffer[] = []
   readonly #header = Buffer.alloc(HEADER_SIZE)
   #headerLength = 0
   /** How much of the message under way is still to come. */
   #missing = 0
   #stream: Connection['stream'] | undefined
-  /** Who reads the messages of every other statement. */
+  /** The listeners of pg's own parser, which reads the messages of every other statement. */
   #others: Listener[] = []
 
-  constructor(text: string) {
+  constructor(text: string, onRow: (row: TextRow) => void = () => {}) {
     super()
     this.#text = text
+    this.#onRow = onRow
   }
 
   submit(connection: Connection): void {
@@ -69,8 +82,14 @@ export class CopyOut extends Readable implements Submittable {
         if (this.#header[0] === COPY_DATA) {
           piece.copyWithin(used, at, end)
           used += end - at
+        } else if (this.#header[0] === DATA_ROW) {
+          this.#row.push(Buffer.from(piece.subarray(at, end)))
         }
         this.#missing -= end - at
+        if (this.#missing === 0 && this.#header[0] === DATA_ROW) {
+          this.#onRow(valuesOf(Buffer.concat(this.#row)))
+          this.#row = []
+        }
         at = end
       }
     }
@@ -88,7 +107,7 @@ export class CopyOut extends Readable implements Submittable {
     return taken
   }
 
-  /** Leaves what follows the rows, be it an error or the end, to those who read everything else. */
+  /** Hands the message after the rows, an error or the end, and all that follow back to pg's parser. */
   #finish(rows: Buffer, rest: Buffer): void {
     if (rows.length > 0) this.push(rows)
     if (rest.toString('latin1', 0, 1) !== 'E') this.push(null)
@@ -102,7 +121,19 @@ export class CopyOut extends Readable implements Submittable {
 }
 
 function isExpected(code: number | undefined): boolean {
-  return code === COPY_DATA || (code !== undefined && PASSED_OVER.includes(code))
+  return code === COPY_DATA || code === DATA_ROW || (code !== undefined && SKIPPED.includes(code))
+}
+
+/** Reads the body of a DataRow message (PostgreSQL manual, section 54.7). */
+function valuesOf(body: Buffer): TextRow {
+  let at = 2
+  return Array.from({ length: body.readUInt16BE(0) }, () => {
+    const length = body.readInt32BE(at)
+    at += LENGTH_SIZE
+    if (length === -1) return null
+    at += length
+    return body.toString('utf8', at - length, at)
+  })
 }
 
 function isListener(listener: unknown): listener is Listener {

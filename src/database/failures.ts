@@ -164,6 +164,11 @@ export function isForbidden(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42501'
 }
 
+/** True where the statement does not apply to this kind of relation (SQLSTATE 42809). */
+export function isWrongKind(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '42809'
+}
+
 /** pg raises plain errors for every failure of a connection; those of a faulty call are subclasses. */
 function isProgrammingError(error: unknown): boolean {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError

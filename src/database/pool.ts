@@ -3,7 +3,7 @@ import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { parseAddress } from './address.ts'
 import { watchCommit } from './commit-warnings.ts'
-import { CopyOut } from './copy-out.ts'
+import { CopyOut, type TextRow } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
   isFatal,
@@ -77,6 +77,9 @@ export interface StatementRunner {
 
 /** A pool of connections to PostgreSQL. Nothing else in the service speaks to `pg`. */
 export interface Database extends StatementRunner {
+  /** Whether a pooler stands in between, so that one connection may lead to another server process each time. */
+  readonly isPooled: boolean
+
   /**
    * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
    * planned once for each connection.
@@ -88,12 +91,13 @@ export interface Database extends StatementRunner {
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
 
   /**
-   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The
-   * connection is held until the last piece was taken, or none is wanted any more.
+   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The rows are
+   * those of a moment after the query got its locks. The connection is held until the last piece is taken, or the caller
+   * stops reading.
    *
-   * @throws what `query` does; the time limit for an answer holds for each piece
+   * @throws what `query` throws; the time limit for an answer applies to each piece
    */
-  copy(query: string): AsyncIterable<Buffer>
+  copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
 
   /**
    * Gives up the connections of every pool that shares the primary, because a statement showed that the server takes no
@@ -111,6 +115,13 @@ export interface Database extends StatementRunner {
   close(): Promise<void>
 }
 
+/** A query that `copy` runs in the same transaction after it got the locks, and before it reads the rows. */
+export interface StatementBefore {
+  readonly text: string
+  /** Called with the first row, whose values arrive as text. */
+  readonly onRow: (row: TextRow) => void
+}
+
 export interface PoolStatistics {
   /** The most connections that it opens. */
   readonly size: number
@@ -121,6 +132,8 @@ export interface PoolStatistics {
   readonly waiting: number
   /** Callers that got nothing, because there was no connection, no answer in time, or a server that cannot serve. */
   readonly failures: number
+  /** Connections opened since the pool was. */
+  readonly opened: number
 }
 
 /** An SQL text, with a name where it is used often; the same name always stands for the same text. */
@@ -198,8 +211,12 @@ export function openDatabase({
   // Without a listener, a connection that breaks while it is idle would end the process.
   // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
   pool.on('error', ({ message }) => onConnectionLost(message))
-  // The pool stops listening while a connection is checked out; the one who has it may be between two statements.
-  pool.on('connect', (client) => client.on('error', () => {}))
+  let opened = 0
+  pool.on('connect', (client) => {
+    opened++
+    // The pool stops listening while a connection is checked out, and its user may be between two statements.
+    client.on('error', () => {})
+  })
 
   let failures = 0
   const unavailable = (cause: unknown): DatabaseUnavailableError =>
@@ -287,12 +304,26 @@ export function openDatabase({
     return behindPooler ? { text: statement.text } : statement
   }
 
-  const command = (client: pg.PoolClient, text: string): Promise<pg.QueryResult> => {
-    const config = { text, query_timeout: limits.answer }
-    return client.query(config)
-  }
+  /**
+   * The statements of a `copy`, sent as one text and so one transaction, which ends with it, whatever happens. COPY takes
+   * its snapshot before it waits for a lock; when TRUNCATE or a rewrite of the table commits meanwhile, the snapshot is
+   * too old to see any row (PostgreSQL manual, section 13.6). So the locks come first, by a query that any kind of
+   * relation allows, and at READ COMMITTED the COPY takes a snapshot of its own.
+   */
+  const copyText = (query: string, before: StatementBefore | undefined): string =>
+    [
+      'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
+      ...(behindPooler
+        ? [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`]
+        : []),
+      `SELECT FROM (${query}) AS rows LIMIT 0`,
+      ...(before === undefined ? [] : [before.text]),
+      `COPY (${query}) TO STDOUT`,
+    ].join('; ')
 
   return {
+    isPooled: behindPooler,
+
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       const client = await connect()
       const commitWarning = watchCommit(client)
@@ -319,26 +350,23 @@ export function openDatabase({
       }
     },
 
-    async *copy(query) {
+    async *copy(query, before) {
       const client = await connect()
-      // So it is released where its pieces are not taken to the end: what is left of them is still on its way.
+      // Also released as broken if the caller stops reading: the remaining pieces are still on their way.
       let broken = true
       let limit: NodeJS.Timeout | undefined
       try {
-        if (behindPooler) await command(client, `BEGIN; SET LOCAL statement_timeout = ${limits.statement}`)
-        const pieces = client.query(new CopyOut(`COPY (${query}) TO STDOUT`))
+        const pieces = client.query(new CopyOut(copyText(query, before), before?.onRow))
         const timer = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
         limit = timer
         for await (const piece of pieces) {
           timer.refresh()
           yield piece
         }
-        if (behindPooler) await command(client, 'COMMIT')
         checkGeneration(client)
         broken = false
       } catch (error) {
-        // A transaction that has failed would stay open.
-        broken = behindPooler || isFatal(error)
+        broken = isFatal(error)
         throw failureOf(error, client)
       } finally {
         clearTimeout(limit)
@@ -360,6 +388,7 @@ export function openDatabase({
       idle: pool.idleCount,
       waiting: pool.waitingCount,
       failures,
+      opened,
     }),
 
     close: () => pool.end(),

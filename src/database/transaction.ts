@@ -83,9 +83,11 @@ export async function inTransaction<Result>(
   }
   let isCommitting = false
   try {
+    // Before the transaction: the first query of a read-only one takes the snapshot, which belongs to `work`.
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}`)
-    const result = await cancelledBy(signal, url, client, () => work(transactionOf(client)))
+    const result = await cancelledBy(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
     if (!readOnly) {
       const identity = await identityOf(client)
       signal.throwIfAborted()
@@ -234,15 +236,14 @@ function transactionOf(client: pg.Client): Transaction {
 async function cancelledBy<Result>(
   signal: AbortSignal,
   url: string,
-  client: pg.Client,
+  pid: number | undefined,
   work: () => Promise<Result>,
 ): Promise<Result> {
-  const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
   const cancel = async (): Promise<void> => {
     const other = newClient(url)
     try {
       await other.connect()
-      await other.query('SELECT pg_cancel_backend($1)', [rows[0]?.pid])
+      await other.query('SELECT pg_cancel_backend($1)', [pid])
     } catch {
       // A server that cannot be asked to cancel the statement fails it as well.
     } finally {

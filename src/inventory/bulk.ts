@@ -1,4 +1,5 @@
 import type { Readable, Writable } from 'node:stream'
+import { isWrongKind } from '../database/failures.ts'
 import type { Transaction } from '../database/transaction.ts'
 import type { ImportEntry } from './import-line.ts'
 import type { PetStatus } from './schemas.ts'
@@ -219,6 +220,21 @@ async function countRows(transaction: Transaction, table: 'inventory' | 'staged'
 
 /** The formats of import and export. */
 export type FileFormat = 'csv' | 'ndjson'
+
+/**
+ * Keeps the table from being rewritten until the transaction ends. To be called first in a read-only one: its first query
+ * takes the snapshot, and TRUNCATE or a rewrite that commits later leaves no row that this snapshot can see (PostgreSQL
+ * manual, section 13.6). LOCK TABLE takes none; it refuses materialized views and foreign tables.
+ */
+export async function lockEntries(transaction: Transaction): Promise<void> {
+  await transaction.query('SAVEPOINT before_lock')
+  try {
+    await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
+  } catch (error) {
+    if (!isWrongKind(error)) throw error
+    await transaction.query('ROLLBACK TO SAVEPOINT before_lock')
+  }
+}
 
 /** How many entries there are, in the snapshot of the transaction. */
 export function countEntries(transaction: Transaction): Promise<number> {

@@ -1,14 +1,14 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { joinReads } from './join-reads.ts'
 import type { Readers } from './readers.ts'
-import type { InventoryRepository } from './repository.ts'
+import type { InventoryRepository, ListSource, ListValidator } from './repository.ts'
 import { type Snapshot, snapshotOfLines } from './snapshot.ts'
 import type { InventoryStatistics } from './statistics.ts'
 
 /**
- * The list for everybody who asks. A caller gets the entries as they were at some moment after it asked, so with every
- * update that was acknowledged before, by any process. One read serves all who wait for it, and where PostgreSQL says
- * that nothing was committed since the last one, no entry is read at all.
+ * Returns the list. A caller gets the entries as of a moment after its call, so with every update that was acknowledged
+ * before, by any process. One read serves all callers that wait for it, and where PostgreSQL says that nothing was
+ * committed since the last read, no entry is read at all.
  *
  * @throws {DatabaseUnavailableError} out of the returned function, when no answer can be had
  */
@@ -18,40 +18,40 @@ export function inventoryList(
   statistics: InventoryStatistics,
   log: FastifyBaseLogger,
 ): () => Promise<Snapshot> {
-  let kept: { readonly snapshot: Snapshot; readonly position: string | undefined } | undefined
-  let server: { readonly startedAt: string; readonly comparable: boolean } | undefined
+  let kept: { readonly snapshot: Snapshot; readonly validator: ListValidator | undefined } | undefined
+  let known: { readonly version: string; readonly comparable: boolean } | undefined
 
-  /** What two reads have in common when nothing was committed between them; undefined where nothing tells. */
-  const currentPosition = async (): Promise<string | undefined> => {
-    if (server?.comparable === false) return undefined
-    const { startedAt, backend, generation, transactions } = await repository.position()
-    if (server?.startedAt !== startedAt) {
-      const { version, isPlain } = await repository.server()
-      server = { startedAt, comparable: isPlain }
-      log.info(
-        { version, comparable: isPlain },
-        isPlain ? 'lists are read anew after a commit' : 'lists are always read anew',
-      )
-    }
-    return server.comparable ? `${startedAt} ${backend} ${generation} ${transactions}` : undefined
+  const logSource = ({ version, validator }: ListSource): void => {
+    const comparable = validator !== undefined
+    if (known?.version === version && known.comparable === comparable) return
+    known = { version, comparable }
+    log.info(known, comparable ? 'lists are read anew after a commit' : 'lists are always read anew')
   }
 
   const { lists } = statistics
   const read = async (): Promise<Snapshot> => {
-    // Taken before the entries are read: a commit in between makes the next read one too many, never one too few.
-    const position = await currentPosition()
-    if (kept?.position !== undefined && kept.position === position) {
+    if (kept?.validator !== undefined && areEqual(kept.validator, await repository.validator())) {
       lists.unchanged++
       return kept.snapshot
     }
     lists.read++
     await readers.makeRoom(kept?.snapshot)
-    const latest = await snapshotOfLines(repository.lines())
+    // Taken before the entries are read: a commit in between causes an unnecessary read, never a list that is too old.
+    let validator: ListValidator | undefined
+    const lines = repository.lines((source) => {
+      validator = source.validator
+      logSource(source)
+    })
+    const latest = await snapshotOfLines(lines)
     // The same bytes as before have been compressed before.
     const snapshot = kept?.snapshot.etag === latest.etag ? kept.snapshot : latest
-    kept = { snapshot, position }
+    kept = { snapshot, validator }
     return snapshot
   }
 
   return joinReads(read, () => lists.joined++)
+}
+
+function areEqual(one: ListValidator, other: ListValidator): boolean {
+  return one.source === other.source && one.snapshot === other.snapshot
 }

@@ -1,21 +1,26 @@
+import type { TextRow } from '../database/copy-out.ts'
 import type { Database } from '../database/pool.ts'
 import type { Condition } from './condition.ts'
 import { isPlainPostgres } from './plain-postgres.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
 
-/** Where a server stands in its history. Two equal positions of one plain PostgreSQL have no commit between them. */
-export interface Position {
-  /** When the server was started: what another one knew says nothing about this one. */
-  readonly startedAt: string
-  /**
-   * The process of the server that has answered. A crash ends them all without another start of the server, and the
-   * numbers of transactions that had not committed may be given out again after it.
-   */
-  readonly backend: number
-  /** Which connections were in use; another server's position says nothing about this one. */
-  readonly generation: number
+/**
+ * Identifies the committed state that a list was read from: where two validators are equal, nothing was committed in
+ * between, and the name of the table stands for the same table.
+ */
+export interface ListValidator {
+  /** The start of the server, the session, and the table that the session finds by its name. */
+  readonly source: string
   /** Which transactions have ended (PostgreSQL manual, section 9.27.9, `pg_current_snapshot`). */
-  readonly transactions: string
+  readonly snapshot: string
+}
+
+/** What PostgreSQL says of the table in the transaction that reads it. */
+export interface ListSource {
+  /** The version of the server in its own words. */
+  readonly version: string
+  /** Of the state that the entries have, or of an earlier one. Undefined where a change could go unnoticed. */
+  readonly validator: ListValidator | undefined
 }
 
 /** The new quantity of one pet. */
@@ -38,13 +43,14 @@ export interface Written {
 
 /** All access to the table `inventory`. Every method raises DatabaseUnavailableError when no answer can be had. */
 export interface InventoryRepository {
-  /** Every entry in ascending petId as of one moment, each a line of the JSON text that the response schema makes of it. */
-  lines(): AsyncIterable<Buffer>
+  /**
+   * Reads every entry in ascending petId as of one moment, each a line of the JSON text that the response schema makes of
+   * it. `onSource` is called once, before the first line.
+   */
+  lines(onSource: (source: ListSource) => void): AsyncIterable<Buffer>
 
-  position(): Promise<Position>
-
-  /** What kind of server it is; only of a plain PostgreSQL are positions known to be comparable. */
-  server(): Promise<{ version: string; isPlain: boolean }>
+  /** The validator of a list that would be read now. It reads no table and so waits for no lock. */
+  validator(): Promise<ListValidator>
 
   /** The most connections that updates have. */
   readonly updateConnections: number
@@ -172,40 +178,90 @@ export type UpdateRepository = Pick<
   InventoryRepository,
   'updateConnections' | 'setQuantities' | 'lockedAmong' | 'existingAmong' | 'commitsWait'
 >
+const TABLE = "to_regclass('inventory')::oid"
+
+const SNAPSHOT = 'pg_current_snapshot()::text'
+
+const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
+
+/**
+ * Everything that a validator rests on and that can change without a commit: the server and its process, and, by a reload
+ * of the configuration, what `search_path` and `row_security` make of the table's name. Whatever else it rests on is in
+ * the system catalogs, which change by a commit only, as the entries do.
+ */
+function sourceText({ isPooled }: Database): string {
+  const parts = [
+    'pg_postmaster_start_time()',
+    'pg_backend_pid()',
+    // Costs as much as all the others, and is needed only where the process is not the one that this client connected to.
+    ...(isPooled ? ['(SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid()))'] : []),
+    TABLE,
+    `row_security_active(${TABLE})`,
+  ]
+  return `concat_ws(' ', ${parts.join()})`
+}
+
+/**
+ * True where every change of the list is a commit that moves this server's snapshot: for an ordinary table without
+ * children that is stored here. Other kinds and access methods can have rows elsewhere, as the tables of an extension that
+ * distributes them do; a row security policy can depend on the time.
+ */
+const IS_COMPARABLE = `NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
+  AND EXISTS (
+    SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
+    WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
+      AND NOT row_security_active(pg_class.oid)
+  )`
 
 /** `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. */
 export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
+  const source = sourceText(lists)
+  /**
+   * A crash ends every server process without another start of the server, and numbers of transactions that had not
+   * committed may be assigned again after it. The next connection may get the same process id, so connections count.
+   */
+  const validatorOf = (text: string, snapshot: string, isReadOnly: boolean): ListValidator => {
+    // Where nothing can be written, the updates of other processes may be going to another server already.
+    if (isReadOnly) throw lists.refuseServer()
+    return { source: `${text} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
+  }
+  const sourceIn = ([text, snapshot, isReadOnly, version, isComparable]: TextRow): ListSource => {
+    if (text == null || snapshot == null || version == null)
+      throw new Error('PostgreSQL has not named the source of a list')
+    const validator = validatorOf(text, snapshot, isReadOnly === 't')
+    const isExact = isComparable === 't' && isPlainPostgres(version)
+    return { version, validator: isExact ? validator : undefined }
+  }
+
   return {
-    lines() {
-      return lists.copy(
+    async *lines(onSource) {
+      let row: TextRow | undefined
+      const pieces = lists.copy(
         `SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
          FROM inventory ORDER BY pet_id`,
+        {
+          text: `SELECT ${source}, ${SNAPSHOT}, ${IS_READ_ONLY}, version(), ${IS_COMPARABLE}`,
+          onRow: (received) => {
+            row = received
+          },
+        },
       )
+      for await (const piece of pieces) {
+        if (row !== undefined) onSource(sourceIn(row))
+        row = undefined
+        yield piece
+      }
+      // Of a list without entries there is no piece.
+      if (row !== undefined) onSource(sourceIn(row))
     },
 
-    async position() {
-      const [position] = await lists.query<Omit<Position, 'generation'> & { isReadOnly: boolean }>({
-        name: 'inventory_position',
-        text: `SELECT pg_postmaster_start_time()::text AS "startedAt", pg_backend_pid() AS backend,
-                      pg_current_snapshot()::text AS transactions,
-                      pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly"`,
+    async validator() {
+      const [row] = await lists.query<{ source: string; snapshot: string; isReadOnly: boolean }>({
+        name: 'inventory_list_validator',
+        text: `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`,
       })
-      if (position === undefined) throw new Error('PostgreSQL has answered without a row')
-      const { isReadOnly, ...rest } = position
-      // Where nothing can be written, the updates of other processes may be going to another server already.
-      if (isReadOnly) throw lists.refuseServer()
-      return { ...rest, generation: lists.generation() }
-    },
-
-    async server() {
-      const [server] = await lists.query<{ version: string; isTable: boolean; hasCitus: boolean }>(
-        `SELECT version() AS version,
-                EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('inventory') AND relkind = 'r') AS "isTable",
-                EXISTS (SELECT FROM pg_extension WHERE extname = 'citus') AS "hasCitus"`,
-      )
-      if (server === undefined) throw new Error('PostgreSQL has answered without a row')
-      const { version, isTable, hasCitus } = server
-      return { version, isPlain: isPlainPostgres(version) && isTable && !hasCitus }
+      if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+      return validatorOf(row.source, row.snapshot, row.isReadOnly)
     },
 
     updateConnections: database.statistics().size,

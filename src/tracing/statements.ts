@@ -50,10 +50,10 @@ export function traceStatements(database: Database, pool: string, tracer: Tracer
     query: (statement, values) =>
       within(start(...namesOf(statement)), () => database.query(statement, values)),
 
-    async *copy(query) {
+    async *copy(query, before) {
       const span = start('COPY', 'COPY')
       try {
-        yield* database.copy(query)
+        yield* database.copy(query, before)
       } catch (error) {
         fail(span, error)
         throw error

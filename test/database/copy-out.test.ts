@@ -1,7 +1,7 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { CopyOut } from '../../src/database/copy-out.ts'
+import { CopyOut, type TextRow } from '../../src/database/copy-out.ts'
 import { testDatabase } from '../support/database.ts'
 
 /** A connection whose bytes arrive in pieces of the given size, however many the network delivers at once. */
@@ -72,6 +72,35 @@ t.test(
     }
   },
 )
+
+t.test('a COPY may be the last of several statements, whose rows are handed over', async (t) => {
+  for (const size of [1, 2, 3, 5, 7, 64, 65_536]) {
+    const client = await connect(t, size)
+    const found: TextRow[] = []
+    const rows = client.query(
+      new CopyOut(
+        `SET LOCAL work_mem = '8MB'; SELECT LIMIT 0; SELECT 'é', NULL, current_setting('work_mem') UNION ALL SELECT '', 'x', '';
+         COPY (SELECT generate_series(1, 500)) TO STDOUT`,
+        (row) => found.push(row),
+      ),
+    )
+    t.equal(await textOf(rows), numbers(500), `pieces of ${size} bytes`)
+    t.strictSame(found, [
+      ['é', null, '8MB'],
+      ['', 'x', ''],
+    ])
+    t.strictSame((await client.query('SHOW work_mem')).rows, [{ work_mem: '4MB' }], 'one transaction')
+  }
+})
+
+t.test('an error of a statement before the COPY ends it, and the connection is still good', async (t) => {
+  for (const size of [1, 65_536]) {
+    const client = await connect(t, size)
+    const text = `SET LOCAL work_mem = '8MB'; SELECT 1; SELECT 1 / 0; COPY (SELECT 1) TO STDOUT`
+    await t.rejects(textOf(client.query(new CopyOut(text))), { code: '22012' })
+    t.strictSame((await client.query('SHOW work_mem')).rows, [{ work_mem: '4MB' }])
+  }
+})
 
 t.test('what the server says of itself between the rows is not taken for a row', async (t) => {
   const client = await connect(t, 3)

@@ -3,17 +3,8 @@ import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import addFormats from 'ajv-formats'
 import t from 'tap'
-
-<<<<<<< ours
-
-import { errorCodes } from '../../src/errors.ts'
-
-=======
-
 import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
-
->>>>>>> theirs
-
+import { errorCodes } from '../../src/errors.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
