@@ -45,6 +45,7 @@ async function migrateWith(
     `-- Up Migration
      SET LOCAL lock_timeout = '2s';
      ${statement};
+     SET LOCAL lock_timeout = 0;
      SELECT pg_advisory_xact_lock(${GATE});
      -- Down Migration`,
   )
