@@ -56,8 +56,8 @@ t.test('a list whose entries take longer than that to come from the database is 
   const { send } = await startApp(t, database.url, {
     inventory: {
       ...inventory,
-      async *lines() {
-        for await (const line of inventory.lines()) {
+      async *lines(onSource) {
+        for await (const line of inventory.lines(onSource)) {
           yield line
           await setTimeout(35_000)
         }
