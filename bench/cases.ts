@@ -16,6 +16,7 @@ export const contenderNames = {
   service: 'this service',
   'service-2': 'this service, 2 workers',
   'service-4': 'this service, 4 workers',
+  'service-commits': 'this service, beside commits',
   plain: 'plain Fastify',
   'node-http': 'node:http',
   direct: 'pg alone',
@@ -101,6 +102,14 @@ export const cases: readonly Case[] = [
     entries: 1000,
     connections: 64,
     contenders: ['service', 'service-2', 'service-4', 'direct'],
+  },
+  {
+    name: 'beside-commits',
+    title: 'List, 1,000 entries, beside 1,000 commits a second in another database of the server',
+    work: 'list',
+    entries: 1000,
+    connections: 64,
+    contenders: ['service', 'service-commits'],
   },
   ...tableSizes.flatMap((entries): Case[] => [
     {

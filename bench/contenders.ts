@@ -1,4 +1,5 @@
 import type { ContenderName } from './cases.ts'
+import { besideCommits } from './commits.ts'
 import type { Contender } from './contender.ts'
 import type { BenchDatabase } from './database.ts'
 import { copyContender, pgContender } from './database-contenders.ts'
@@ -27,6 +28,8 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       return overHttp(await startService(setup, 2))
     case 'service-4':
       return overHttp(await startService(setup, 4))
+    case 'service-commits':
+      return besideCommits(overHttp(await startService(setup, 1)), database.otherUrl)
     case 'plain':
       return overHttp(await startPlainFastify(setup))
     case 'node-http':

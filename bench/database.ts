@@ -10,6 +10,8 @@ import { onServer, urlOf } from '../test/support/template.ts'
 /** A database of the benchmark's own, in which all contenders work. */
 export interface BenchDatabase {
   readonly url: string
+  /** The address of another database of the same server. */
+  readonly otherUrl: string
   /** What the server is, and the settings that decide how durable a commit is. */
   readonly description: string
   /** How many connections the server accepts. */
@@ -66,6 +68,7 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
 
   return {
     url,
+    otherUrl: server.url,
     description: `PostgreSQL ${await show('server_version')}, ${given ? 'at DATABASE_URL' : 'embedded'}, ${values.join(', ')}`,
     maxConnections: Number(await show('max_connections')),
     async fill(entries) {

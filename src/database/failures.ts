@@ -164,6 +164,12 @@ export function isForbidden(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42501'
 }
 
+/** True where PostgreSQL has cancelled a statement, as it does after a time limit (SQLSTATE 57014). */
+export function isCancelled(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && cause.code === '57014'
+}
+
 /** True where the statement does not apply to this kind of relation (SQLSTATE 42809). */
 export function isWrongKind(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42809'

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
-import type { Snapshot } from './snapshot.ts'
+import type { Representation } from './snapshot.ts'
 
 export interface ReadersOptions {
   /** How many bytes of superseded snapshots may be kept for those who are still being sent them. */
@@ -17,7 +17,7 @@ const LOOK_INTERVAL = 10
 
 /** Who is being sent which snapshot. It bounds the memory that slow readers can hold, however many they are. */
 export class Readers {
-  readonly #responses = new Map<Snapshot, Set<ServerResponse>>()
+  readonly #responses = new Map<Representation, Set<ServerResponse>>()
   readonly #options: ReadersOptions
 
   constructor(options: ReadersOptions = { budget: 24 * 1024 * 1024, patience: 5000 }) {
@@ -25,7 +25,7 @@ export class Readers {
   }
 
   /** Counts a response as a reader of the snapshot until it has ended. */
-  add(snapshot: Snapshot, response: ServerResponse): void {
+  add(snapshot: Representation, response: ServerResponse): void {
     if (snapshot.size < NEGLIGIBLE) return
     const responses = this.#responses.get(snapshot) ?? new Set()
     this.#responses.set(snapshot, responses.add(response))
@@ -33,7 +33,7 @@ export class Readers {
   }
 
   /** How many are being sent the snapshot. */
-  count(snapshot: Snapshot): number {
+  count(snapshot: Representation): number {
     return this.#responses.get(snapshot)?.size ?? 0
   }
 
@@ -41,11 +41,11 @@ export class Readers {
    * Waits until there is room for one more snapshot beside the current one. The readers of the oldest are cut off
    * where they take too long: their response stays visibly incomplete, and they can ask again.
    */
-  async makeRoom(current: Snapshot | undefined): Promise<void> {
+  async makeRoom(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.patience
     for (;;) {
       const superseded = this.#superseded(current)
-      if (sizeOf(superseded) <= this.#options.budget) return
+      if (sizeBeside(current, superseded) <= this.#options.budget) return
       if (performance.now() < deadline) {
         await setTimeout(LOOK_INTERVAL)
       } else {
@@ -55,7 +55,7 @@ export class Readers {
     }
   }
 
-  #superseded(current: Snapshot | undefined): Snapshot[] {
+  #superseded(current: Representation | undefined): Representation[] {
     for (const [snapshot, responses] of this.#responses) {
       for (const response of responses) {
         if (hasEnded(response)) this.#forget(snapshot, response)
@@ -64,7 +64,7 @@ export class Readers {
     return [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
   }
 
-  #forget(snapshot: Snapshot, response: ServerResponse): void {
+  #forget(snapshot: Representation, response: ServerResponse): void {
     const responses = this.#responses.get(snapshot)
     responses?.delete(response)
     if (responses?.size === 0) this.#responses.delete(snapshot)
@@ -79,6 +79,15 @@ function hasEnded(response: ServerResponse): boolean {
   return response.closed || response.req.socket.destroyed
 }
 
-function sizeOf(snapshots: readonly Snapshot[]): number {
-  return snapshots.reduce((size, snapshot) => size + snapshot.size, 0)
+/** The bytes that superseded snapshots keep in memory; what they share with others or the current one counts once. */
+function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {
+  const seen = new Set(current?.chunks)
+  let size = 0
+  for (const { chunks } of superseded) {
+    for (const chunk of chunks) {
+      if (!seen.has(chunk)) size += chunk.length
+      seen.add(chunk)
+    }
+  }
+  return size
 }

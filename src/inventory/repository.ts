@@ -1,4 +1,5 @@
 import type { TextRow } from '../database/copy-out.ts'
+import { isCancelled } from '../database/failures.ts'
 import type { Database } from '../database/pool.ts'
 import type { Condition } from './condition.ts'
 import { isPlainPostgres } from './plain-postgres.ts'
@@ -15,12 +16,28 @@ export interface ListValidator {
   readonly snapshot: string
 }
 
+/** The state that a list was read from, as far as later changes can be told from it. */
+export interface ListState {
+  readonly validator: ListValidator
+  /** The definition of the table. Where it is equal, a row that stayed has the same text. */
+  readonly table: string
+}
+
 /** What PostgreSQL says of the table in the transaction that reads it. */
 export interface ListSource {
   /** The version of the server in its own words. */
   readonly version: string
-  /** Of the state that the entries have, or of an earlier one. Undefined where a change could go unnoticed. */
-  readonly validator: ListValidator | undefined
+  /** That of the entries, or an earlier one. Undefined where a change could go unnoticed. */
+  readonly state: ListState | undefined
+}
+
+/** How a list differs from an earlier one. */
+export interface ListChanges {
+  readonly state: ListState
+  /** How many entries there are; nothing is counted where the state is the same. */
+  readonly count: number
+  /** The entries that are new or may have changed, in ascending petId, each a line; the last one has no newline. */
+  readonly lines: Buffer
 }
 
 /** The new quantity of one pet. */
@@ -48,6 +65,13 @@ export interface InventoryRepository {
    * it. `onSource` is called once, before the first line.
    */
   lines(onSource: (source: ListSource) => void): AsyncIterable<Buffer>
+
+  /**
+   * Reads the entries that were written since that state, in one statement that counts all entries. Whether entries were
+   * removed is not among the changes: then there are fewer than the former ones and the new ones together. Undefined where
+   * the changes cannot be told, are more than `limit`, or the server cancelled the statement by a time limit of its own.
+   */
+  changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
 
   /** The validator of a list that would be read now. It reads no table and so waits for no lock. */
   validator(): Promise<ListValidator>
@@ -178,6 +202,9 @@ export type UpdateRepository = Pick<
   InventoryRepository,
   'updateConnections' | 'setQuantities' | 'lockedAmong' | 'existingAmong' | 'commitsWait'
 >
+/** The JSON text of an entry, as the response schema makes it. */
+const ENTRY = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
+
 const TABLE = "to_regclass('inventory')::oid"
 
 const SNAPSHOT = 'pg_current_snapshot()::text'
@@ -201,17 +228,79 @@ function sourceText({ isPooled }: Database): string {
   return `concat_ws(' ', ${parts.join()})`
 }
 
+const COLUMNS = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
+
 /**
- * True where every change of the list is a commit that moves this server's snapshot: for an ordinary table without
+ * True where every change of the list is a commit that moves this server's snapshot, and writes a new version of each row
+ * that changes: only for an ordinary table without
  * children that is stored here. Other kinds and access methods can have rows elsewhere, as the tables of an extension that
- * distributes them do; a row security policy can depend on the time.
+ * distributes them do; a row security policy can depend on the time; the text of other types can change with the type.
  */
 const IS_COMPARABLE = `NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
   AND EXISTS (
     SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
     WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
       AND NOT row_security_active(pg_class.oid)
+      AND 3 = (
+        SELECT count(*) FROM pg_attribute
+        WHERE ${COLUMNS} AND attgenerated <> 'v'
+          AND atttypid = ANY ('{bigint,integer,smallint,text,varchar}'::regtype[])
+      )
+      AND EXISTS (
+        SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+        WHERE indrelid = pg_class.oid AND indisprimary AND indisvalid AND indimmediate AND indnkeyatts = 1
+          AND attname = 'pet_id'
+      )
   )`
+
+/** Differs after whatever gives rows another text or other versions without an UPDATE, such as ALTER TABLE or VACUUM FULL. */
+const TABLE_STATE = `(
+  SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
+    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${COLUMNS}))
+  FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+  WHERE pg_class.oid = ${TABLE}
+)`
+
+interface ChangesRow {
+  readonly source: string
+  readonly snapshot: string
+  readonly table: string | null
+  readonly isReadOnly: boolean
+  readonly isComparable: boolean
+  readonly count: bigint
+  readonly changed: number
+  readonly lines: string | null
+}
+
+/**
+ * How many transactions there may be between two states that are compared. Row versions have the lower 32 bits of the
+ * number of their transaction, of which half are after a given one and half before it.
+ */
+const OLDEST_AGE = 2n ** 30n
+
+/**
+ * Every version of a row that an earlier snapshot could not see was written by a transaction that was in progress then or
+ * began later, so one that is not older than the oldest in progress then, `$1`. docs/decisions.md has the argument. Up to
+ * `$2` entries are returned, found by their ids, so that PostgreSQL does not build a text of the whole table. Where the
+ * snapshot is still `$3`, the table is not scanned.
+ */
+function changesText(source: string): string {
+  return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${TABLE_STATE} AS "table",
+                 ${IS_COMPARABLE} AS "isComparable", count, changed,
+                 CASE WHEN changed <= $2 THEN (
+                   SELECT string_agg(${ENTRY}, E'\\n' ORDER BY pet_id)
+                   FROM unnest(ids) AS id JOIN inventory ON pet_id = id
+                 ) END AS lines
+          FROM (
+            SELECT count, ids, coalesce(cardinality(ids), 0) AS changed
+            FROM (
+              SELECT count(*) AS count,
+                     array_agg(pet_id) FILTER (WHERE age(xmin) <= (SELECT age($1::xid))) AS ids
+              FROM inventory
+              WHERE ${SNAPSHOT} <> $3
+            ) AS scan
+          ) AS scan`
+}
 
 /** `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. */
 export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
@@ -225,27 +314,23 @@ export function inventoryRepository(database: Database, lists: Database): Invent
     if (isReadOnly) throw lists.refuseServer()
     return { source: `${text} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
   }
-  const sourceIn = ([text, snapshot, isReadOnly, version, isComparable]: TextRow): ListSource => {
+  const sourceIn = ([text, snapshot, isReadOnly, version, table, isComparable]: TextRow): ListSource => {
     if (text == null || snapshot == null || version == null)
       throw new Error('PostgreSQL has not named the source of a list')
     const validator = validatorOf(text, snapshot, isReadOnly === 't')
-    const isExact = isComparable === 't' && isPlainPostgres(version)
-    return { version, validator: isExact ? validator : undefined }
+    const isExact = isComparable === 't' && table != null && isPlainPostgres(version)
+    return { version, state: isExact ? { validator, table } : undefined }
   }
 
   return {
     async *lines(onSource) {
       let row: TextRow | undefined
-      const pieces = lists.copy(
-        `SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
-         FROM inventory ORDER BY pet_id`,
-        {
-          text: `SELECT ${source}, ${SNAPSHOT}, ${IS_READ_ONLY}, version(), ${IS_COMPARABLE}`,
-          onRow: (received) => {
-            row = received
-          },
+      const pieces = lists.copy(`SELECT ${ENTRY} FROM inventory ORDER BY pet_id`, {
+        text: `SELECT ${source}, ${SNAPSHOT}, ${IS_READ_ONLY}, version(), ${TABLE_STATE}, ${IS_COMPARABLE}`,
+        onRow: (received) => {
+          row = received
         },
-      )
+      })
       for await (const piece of pieces) {
         if (row !== undefined) onSource(sourceIn(row))
         row = undefined
@@ -253,6 +338,40 @@ export function inventoryRepository(database: Database, lists: Database): Invent
       }
       // Of a list without entries there is no piece.
       if (row !== undefined) onSource(sourceIn(row))
+    },
+
+    async changesSince({ validator, table }, limit) {
+      const oldest = BigInt(validator.snapshot.split(':', 1)[0] ?? '')
+      const rows = await lists
+        .query<ChangesRow>({ name: 'inventory_list_changes', text: changesText(source) }, [
+          BigInt.asUintN(32, oldest),
+          limit,
+          validator.snapshot,
+        ])
+        .catch((error: unknown) => {
+          // Behind a pooler, the role has a limit for every statement; `lines` sets one for itself.
+          if (isCancelled(error)) return undefined
+          throw error
+        })
+      if (rows === undefined) return undefined
+      const [row] = rows
+      if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+      const state: ListState = {
+        validator: validatorOf(row.source, row.snapshot, row.isReadOnly),
+        table: row.table ?? '',
+      }
+      const newest = BigInt(row.snapshot.split(':')[1] ?? '')
+      const isTold =
+        row.isComparable &&
+        state.validator.source === validator.source &&
+        state.table === table &&
+        newest - oldest < OLDEST_AGE &&
+        row.changed <= limit
+      if (!isTold) return undefined
+      const lines = row.lines ?? ''
+      // COPY would have written such a character in another way. The checks of the table do not let it in.
+      if (lines.includes('\\')) return undefined
+      return { state, count: Number(row.count), lines: Buffer.from(lines) }
     },
 
     async validator() {

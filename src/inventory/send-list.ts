@@ -4,7 +4,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify'
 import { preferredCoding } from '../content-coding.ts'
 import { matches } from '../entity-tag.ts'
 import type { Readers } from './readers.ts'
-import { encodings, type Snapshot } from './snapshot.ts'
+import type { Snapshot } from './snapshot.ts'
 
 /**
  * Answers with the list: in the content coding that the caller prefers, or with 304 where it has the same list already
@@ -17,7 +17,7 @@ export async function sendList(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { headers } = request
-  const encoding = preferredCoding(headers, encodings)
+  const encoding = preferredCoding(headers, snapshot.encodings)
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   reply.header('etag', etag)
   // Kept by its caller alone, and never used without asking whether it is still right.
@@ -34,19 +34,28 @@ export async function sendList(
     .send(Readable.from(inTurns(chunks, () => readers.count(snapshot))))
 }
 
-/** The smallest piece that is worth a turn of its own, in bytes. */
-const SMALLEST_PIECE = 65_536
+/** How much of a list is written in one iteration of the event loop, in bytes: by all readers together, and at least. */
+const BYTES_PER_ITERATION = 1_048_576
+const LEAST_BYTES_PER_ITERATION = 65_536
 
 /**
- * Hands out the chunks in pieces, with a turn of the event loop after each of them. Clients that read as fast as this
- * process writes would otherwise get the whole list in one turn, and everybody else would wait for it. So that a turn
- * is as short however many read at once, they share it.
+ * Hands out the chunks in parts, with an iteration of the event loop after so many bytes. Clients that read as fast as this
+ * process writes would otherwise get the whole list in one iteration, and everybody else would wait for it. So that an
+ * iteration is as short however many read at once, they share it.
  */
 async function* inTurns(chunks: readonly Buffer[], readers: () => number): AsyncGenerator<Buffer> {
+  let written = 0
   for (const chunk of chunks) {
     for (let at = 0, end = 0; at < chunk.length; at = end) {
-      end = at + Math.max(SMALLEST_PIECE, Math.ceil(chunk.length / Math.max(1, readers())))
+      const share = Math.max(
+        LEAST_BYTES_PER_ITERATION,
+        Math.ceil(BYTES_PER_ITERATION / Math.max(1, readers())),
+      )
+      end = Math.min(chunk.length, at + share)
       yield chunk.subarray(at, end)
+      written += end - at
+      if (written < share) continue
+      written = 0
       await setImmediate()
     }
   }

@@ -1,29 +1,6 @@
 import { createHash } from 'node:crypto'
-import { Readable, type Transform } from 'node:stream'
-import zlib from 'node:zlib'
-
-/** A content coding of RFC 9110, section 8.4.1. */
-export type Encoding = 'identity' | 'zstd' | 'br' | 'gzip'
-
-type Compressor = (size: number) => Transform
-
-/** Levels at which compressing takes about as long as reading the same entries from PostgreSQL. */
-const compressors: Readonly<Partial<Record<Encoding, Compressor>>> = {
-  // Node has it from 22.15 on.
-  ...(typeof zlib.createZstdCompress === 'function' ? { zstd: () => zlib.createZstdCompress() } : {}),
-  br: (size) =>
-    zlib.createBrotliCompress({
-      params: { [zlib.constants.BROTLI_PARAM_QUALITY]: 4, [zlib.constants.BROTLI_PARAM_SIZE_HINT]: size },
-    }),
-  gzip: () => zlib.createGzip({ level: 4 }),
-}
-
-/** The content codings that can be made here, the preferred ones first. */
-export const encodings: readonly Encoding[] = ['zstd', 'br', 'gzip', 'identity'].filter(isEncoding)
-
-function isEncoding(name: string): name is Encoding {
-  return name === 'identity' || name in compressors
-}
+import { compressed, type Encoding, encodings, encodingsOfPatchedLists } from './codings.ts'
+import { countEntries, type Piece, PieceBuilder } from './pieces.ts'
 
 /** The bytes of a list in one content coding. */
 export interface Representation {
@@ -34,83 +11,80 @@ export interface Representation {
   readonly etag: string
 }
 
+/** A list that is smaller, in bytes, is kept in one chunk, the fastest to send. */
+const LARGE_LIST_BYTES = 1_048_576
+
+const OPENING = Buffer.from('[')
+const CLOSING = Buffer.from(']')
+
 /** A list as of one moment, serialized once for everybody who gets it. Nothing in it ever changes. */
 export class Snapshot implements Representation {
+  /** Every entry of the list. */
+  readonly pieces: readonly Piece[]
+  /** How many entries there are. */
+  readonly count: number
   readonly chunks: readonly Buffer[]
   readonly size: number
   readonly etag: string
+  readonly #isPatched: boolean
   readonly #digest: string
   readonly #encoded = new Map<Encoding, Promise<Representation>>()
 
-  /** `digest` is a hash of the chunks' bytes, in base64url. */
-  constructor(chunks: readonly Buffer[], digest: string) {
-    this.chunks = chunks
-    this.size = sizeOf(chunks)
-    this.#digest = digest
-    this.etag = `"${digest}"`
+  /** `isPatched` says that it was made from an earlier list and the changes since. */
+  constructor(pieces: readonly Piece[], isPatched = false) {
+    this.#isPatched = isPatched
+    this.pieces = pieces
+    this.count = countEntries(pieces)
+    this.chunks = merged(chunksOf(pieces))
+    this.size = sizeOf(this.chunks)
+    // A hash of hashes, so that a change costs that of its piece. Equal lists have equal pieces.
+    const hash = createHash('sha256')
+    for (const { digest } of pieces) hash.update(digest)
+    this.#digest = hash.digest('base64url').slice(0, 22)
+    this.etag = `"${this.#digest}"`
+  }
+
+  /** The content codings that the list can be had in, the preferred ones first. */
+  get encodings(): readonly Encoding[] {
+    return this.#isPatched && this.chunks.length > 1 ? encodingsOfPatchedLists : encodings
   }
 
   /** The list in a content coding; made at the first call, outside of the event loop, and kept. */
   encoded(encoding: Encoding): Representation | Promise<Representation> {
-    const compressor = compressors[encoding]
-    if (compressor === undefined) return this
+    if (encoding === 'identity') return this
     let representation = this.#encoded.get(encoding)
     if (representation === undefined) {
-      representation = this.#compress(compressor(this.size), encoding)
+      representation = this.#compress(encoding)
       this.#encoded.set(encoding, representation)
     }
     return representation
   }
 
-  async #compress(stream: Transform, encoding: Encoding): Promise<Representation> {
-    const chunks: Buffer[] = await Readable.from(this.chunks).compose(stream).toArray()
-    return { chunks: merged(chunks), size: sizeOf(chunks), etag: `"${this.#digest}-${encoding}"` }
+  async #compress(encoding: Encoding): Promise<Representation> {
+    const chunks = merged(await compressed(this.chunks, this.size, encoding))
+    return { chunks, size: sizeOf(chunks), etag: `"${this.#digest}-${encoding}"` }
   }
 }
 
-/** The size of the chunks of a list, in bytes; a list that is smaller is kept in one piece, the fastest to send. */
-const CHUNK = 1_048_576
-
-/** The size of the first chunk: most lists are small. */
-const FIRST_CHUNK = 65_536
-
-const NEWLINE = 0x0a
-const COMMA = 0x2c
-const CLOSING_BRACKET = 0x5d
-
 /**
- * Makes a snapshot out of lines, each the JSON text of one item without a newline in it, as they come in pieces of any
- * length. Never works on more than one piece at a time, so that the event loop stays free.
+ * Makes a snapshot out of lines, each the JSON text of one entry in ascending petId, as they come in parts of any length.
+ * Never works on more than one part at a time, so that the event loop stays free. Shares the pieces that a former list has
+ * as well.
  */
-export async function snapshotOfLines(pieces: AsyncIterable<Buffer>): Promise<Snapshot> {
-  const hash = createHash('sha256')
-  const chunks: Buffer[] = []
-  let chunk = Buffer.allocUnsafeSlow(FIRST_CHUNK)
-  let used = chunk.write('[')
-  for await (const piece of pieces) {
-    // What ends a line separates two items; after the last item, it closes the array.
-    for (let at = piece.indexOf(NEWLINE); at !== -1; at = piece.indexOf(NEWLINE, at + 1)) piece[at] = COMMA
-    hash.update(piece)
-    for (let taken = 0; taken < piece.length; ) {
-      if (used === chunk.length) {
-        chunks.push(chunk)
-        chunk = Buffer.allocUnsafeSlow(CHUNK)
-        used = 0
-      }
-      const copied = piece.copy(chunk, used, taken)
-      taken += copied
-      used += copied
-    }
-  }
-  const isEmpty = chunks.length === 0 && used === 1
-  if (isEmpty) used++
-  chunk[used - 1] = CLOSING_BRACKET
-  chunks.push(chunk.subarray(0, used))
-  return new Snapshot(merged(chunks), hash.digest('base64url').slice(0, 22))
+export async function snapshotOfLines(lines: AsyncIterable<Buffer>, former?: Snapshot): Promise<Snapshot> {
+  const builder = new PieceBuilder(former?.pieces)
+  for await (const part of lines) builder.add(part)
+  return new Snapshot(builder.finish())
+}
+
+function chunksOf(pieces: readonly Piece[]): Buffer[] {
+  const [first, ...others] = pieces.map(({ bytes }) => bytes)
+  // Each entry has a comma before it, the first one of all included.
+  return first === undefined ? [OPENING, CLOSING] : [OPENING, first.subarray(1), ...others, CLOSING]
 }
 
 function merged(chunks: Buffer[]): Buffer[] {
-  return sizeOf(chunks) < CHUNK ? [Buffer.concat(chunks)] : chunks
+  return sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
 }
 
 function sizeOf(chunks: readonly Buffer[]): number {

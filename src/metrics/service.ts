@@ -93,7 +93,7 @@ export function serviceMetrics({
     ]),
     counter(
       'inventory_lists_total',
-      'Lists by what they cost: read, unchanged since the last read, or joined to another that waited.',
+      'Lists by what they cost: read whole, changed entries read, unchanged, or joined to another that waited.',
       Object.entries(lists).map(([result, value]) => ({ labels: { result }, value })),
     ),
     {

@@ -4,9 +4,13 @@ import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Readers } from '../../src/inventory/readers.ts'
-import { Snapshot } from '../../src/inventory/snapshot.ts'
+import type { Representation } from '../../src/inventory/snapshot.ts'
 
-const snapshotOf = (size: number): Snapshot => new Snapshot([Buffer.alloc(size, 'x')], String(size))
+const snapshotOf = (size: number): Representation => ({
+  chunks: [Buffer.alloc(size, 'x')],
+  size,
+  etag: `"${size}"`,
+})
 
 /** A response that has begun, and the client's side of it. */
 async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
@@ -63,6 +67,23 @@ t.test('waits for nobody who reads the current list, or lists that are small', a
   await readers.makeRoom(current)
   for (const { response } of [first, second, third]) response.end()
 })
+
+t.test(
+  'counts what snapshots have in common once, and not at all where the current one has it',
+  async (t) => {
+    const shared = Buffer.alloc(500_000)
+    const withOwn = (own: Buffer): Representation => ({
+      chunks: [shared, own],
+      size: 500_000 + own.length,
+      etag: '',
+    })
+    const readers = new Readers({ budget: 100_000, patience: 60_000 })
+    const responses = [await openResponse(t), await openResponse(t)]
+    for (const { response } of responses) readers.add(withOwn(Buffer.alloc(40_000)), response)
+    await readers.makeRoom(withOwn(Buffer.alloc(40_000)))
+    for (const { response } of responses) response.end()
+  },
+)
 
 t.test('does not wait for a response that had ended before', async (t) => {
   const readers = new Readers({ budget: 100_000, patience: 100 })

@@ -1,0 +1,52 @@
+import { setTimeout } from 'node:timers/promises'
+import pg from 'pg'
+import type { Contender } from './contender.ts'
+
+const COMMITS_PER_SECOND = 1000
+const INTERVAL_MS = 10
+
+/** The same contender, measured while someone commits in another database of the same server. */
+export function besideCommits(contender: Contender, otherDatabaseUrl: string): Contender {
+  return {
+    ...contender,
+    async measure(given, seconds) {
+      const commits = await startCommits(otherDatabaseUrl)
+      try {
+        return await contender.measure(given, seconds)
+      } finally {
+        await commits.stop()
+      }
+    },
+  }
+}
+
+/**
+ * Commits at a steady rate until it is stopped. The commits do not wait for the disk, which is not what is measured.
+ * `stop` rejects where the server did not keep up.
+ */
+async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
+  const client = new pg.Client({ connectionString: url, options: '-c synchronous_commit=off' })
+  await client.connect()
+  const start = performance.now()
+  let isRunning = true
+  let count = 0
+  const running = (async () => {
+    while (isRunning) {
+      const due = Math.floor(((performance.now() - start) / 1000) * COMMITS_PER_SECOND)
+      const commits = Array.from({ length: due - count }, () => client.query('SELECT pg_current_xact_id()'))
+      count = due
+      await Promise.all(commits)
+      await setTimeout(INTERVAL_MS)
+    }
+  })()
+  return {
+    async stop() {
+      isRunning = false
+      await running
+      const perSecond = count / ((performance.now() - start) / 1000)
+      await client.end()
+      if (perSecond < 0.9 * COMMITS_PER_SECOND)
+        throw new Error(`there were only ${Math.round(perSecond)} commits a second beside the lists`)
+    },
+  }
+}

@@ -1,0 +1,230 @@
+import { createHash } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
+
+const NEWLINE = 0x0a
+const COMMA = 0x2c
+const MINUS = 0x2d
+
+/** What precedes the digits of the petId: the comma before the entry and the start of its JSON text. */
+const ID_OFFSET = ',{"petId":'.length
+
+/**
+ * The average number of entries in a piece, a power of two: few enough to copy and hash one at each change, and enough for
+ * the pieces to be sent as fast as the list in one would be.
+ */
+const AVERAGE_ENTRIES = 4096
+
+/** The size with which the buffer of a piece starts, in bytes. */
+const INITIAL_BYTES = 65_536
+
+/** How many pieces are changed in one iteration of the event loop; each takes about 0.3 ms. */
+const MERGES_PER_ITERATION = 4
+
+/** Entries in ascending petId, where they are found in a buffer. */
+export interface Entries {
+  /** The JSON texts of the entries, with a comma before each of them. */
+  readonly bytes: Buffer
+  /** Where each entry starts, at its comma. */
+  readonly starts: Uint32Array
+}
+
+/**
+ * A run of entries of a list. Nothing in it ever changes, so lists share the pieces that they have in common.
+ *
+ * An entry starts a new piece if a hash of its petId says so. So equal lists are cut at the same places, whether they were
+ * read whole or came about by changes, and a change affects no other piece.
+ */
+export interface Piece extends Entries {
+  /** The SHA-256 of the bytes, in base64. */
+  readonly digest: string
+}
+
+/** Cuts lines into pieces; each line is the JSON text of an entry, and lines come in parts of any length. */
+export class PieceBuilder {
+  #buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES)
+  /** Where the free part of the buffer starts. */
+  #used = this.#buffer.writeUInt8(COMMA, 0)
+  /** Where the first line starts that is not complete. */
+  #start = 0
+  #starts: number[] = []
+  readonly #pieces: Piece[] = []
+  readonly #known: ReadonlyMap<string, Piece>
+
+  /** Of two pieces with the same entries, a known one is preferred, so that what was derived from it stays. */
+  constructor(known: readonly Piece[] = []) {
+    this.#known = new Map(known.map((piece) => [piece.digest, piece]))
+  }
+
+  add(lines: Buffer): void {
+    this.#reserve(lines.length)
+    this.#used += lines.copy(this.#buffer, this.#used)
+    for (;;) {
+      const end = this.#buffer.indexOf(NEWLINE, this.#start + 1)
+      if (end === -1 || end >= this.#used) return
+      // What ends a line separates two entries.
+      this.#buffer[end] = COMMA
+      const length = end - this.#start
+      if (this.#starts.length > 0 && startsPiece(this.#buffer, this.#start)) this.#cut()
+      this.#starts.push(this.#start)
+      this.#start += length
+    }
+  }
+
+  /** Returns all pieces. Nothing can be added any more. */
+  finish(): Piece[] {
+    if (this.#starts.length > 0) this.#cut()
+    return this.#pieces
+  }
+
+  /** Makes a piece of all complete entries, and moves the rest to the start of the buffer. */
+  #cut(): void {
+    const piece = pieceOf(Buffer.from(this.#buffer.subarray(0, this.#start)), Uint32Array.from(this.#starts))
+    this.#pieces.push(this.#known.get(piece.digest) ?? piece)
+    this.#buffer.copyWithin(0, this.#start, this.#used)
+    this.#used -= this.#start
+    this.#start = 0
+    this.#starts = []
+  }
+
+  #reserve(length: number): void {
+    if (this.#used + length <= this.#buffer.length) return
+    const larger = Buffer.allocUnsafeSlow(2 * (this.#used + length))
+    this.#buffer.copy(larger, 0, 0, this.#used)
+    this.#buffer = larger
+  }
+}
+
+/** Finds the entries in lines, each the JSON text of one; the last line has no newline. */
+export function entriesOfLines(lines: Buffer): Entries {
+  if (lines.length === 0) return { bytes: lines, starts: new Uint32Array() }
+  const bytes = Buffer.allocUnsafeSlow(lines.length + 1)
+  bytes[0] = COMMA
+  lines.copy(bytes, 1)
+  const starts = [0]
+  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) {
+    bytes[at] = COMMA
+    starts.push(at)
+  }
+  return { bytes, starts: Uint32Array.from(starts) }
+}
+
+export function countEntries(pieces: readonly Piece[]): number {
+  return pieces.reduce((count, { starts }) => count + starts.length, 0)
+}
+
+/**
+ * Returns the pieces of the list in which the changes replace the entries with the same petId, or come between the others.
+ * Pieces that stay as they are, are the same objects.
+ */
+export async function withChanges(pieces: readonly Piece[], changes: Entries): Promise<Piece[]> {
+  const { starts } = changes
+  if (pieces.length === 0) return cut(changes)
+  const all: Piece[] = []
+  let first = 0
+  let merges = 0
+  for (const [index, piece] of pieces.entries()) {
+    const next = pieces[index + 1]
+    const end = next === undefined ? starts.length : findEntry(changes, next, 0, first)
+    if (end === first) {
+      all.push(piece)
+      continue
+    }
+    if (++merges % MERGES_PER_ITERATION === 0) await setImmediate()
+    all.push(...merged(piece, changes, first, end))
+    first = end
+  }
+  return all
+}
+
+/** The pieces of one piece with the changes from `first` to before `end`. */
+function merged(piece: Piece, changes: Entries, first: number, end: number): Piece[] {
+  const size = piece.bytes.length + startOf(changes, end) - startOf(changes, first)
+  const bytes = Buffer.allocUnsafeSlow(size)
+  const starts = new Uint32Array(piece.starts.length + end - first)
+  let used = 0
+  let count = 0
+  let isSame = true
+  const take = (from: Entries, begin: number, finish: number): void => {
+    const at = startOf(from, begin)
+    for (let index = begin; index < finish; index++) starts[count++] = startOf(from, index) - at + used
+    used += from.bytes.copy(bytes, used, at, startOf(from, finish))
+  }
+
+  let taken = 0
+  for (let change = first; change < end; change++) {
+    const found = findEntry(piece, changes, change, taken)
+    take(piece, taken, found)
+    take(changes, change, change + 1)
+    const replaces = found < piece.starts.length && compareIds(piece, found, changes, change) === 0
+    taken = replaces ? found + 1 : found
+    isSame &&= replaces && areEqual(piece, found, changes, change)
+  }
+  if (isSame) return [piece]
+  take(piece, taken, piece.starts.length)
+  return cut({ bytes: bytes.subarray(0, used), starts: starts.subarray(0, count) })
+}
+
+/** Cuts entries into pieces of their own memory. */
+function cut(entries: Entries): Piece[] {
+  const { bytes, starts } = entries
+  const pieces: Piece[] = []
+  let first = 0
+  for (let end = 1; end <= starts.length; end++) {
+    if (end < starts.length && !startsPiece(bytes, startOf(entries, end))) continue
+    const at = startOf(entries, first)
+    const own = Uint32Array.from(starts.subarray(first, end), (start) => start - at)
+    pieces.push(pieceOf(Buffer.from(bytes.subarray(at, startOf(entries, end))), own))
+    first = end
+  }
+  return pieces
+}
+
+function pieceOf(bytes: Buffer, starts: Uint32Array): Piece {
+  return { bytes, starts, digest: createHash('sha256').update(bytes).digest('base64') }
+}
+
+/** Where an entry starts, or the end of all entries for the index after the last. */
+function startOf({ bytes, starts }: Entries, index: number): number {
+  return starts[index] ?? bytes.length
+}
+
+/** The index of the first entry from `from` on whose petId is not below that of the other entry. */
+function findEntry(entries: Entries, other: Entries, otherIndex: number, from: number): number {
+  let low = from
+  let high = entries.starts.length
+  while (low < high) {
+    const middle = (low + high) >>> 1
+    if (compareIds(entries, middle, other, otherIndex) < 0) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+function areEqual(one: Entries, index: number, other: Entries, otherIndex: number): boolean {
+  const at = startOf(other, otherIndex)
+  const end = startOf(other, otherIndex + 1)
+  return one.bytes.compare(other.bytes, at, end, startOf(one, index), startOf(one, index + 1)) === 0
+}
+
+/** Compares two petIds as decimals, exactly: as numbers they would be rounded, as BigInts they would have to be made. */
+function compareIds(one: Entries, index: number, other: Entries, otherIndex: number): number {
+  const at = startOf(one, index) + ID_OFFSET
+  const otherAt = startOf(other, otherIndex) + ID_OFFSET
+  const isNegative = one.bytes[at] === MINUS
+  if (isNegative !== (other.bytes[otherAt] === MINUS)) return isNegative ? -1 : 1
+  const end = one.bytes.indexOf(COMMA, at)
+  const otherEnd = other.bytes.indexOf(COMMA, otherAt)
+  // Of two decimals without leading zeros, the longer one is larger.
+  const order = end - at - (otherEnd - otherAt) || one.bytes.compare(other.bytes, otherAt, otherEnd, at, end)
+  return isNegative ? -order : order
+}
+
+/** True for one petId in `AVERAGE_ENTRIES`, by the hash FNV-1a of its digits, with its bits mixed. */
+function startsPiece(bytes: Buffer, start: number): boolean {
+  let hash = 0x811c9dc5
+  for (let at = start + ID_OFFSET; bytes[at] !== COMMA; at++) {
+    hash = Math.imul(hash ^ (bytes[at] ?? 0), 0x01000193)
+  }
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
+  return ((hash ^ (hash >>> 13)) & (AVERAGE_ENTRIES - 1)) === 0
+}
