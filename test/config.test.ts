@@ -192,6 +192,8 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
   t.strictSame(listed.sort(), [
     'API_KEYS',
     'API_KEYS_FILE',
+    'BACKUP_INTERVAL_HOURS',
+    'BACKUP_KEEP_DAYS',
     'DATABASE_POOLER',
     'DATABASE_POOL_SIZE',
     'DATABASE_URL',
@@ -210,6 +212,8 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'OTEL_TRACES_EXPORTER',
     'PORT',
     'PUBLIC_URLS',
+    'PUBLISH',
+    'REPLICAS',
     'TRUST_PROXY',
     'WEB_CONCURRENCY',
   ])
