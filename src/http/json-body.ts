@@ -1,9 +1,8 @@
-import { parse as parseContentType } from 'content-type'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../errors.ts'
 import { readNumber } from '../integers.ts'
-import { MEDIA_TYPE, unsupportedCoding, unsupportedMediaType } from './media-type.ts'
+import { hasContentCoding, isJson, unsupportedMediaType } from './media-type.ts'
 import { CONTINUE, expectation } from './protocol.ts'
 import { describeFault } from './validation.ts'
 
@@ -34,7 +33,7 @@ export function readJsonBodies(app: FastifyInstance): void {
   })
   app.removeAllContentTypeParsers()
   app.addContentTypeParser(
-    MEDIA_TYPE,
+    'application/json',
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => {
       if (body.length === 0) throw new ApiError(400, 'The body is empty; it must be a JSON object.')
@@ -56,18 +55,9 @@ export function bodyTooLarge(): ApiError {
 function bodyFault(request: FastifyRequest): ApiError | undefined {
   const { headers } = request
   const type = headers['content-type']
-  if (type === undefined ? hasBody(request) : !isJson(type)) return unsupportedMediaType(headers)
-  const codings = headers['content-encoding']?.split(',') ?? []
-  if (!codings.every((coding) => /^\s*(identity)?\s*$/i.test(coding))) {
-    return unsupportedCoding(headers)
-  }
+  const isAccepted = type === undefined ? !hasBody(request) : isJson(type)
+  if (!isAccepted || hasContentCoding(headers)) return unsupportedMediaType(headers)
   return Number(headers['content-length']) > BODY_LIMIT ? bodyTooLarge() : undefined
-}
-
-function isJson(contentType: string): boolean {
-  if (contentType === MEDIA_TYPE) return true
-  const { type, parameters } = parseContentType(contentType)
-  return type === MEDIA_TYPE && /^utf-?8$/i.test(parameters['charset'] ?? 'utf-8')
 }
 
 /** What validation will find wrong with the path parameters. */
