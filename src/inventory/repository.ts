@@ -81,8 +81,9 @@ export interface InventoryRepository {
 
   /**
    * Sets the quantities of different pets in one transaction and returns their entries as PostgreSQL has stored them, and
-   * whether there are rules, if asked for. The statement that writes decides about the conditions. All are committed when the promise resolves. When it rejects with what `wasRefused` knows, none is; otherwise the outcome
-   * is unknown.
+   * whether there are rules, if asked for. The statement that writes decides about the conditions. All are committed when
+   * the promise resolves. If it rejects with an error that `wasRefused` recognizes, none is; otherwise the outcome is
+   * unknown.
    */
   setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
 

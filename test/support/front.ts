@@ -23,7 +23,6 @@ export type Fault =
   | 'date'
   | '1 second'
   | '1 hour'
-  | 'precondition failed'
 
 /** Decides what happens to a request; undefined hands it on to the service. */
 export type Script = (request: IncomingMessage) => Fault | undefined | Promise<Fault | undefined>
@@ -112,10 +111,6 @@ function commit(fault: Fault, outgoing: ServerResponse, seen: SeenRequest): void
       break
     case '1 hour':
       putOff(outgoing, '3600')
-      break
-    case 'precondition failed':
-      outgoing.writeHead(412, { 'content-type': 'application/json' })
-      outgoing.end('{"code":"precondition_failed","message":"The entry is another.","status":412}')
       break
   }
 }
