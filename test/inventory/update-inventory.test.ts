@@ -161,7 +161,7 @@ t.test('says what was wrong with the quantity, and what would be right', async (
     /must have the field quantity: an integer from 0 to 2147483647/,
   )
   t.match(await messageTo('/v1/inventory/1', '[]'), /body must be a JSON object/)
-  t.match(await messageTo('/v1/inventory/1', '{'), /not valid JSON/)
+  t.match(await messageTo('/v1/inventory/1', '{'), /body must be UTF-8 JSON/)
   t.match(
     await messageTo('/v1/inventory/01', '{"quantity":5}'),
     /petId in the path must be an integer from -9223372036854775808 to 9223372036854775807 in plain decimal/,
