@@ -13,7 +13,7 @@ import { addMigrateCommands } from './cli/migrate.ts'
 import { OutputError, surviveClosedOutput } from './cli/output.ts'
 import { addStatusCommand } from './cli/status.ts'
 import { pointToHelp } from './cli/usage.ts'
-import { ConfigurationError, loadOperatorDatabase } from './config.ts'
+import { ConfigurationError, loadOperatorDatabase, serverRoleOf } from './config.ts'
 import { chooseHost } from './database/hosts.ts'
 import { OutcomeUnknownError } from './database/transaction.ts'
 import { readEnvironment } from './environment.ts'
@@ -42,7 +42,7 @@ let variable: string | undefined
 addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
-addStatusCommand(program, databaseUrl)
+addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
 addLowCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
 addConfigCommand(program, readEnvironment)

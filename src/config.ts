@@ -3,6 +3,7 @@ import { isIP } from 'node:net'
 import { availableParallelism } from 'node:os'
 import { FormatRegistry, KindGuard, type Static, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { parseIntoClientConfig } from 'pg-connection-string'
 import type { FixedKey } from './api-keys/fixed-keys.ts'
 import { AddressError, parseAddress, type SessionTarget } from './database/address.ts'
 
@@ -216,6 +217,21 @@ export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefin
   return url === undefined
     ? undefined
     : { url, variable: env[`${variable}_FILE`] ? `${variable}_FILE` : variable }
+}
+
+/**
+ * The role in DATABASE_URL, where OPERATOR_DATABASE_URL has another address for the operators' command line. Otherwise,
+ * and where DATABASE_URL is no address or names no role, undefined.
+ */
+export function serverRoleOf(env: Variables): string | undefined {
+  if (!isSet(env, 'OPERATOR_DATABASE_URL')) return undefined
+  const { DATABASE_URL: url } = withSecretFiles(env, ['DATABASE_URL'], [])
+  if (!url) return undefined
+  try {
+    return parseIntoClientConfig(parseAddress(url).hosts[0].url).user
+  } catch {
+    return undefined
+  }
 }
 
 const MISSING_DATABASE = 'DATABASE_URL must be set when NODE_ENV is production'

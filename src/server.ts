@@ -90,7 +90,7 @@ async function openTracing(log: Logger): Promise<Tracing> {
 /** Serves the metrics of this process, or has the primary serve them with those of the other workers. */
 async function showMetrics(config: Config, log: Logger, service: Service): Promise<void> {
   const measure = measureProcess(version, droppedLogLines)
-  const collect = async (): Promise<MetricFamily[]> => [...(await measure()), ...service.metrics()]
+  const collect = async (): Promise<MetricFamily[]> => [...(await measure()), ...(await service.metrics())]
   if (cluster.isWorker) answerPrimary(collect)
   else await openMetrics(config, log, async () => [await collect()])
 }

@@ -17,10 +17,10 @@ import {
   type TimeLimits,
 } from './database/pool.ts'
 import { PrimaryServer } from './database/primary.ts'
-import { reasonNotReady } from './database/readiness.ts'
+import { type NotReadyKind, reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
-import { READINESS_AGE_MS, type Readiness } from './http/health.ts'
+import { READINESS_AGE_MS, type Readiness, reuse } from './http/health.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
@@ -41,6 +41,12 @@ const BACKLOG = 65_535
  */
 const PROBE_LIFETIME_SECONDS = 5
 
+/**
+ * How long the metrics wait for a check of the database, in milliseconds. A check that takes longer counts as failed, as
+ * it does for a prober, which gives up after a second or two.
+ */
+const METRICS_CHECK_TIMEOUT_MS = 1500
+
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
@@ -55,8 +61,8 @@ export interface ServiceOptions extends Config {
 /** A service that listens. */
 export interface Service {
   readonly address: string
-  /** What it has done and how it is, as of now. */
-  metrics(): readonly MetricFamily[]
+  /** What it has done and how it is, as of now. Asks the database whether it can serve, for at most 1.5 seconds. */
+  metrics(): Promise<readonly MetricFamily[]>
   /** Takes no more connections, answers what is in flight, and leaves the database. */
   close(): Promise<void>
 }
@@ -113,8 +119,10 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     publicUrls: options.publicUrls,
     trustProxy: options.trustProxy,
   })
-  const metrics = (): readonly MetricFamily[] =>
+  const readinessNow = reuse(() => kindOf(readiness))
+  const metrics = async (): Promise<readonly MetricFamily[]> =>
     serviceMetrics({
+      notReady: await readinessNow(),
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests: database, lists, probe },
@@ -151,6 +159,16 @@ async function waitForOwnOrNoReadiness(own: Readiness, primary: Primary): Promis
     await setTimeout(READINESS_AGE_MS)
     if ((await own()) === undefined) return
   }
+}
+
+/** Why the service is not ready; undefined when it is. */
+async function kindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
+  const check = readiness().then(
+    (notReady) => notReady?.kind,
+    (): NotReadyKind => 'unreachable',
+  )
+  const timeout = setTimeout<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
+  return Promise.race([check, timeout])
 }
 
 /** A database that is away comes back by itself; a wrong password does not, so the start fails. */

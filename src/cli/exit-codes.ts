@@ -18,7 +18,8 @@ Exit codes:
   1    failed; nothing was changed
   2    the command was not understood; nothing was done
   3    import: the file has faults or is not whole; nothing was changed
-       status: the schema is behind this version
+       status: the schema is behind this version, or the server's role lacks
+       a privilege
        migrate status: a migration is pending, changed or out of order
   4    the connection was lost during the commit, and PostgreSQL cannot say
        whether the change was made

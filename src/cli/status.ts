@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
 import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
 import type { Database, TimeLimits } from '../database/pool.ts'
+import { type ServerRole, serverRoles } from '../database/privileges.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
 import type { PetStatus } from '../inventory/schemas.ts'
@@ -28,26 +29,37 @@ interface Status {
   readonly entries: Record<PetStatus, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
+  /** The roles that the server uses, with what each lacks. */
+  readonly serverRoles: readonly ServerRole[]
   /** What the operator should change. */
   readonly warnings: readonly string[]
 }
 
-/** Adds `inventory status`. */
-export function addStatusCommand(program: Command, databaseUrl: () => Promise<string>): void {
+/**
+ * Adds `inventory status`.
+ *
+ * @param serverRole names the role in the server's own address, where the operators have another one
+ */
+export function addStatusCommand(
+  program: Command,
+  databaseUrl: () => Promise<string>,
+  serverRole: () => string | undefined,
+): void {
   program
     .command('status')
-    .description('show database status; exits with 3 if the schema is behind this version')
+    .description('show database status; exits with 3 if the schema or a privilege is missing')
     .option('--json', 'as a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
-      const status = await withDatabase(url, (database) => statusOf(database, url), limits)
+      const status = await withDatabase(url, (database) => statusOf(database, url, serverRole()), limits)
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
-      if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
+      const isIncomplete = status.serverRoles.some(({ missing }) => missing.length > 0)
+      if (status.schema.pending.length > 0 || isIncomplete) process.exitCode = exitCodes.refused
     })
 }
 
-async function statusOf(database: Database, url: string): Promise<Status> {
+async function statusOf(database: Database, url: string, serverRole: string | undefined): Promise<Status> {
   const { version, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = await appliedMigrations(database)
@@ -63,6 +75,7 @@ async function statusOf(database: Database, url: string): Promise<Status> {
     entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
     keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
     connections,
+    serverRoles: await serverRoles(database, serverRole),
     warnings: asynchronousCommit.map(
       (whom) =>
         `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
@@ -76,13 +89,14 @@ function addressOf(url: string): string {
   return `${hostname}:${port || 5432}${pathname}`
 }
 
-function describe({ database, schema, entries, keys, connections, warnings }: Status): string {
+function describe({ database, schema, entries, keys, connections, serverRoles, warnings }: Status): string {
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}`,
     `Schema       ${describeSchema(schema)}`,
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
+    ...serverRoles.map((role) => `Server role  ${describeRole(role)}`),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
 }
@@ -91,6 +105,12 @@ function describeSchema({ expected, pending, unknown }: Status['schema']): strin
   if (pending.length > 0) return `behind; run "inventory migrate up" to apply ${pending.join(', ')}`
   if (unknown.length > 0) return `newer than this version, by ${unknown.join(', ')}`
   return `up to date (${expected})`
+}
+
+function describeRole({ role, missing }: ServerRole): string {
+  if (missing.length === 0) return `${role} has the privileges that the server needs`
+  const command = `inventory migrate up --server-role ${role}`
+  return `${role} lacks ${missing.join(', ')}; run "${command}" as the owner of the tables`
 }
 
 function describeCounts(counts: Record<string, number> | null): string {

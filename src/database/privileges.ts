@@ -88,6 +88,65 @@ export async function grantPrivileges(
   for (const line of lines) log(line)
 }
 
+/** A role that the server uses, with the privileges that it needs and does not have. */
+export interface ServerRole {
+  readonly role: string
+  /** Such as `SELECT on pgmigrations`; none where the role may do all that the server needs. */
+  readonly missing: readonly string[]
+}
+
+/**
+ * Finds the roles of the server and what each of them lacks. The server's roles are `named`, where there is such a role,
+ * and those that were granted the update of a single column that only the server needs, which `grantPrivileges` does.
+ * Tables and columns that do not exist yet are left out.
+ */
+export async function serverRoles(database: Database, named: string | undefined): Promise<ServerRole[]> {
+  return database.query<{ role: string; missing: string[] }>(
+    `WITH needed (place, relation, attribute, privilege) AS (
+       SELECT place, relation.oid, attribute.attnum, privilege
+       FROM (VALUES (1, 'inventory', NULL, 'SELECT'),
+                    (2, 'inventory', 'quantity', 'UPDATE'),
+                    (3, 'api_keys', NULL, 'SELECT'),
+                    (4, 'api_keys', 'last_used_at', 'UPDATE'),
+                    (5, 'pgmigrations', NULL, 'SELECT')) AS list (place, table_name, column_name, privilege)
+       JOIN pg_class AS relation ON relation.oid = to_regclass(table_name)
+       LEFT JOIN pg_attribute AS attribute ON attrelid = relation.oid AND attname = column_name
+       WHERE column_name IS NULL OR attnum IS NOT NULL
+     ), roles AS (
+       SELECT pg_roles.oid, rolname FROM pg_roles WHERE rolname = $1
+       UNION
+       SELECT pg_roles.oid, rolname
+       FROM needed
+       JOIN pg_attribute ON attrelid = relation AND attnum = attribute
+       CROSS JOIN LATERAL aclexplode(attacl) AS acl
+       JOIN pg_roles ON pg_roles.oid = grantee
+       WHERE privilege_type = 'UPDATE'
+     ), missing (role, place, text) AS (
+       SELECT roles.oid, 0, format('CONNECT on database %I', current_database())
+       FROM roles
+       WHERE NOT has_database_privilege(roles.oid, current_database(), 'CONNECT')
+       UNION
+       SELECT roles.oid, 0, format('USAGE on schema %s', relnamespace::regnamespace)
+       FROM roles, needed
+       JOIN pg_class ON pg_class.oid = relation
+       WHERE NOT has_schema_privilege(roles.oid, relnamespace, 'USAGE')
+       UNION ALL
+       SELECT roles.oid, place, privilege || coalesce(' (' || quote_ident(attname) || ')', '') || format(' on %s', relation::regclass)
+       FROM roles, needed
+       LEFT JOIN pg_attribute ON attrelid = relation AND attnum = attribute
+       WHERE NOT CASE
+         WHEN attribute IS NULL THEN has_table_privilege(roles.oid, relation, privilege)
+         ELSE has_column_privilege(roles.oid, relation, attribute, privilege)
+       END
+     )
+     SELECT rolname::text AS role,
+            ARRAY(SELECT text FROM missing WHERE role = roles.oid ORDER BY place, text) AS missing
+     FROM roles
+     ORDER BY rolname`,
+    [named ?? null],
+  )
+}
+
 /** True where the role of this connection may do all that the server needs to; the tables must be there. */
 export async function mayServe(database: Database): Promise<boolean> {
   const [row] = await database.query<{ may: boolean }>(

@@ -1,10 +1,13 @@
 import type { Database } from '../database/pool.ts'
+import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
 /** What the metrics of a service are read from, at the moment when they are asked for. */
 export interface ServiceSources {
+  /** Why requests cannot be served now; undefined when they can. */
+  readonly notReady: NotReadyKind | undefined
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** By the names that tell them apart. */
@@ -20,6 +23,7 @@ export interface ServiceSources {
  * exporters write them, where there are such, and otherwise begin with `inventory_`.
  */
 export function serviceMetrics({
+  notReady,
   requests,
   inventory,
   pools,
@@ -32,6 +36,20 @@ export function serviceMetrics({
     ...database.statistics(),
   }))
   return [
+    {
+      ...gauge('inventory_ready', '1 while requests can be served, as /readyz says, else 0.', [
+        { labels: {}, value: notReady === undefined ? 1 : 0 },
+      ]),
+      aggregator: 'min',
+    },
+    {
+      ...gauge(
+        'inventory_not_ready',
+        '1 for the reason why requests cannot be served, 0 for every other.',
+        notReadyKinds.map((reason) => ({ labels: { reason }, value: reason === notReady ? 1 : 0 })),
+      ),
+      aggregator: 'max',
+    },
     histogram(
       'http_server_request_duration_seconds',
       'Duration of requests by route template, method and status; one that got no answer has no status.',

@@ -2,8 +2,11 @@ import cluster, { type Worker } from 'node:cluster'
 import { setTimeout } from 'node:timers/promises'
 import { type Collect, counter, gauge, type MetricFamily, sumOf } from './families.ts'
 
-/** How long the workers have to tell their metrics, in milliseconds: less than Prometheus waits for an answer. */
-const PATIENCE = 1000
+/**
+ * How long the workers have to reply with their metrics, in milliseconds: less than the 10 seconds that Prometheus waits,
+ * and more than a worker's own check of the database takes.
+ */
+const REPLY_TIMEOUT_MS = 2000
 
 const QUESTION = 'metrics?'
 
@@ -48,7 +51,7 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
   const ask = async (worker: Worker): Promise<boolean> => {
     const answered = new Promise<boolean>((resolve) => awaited.set(worker.id, resolve))
     worker.send(QUESTION, () => {})
-    return Promise.race([answered, setTimeout(PATIENCE, false, { ref: false })])
+    return Promise.race([answered, setTimeout(REPLY_TIMEOUT_MS, false, { ref: false })])
   }
 
   const collect = async (): Promise<readonly (readonly MetricFamily[])[]> => {

@@ -13,6 +13,7 @@ import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { testRole } from '../support/roles.ts'
 import { pathOf } from './needs.ts'
 
 const run = promisify(execFile)
@@ -153,9 +154,15 @@ t.test('promtool understands the metrics, of one process and of several', async 
 })
 
 t.test('Prometheus evaluates every rule against the service, and alerts follow what happens', async (t) => {
+  const role = await testRole(t)
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const outage = await outageOf(t, database.url)
+  const migrate = await startProgram(t, 'cli', {
+    args: ['migrate', 'up', '--server-role', role.name],
+    env: { DATABASE_URL: database.url },
+  })
+  t.equal((await migrate.ended).code, 0)
+  const outage = await outageOf(t, role.urlOf(database.url))
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: outage.url, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
   })
@@ -171,12 +178,24 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   while ((await prometheus.broken()).length > 0) await setTimeout(100)
   t.strictSame(await prometheus.active(), [])
 
-  await outage.cut()
   const isAlerted = async (...alerts: string[]): Promise<boolean> => {
     const active = await prometheus.active()
     return alerts.every((alert) => active.includes(alert))
   }
-  while (!(await isAlerted('InventoryErrors', 'InventoryDatabaseAway'))) await request('GET', '/v1/inventory')
+
+  await database.query(`REVOKE SELECT ON pgmigrations FROM ${role.name}`)
+  while (!(await isAlerted('InventoryNotReady'))) await setTimeout(100)
+  t.equal(
+    await prometheus.value('inventory_not_ready{reason="privileges"}'),
+    1,
+    'a missing privilege is told',
+  )
+  await database.query(`GRANT SELECT ON pgmigrations TO ${role.name}`)
+  while (await isAlerted('InventoryNotReady')) await setTimeout(100)
+
+  await outage.cut()
+  while (!(await isAlerted('InventoryErrors', 'InventoryDatabaseAway', 'InventoryNotReady')))
+    await request('GET', '/v1/inventory')
   t.pass('an outage of the database is told')
   await outage.restore()
   while (await isAlerted('InventoryDatabaseAway')) await setTimeout(100)

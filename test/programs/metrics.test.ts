@@ -3,12 +3,14 @@ import { Agent } from 'node:http'
 import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { type MetricsCaller, metricsOf } from '../support/metrics.ts'
 import { outageOf } from '../support/outage.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { sendRaw } from '../support/raw.ts'
+import { testRole } from '../support/roles.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
@@ -202,6 +204,46 @@ t.test('a caller that keeps its connection to the metrics does not hold up the s
   server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
 })
+
+for (const workers of ['1', '2']) {
+  t.test(`${workers} processes say whether they are ready, and why not, without a probe`, async (t) => {
+    const role = await testRole(t)
+    const database = await testDatabase(t)
+    const migrate = await startProgram(t, 'cli', {
+      args: ['migrate', 'up', '--server-role', role.name],
+      env: { DATABASE_URL: database.url },
+    })
+    t.equal((await migrate.ended).code, 0)
+    const outage = await outageOf(t, role.urlOf(database.url))
+    const { scrape } = await startServer(t, outage.url, { WEB_CONCURRENCY: workers })
+    const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges']
+    const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
+      const metrics = await scrape()
+      const seen = reasons.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)
+      const isReady = total(metrics, 'inventory_ready') === 1
+      const isExpected = expected === undefined ? seen.length === 0 : seen.join() === expected
+      return isExpected && isReady === (expected === undefined) ? true : undefined
+    }
+    const see = async (expected: string | undefined): Promise<void> => {
+      t.ok(await eventually(expected ?? 'ready', () => isSeen(expected)), expected ?? 'ready')
+    }
+    await see(undefined)
+    for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
+      await database.query(`REVOKE ${privilege} FROM ${role.name}`)
+      await see('privileges')
+      await database.query(`GRANT ${privilege} TO ${role.name}`)
+      await see(undefined)
+    }
+    await database.query("UPDATE pgmigrations SET name = name || '-later'")
+    await see('schema_behind')
+    await database.query("UPDATE pgmigrations SET name = replace(name, '-later', '')")
+    await see(undefined)
+    outage.stall()
+    await see('unreachable')
+    await outage.restore()
+    await see(undefined)
+  })
+}
 
 t.test('there is no such server unless METRICS_PORT asks for one', async (t) => {
   const database = await testDatabase(t)

@@ -62,6 +62,56 @@ t.test('it warns of every role and database whose commits do not wait for the di
   t.equal(warnings.length, 3)
 })
 
+t.test('it shows what the roles of the server may do, whichever role asks', async (t) => {
+  const server = await testRole(t)
+  const operator = await testRole(t)
+  const other = await testRole(t)
+  const database = await testDatabase(t)
+  const roles = ['--server-role', server.name, '--operator-role', operator.name]
+  t.equal((await run(t, database.url, 'migrate', 'up', ...roles)).code, 0)
+  await database.query(`GRANT SELECT ON inventory TO ${other.name}`)
+  const complete = `Server role  ${server.name} has the privileges that the server needs`
+  for (const url of [database.url, operator.urlOf(database.url), server.urlOf(database.url)]) {
+    const { code, stdout } = await run(t, url, 'status')
+    t.equal(code, 0, stdout)
+    t.match(stdout, complete)
+    t.notMatch(stdout, other.name)
+  }
+  t.notMatch((await run(t, database.url, 'status')).stdout, operator.name)
+
+  for (const [privilege, missing] of [
+    ['SELECT ON pgmigrations', 'SELECT on pgmigrations'],
+    ['SELECT ON inventory', 'SELECT on inventory'],
+    ['UPDATE (quantity) ON inventory', 'UPDATE (quantity) on inventory'],
+    ['SELECT ON api_keys', 'SELECT on api_keys'],
+    ['UPDATE (last_used_at) ON api_keys', 'UPDATE (last_used_at) on api_keys'],
+  ] as const) {
+    await database.query(`REVOKE ${privilege} FROM ${server.name}`)
+    const { code, stdout, stderr } = await run(t, operator.urlOf(database.url), 'status')
+    t.strictSame([code, stderr], [3, ''])
+    t.match(
+      stdout,
+      `Server role  ${server.name} lacks ${missing}; run "inventory migrate up --server-role ${server.name}"`,
+    )
+    const json = JSON.parse((await run(t, database.url, 'status', '--json')).stdout)
+    t.strictSame(
+      json.serverRoles.find(({ role }: { role: string }) => role === server.name),
+      { role: server.name, missing: [missing] },
+    )
+    t.equal((await run(t, database.url, 'migrate', 'up', '--server-role', server.name)).code, 0)
+    t.equal((await run(t, operator.urlOf(database.url), 'status')).code, 0)
+  }
+})
+
+t.test('it shows the role of DATABASE_URL even where that has no privilege at all', async (t) => {
+  const server = await testRole(t)
+  const database = await testDatabase(t)
+  const env = { DATABASE_URL: server.urlOf(database.url), OPERATOR_DATABASE_URL: database.url }
+  const { code, stdout } = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
+  t.equal(code, 3)
+  t.match(stdout, `Server role  ${server.name} lacks SELECT on inventory, UPDATE (quantity) on inventory`)
+})
+
 t.test('a schema behind this version is told, also by the exit code', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const { code, stdout, stderr } = await run(t, database.url, 'status')
