@@ -1,7 +1,8 @@
+import { randomUUID } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
 import { context, DiagLogLevel, diag, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { W3CTraceContextPropagator } from '@opentelemetry/core'
+import { setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import {
   defaultResource,
@@ -15,6 +16,7 @@ import type { Logger } from 'pino'
 import type { Database } from '../database/pool.ts'
 import type { BatchTracer } from '../inventory/update-queue.ts'
 import { batchTracer } from './batches.ts'
+import { ExportLog } from './export-log.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
 
@@ -38,7 +40,9 @@ export interface Tracing {
  * the environment itself (OpenTelemetry, Environment Variable Specification). Imported only where traces are asked for.
  */
 export function startTracing(version: string, log: Logger): Tracing {
-  const onFault = (reason: string): void => log.warn({ reason }, 'traces cannot be sent')
+  const exports = new ExportLog(log)
+  setGlobalErrorHandler((error) => exports.failed(error))
+  const onFault = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
   diag.setLogger(
     { error: onFault, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
@@ -46,9 +50,15 @@ export function startTracing(version: string, log: Logger): Tracing {
   )
   const provider = new BasicTracerProvider({
     resource: defaultResource()
-      .merge(resourceFromAttributes({ 'service.name': 'petstore-inventory', 'service.version': version }))
+      .merge(
+        resourceFromAttributes({
+          'service.name': 'petstore-inventory',
+          'service.version': version,
+          'service.instance.id': randomUUID(),
+        }),
+      )
       .merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],
+    spanProcessors: [new BatchSpanProcessor(exports.watch(new OTLPTraceExporter()))],
   })
   context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
   propagation.setGlobalPropagator(new W3CTraceContextPropagator())
@@ -60,7 +70,7 @@ export function startTracing(version: string, log: Logger): Tracing {
     statements: (database, pool) => traceStatements(database, pool, tracer),
     async close() {
       await Promise.race([
-        provider.shutdown().catch(nothing),
+        provider.shutdown().catch((error: unknown) => exports.failed(error)),
         setTimeout(FLUSH_LIMIT, undefined, { ref: false }),
       ])
     },

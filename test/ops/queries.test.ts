@@ -4,6 +4,7 @@ import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import t from 'tap'
 import { parse } from 'yaml'
+import { readPages } from '../docs/pages.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
@@ -49,7 +50,15 @@ function askedIn(query: string): { metrics: [name: string, labels: string[]][]; 
 
 const Rules = Type.Object({
   groups: Type.Array(
-    Type.Object({ rules: Type.Array(Type.Object({ alert: Type.String(), expr: Type.String() })) }),
+    Type.Object({
+      rules: Type.Array(
+        Type.Object({
+          alert: Type.String(),
+          expr: Type.String(),
+          annotations: Type.Object({ runbook_url: Type.String() }),
+        }),
+      ),
+    }),
   ),
 })
 const Dashboard = Type.Object({
@@ -127,5 +136,16 @@ t.test('alerts and dashboard ask for nothing that does not exist', async (t) => 
       for (const label of has ?? []) groupable.add(label)
     }
     for (const label of groupings) t.ok(groupable.has(label), `${where}: there is ${label} to group by`)
+  }
+})
+
+t.test('each alert leads to a paragraph of its own that says what to do', async (t) => {
+  const { groups } = Value.Parse(Rules, parse(await readFile('ops/alerts.yml', 'utf8')))
+  const page = (await readPages()).find(({ file }) => file === 'docs/operating.md')
+  const rules = groups.flatMap(({ rules }) => rules)
+  t.ok(rules.length > 5)
+  for (const { alert, annotations } of rules) {
+    t.equal(annotations.runbook_url, `https://docs.example/operating.md#${alert.toLowerCase()}`, alert)
+    t.ok(page?.anchors.includes(alert.toLowerCase()), alert)
   }
 })

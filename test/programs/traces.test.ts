@@ -1,10 +1,12 @@
 import { once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
+import { createServer as createHttpServer } from 'node:http'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
 import { outageOf } from '../support/outage.ts'
@@ -63,7 +65,11 @@ t.test('a request goes on in the trace of its caller, and its statement and log 
       'url.path': '/v1/inventory/1',
       'http.response.status_code': 200,
     },
-    resource: { 'service.name': 'petstore-inventory', 'service.version': /^\d/ },
+    resource: {
+      'service.name': 'petstore-inventory',
+      'service.version': /^\d/,
+      'service.instance.id': /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/,
+    },
   })
   t.match(statement, {
     traceId,
@@ -181,7 +187,7 @@ t.test('the standard variables say where to, as what and how many', async (t) =>
   const { collector, server, send } = await startTraced(t, {
     OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=shop',
     OTEL_SERVICE_NAME: 'stock',
-    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test',
+    OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test,service.instance.id=own',
     OTEL_TRACES_SAMPLER: 'parentbased_always_off',
     // Nothing is sent before the stop.
     OTEL_BSP_SCHEDULE_DELAY: '60000',
@@ -194,7 +200,11 @@ t.test('the standard variables say where to, as what and how many', async (t) =>
   t.strictSame(others, [], 'only the one that its caller has sampled')
   t.match(request, {
     traceId,
-    resource: { 'service.name': 'stock', 'deployment.environment.name': 'test' },
+    resource: {
+      'service.name': 'stock',
+      'deployment.environment.name': 'test',
+      'service.instance.id': 'own',
+    },
   })
   t.match(collector.headers, [{ 'x-tenant': 'shop' }])
 })
@@ -209,6 +219,55 @@ t.test('a collector that does not answer holds up neither requests nor the stop'
   t.equal((await send('GET', '/v1/inventory')).status, 200)
   server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
+})
+
+t.test('each process has an instance id of its own', async (t) => {
+  const { collector, server } = await startTraced(t, { WEB_CONCURRENCY: '2' })
+  const port = await portOf(server)
+  const ids = await eventually('spans of both workers', async () => {
+    // Each on a connection of its own, so that every worker gets some.
+    await Promise.all(Array.from({ length: 10 }, () => callerOf(port)('GET', '/v1/inventory')))
+    const seen = new Set(collector.spans.map(({ resource }) => resource['service.instance.id']))
+    return seen.size === 2 ? seen : undefined
+  })
+  t.notOk(ids.has(undefined))
+})
+
+t.test('a failure to send is one line of the log without a stack trace, and so is its end', async (t) => {
+  let status = 404
+  let exports = 0
+  const collector = createHttpServer((request, response) => {
+    request.resume().on('end', () => {
+      exports += 1
+      response.writeHead(status).end()
+    })
+  }).listen(0, '127.0.0.1')
+  await once(collector, 'listening')
+  t.teardown(() => collector.close().closeAllConnections())
+  const address = collector.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  const { server, send } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
+  const exportMore = async (): Promise<void> => {
+    const before = exports
+    await send('GET', '/v1/inventory')
+    await eventually('an export', async () => (exports > before ? true : undefined))
+  }
+  for (const next of [404, 404, 200, 200, 404]) {
+    status = next
+    await exportMore()
+  }
+  server.process.kill('SIGTERM')
+  const { code, stdout } = await server.ended
+  t.equal(code, 0)
+  const lines = stdout.split('\n').filter((line) => /traces can|OpenTelemetry|OTLP/.test(line))
+  t.strictSame(
+    lines.map((line) => JSON.parse(line)).map(({ msg, reason }) => [msg, reason]),
+    [
+      ['traces cannot be sent', 'the collector replied with 404 Not Found'],
+      ['traces can be sent again', undefined],
+      ['traces cannot be sent', 'the collector replied with 404 Not Found'],
+    ],
+  )
 })
 
 for (const env of [
