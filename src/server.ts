@@ -90,9 +90,12 @@ async function openTracing(log: Logger): Promise<Tracing> {
 /** Serves the metrics of this process, or has the primary serve them with those of the other workers. */
 async function showMetrics(config: Config, log: Logger, service: Service): Promise<void> {
   const measure = measureProcess(version, droppedLogLines)
-  const collect = async (): Promise<MetricFamily[]> => [...(await measure()), ...(await service.metrics())]
+  const collect = async (withStock: boolean): Promise<MetricFamily[]> => [
+    ...(await measure()),
+    ...(await service.metrics(withStock)),
+  ]
   if (cluster.isWorker) answerPrimary(collect)
-  else await openMetrics(config, log, async () => [await collect()])
+  else await openMetrics(config, log, async () => [await collect(true)])
 }
 
 /** Serves what several processes tell of themselves, where metrics are asked for. */

@@ -24,6 +24,7 @@ import { READINESS_AGE_MS, type Readiness, reuse } from './http/health.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
+import { StockSample } from './inventory/stock-sample.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
 import type { Primary } from './primary.ts'
@@ -61,8 +62,11 @@ export interface ServiceOptions extends Config {
 /** A service that listens. */
 export interface Service {
   readonly address: string
-  /** What it has done and how it is, as of now. Asks the database whether it can serve, for at most 1.5 seconds. */
-  metrics(): Promise<readonly MetricFamily[]>
+  /**
+   * What it has done and how it is, as of now. Asks the database whether it can serve, for at most 1.5 seconds, and if
+   * `withStock` is set for the number of entries by status, at most once a minute.
+   */
+  metrics(withStock: boolean): Promise<readonly MetricFamily[]>
   /** Takes no more connections, answers what is in flight, and leaves the database. */
   close(): Promise<void>
 }
@@ -120,15 +124,19 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     trustProxy: options.trustProxy,
   })
   const readinessNow = reuse(() => kindOf(readiness))
-  const metrics = async (): Promise<readonly MetricFamily[]> =>
-    serviceMetrics({
-      notReady: await readinessNow(),
+  const stockSample = new StockSample(probe)
+  const metrics = async (withStock: boolean): Promise<readonly MetricFamily[]> => {
+    const [notReady, stock] = await Promise.all([readinessNow(), withStock ? stockSample.read() : []])
+    return serviceMetrics({
+      notReady,
+      stock,
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests: database, lists, probe },
       keysReadAt: () => directory.readAt,
       keyEndings: () => directory.endings(),
     })
+  }
   const close = async (): Promise<void> => {
     await app.close()
     await directory.close()

@@ -2,12 +2,15 @@ import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
+import type { StockLevel } from '../inventory/stock-sample.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
 /** What the metrics of a service are read from, at the moment when they are asked for. */
 export interface ServiceSources {
   /** Why requests cannot be served now; undefined when they can. */
   readonly notReady: NotReadyKind | undefined
+  /** The latest counts of entries; none where another process counts them, or there is no count. */
+  readonly stock: readonly StockLevel[]
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** By the names that tell them apart. */
@@ -24,6 +27,7 @@ export interface ServiceSources {
  */
 export function serviceMetrics({
   notReady,
+  stock,
   requests,
   inventory,
   pools,
@@ -103,6 +107,22 @@ export function serviceMetrics({
       'Requests and checks that failed, because PostgreSQL had no connection, no answer in time, or could not serve.',
       states.map(({ labels, failures }) => ({ labels, value: failures })),
     ),
+    {
+      ...gauge(
+        'inventory_entries',
+        'Entries of the inventory by status, counted at most once a minute.',
+        stock.map(({ status, entries }) => ({ labels: { status }, value: entries })),
+      ),
+      aggregator: 'max',
+    },
+    {
+      ...gauge(
+        'inventory_entries_out_of_stock',
+        'Entries of the inventory with a quantity of 0 by status, counted at most once a minute.',
+        stock.map(({ status, outOfStock }) => ({ labels: { status }, value: outOfStock })),
+      ),
+      aggregator: 'max',
+    },
     gauge('inventory_updates_waiting', 'Updates that wait for their statement.', [
       { labels: {}, value: waitingUpdates },
     ]),

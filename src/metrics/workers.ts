@@ -1,6 +1,6 @@
 import cluster, { type Worker } from 'node:cluster'
 import { setTimeout } from 'node:timers/promises'
-import { type Collect, counter, gauge, type MetricFamily, sumOf } from './families.ts'
+import { counter, gauge, type MetricFamily, sumOf } from './families.ts'
 
 /**
  * How long the workers have to reply with their metrics, in milliseconds: less than the 10 seconds that Prometheus waits,
@@ -8,18 +8,25 @@ import { type Collect, counter, gauge, type MetricFamily, sumOf } from './famili
  */
 const REPLY_TIMEOUT_MS = 2000
 
-const QUESTION = 'metrics?'
+/** What the primary asks a worker for. */
+interface Question {
+  readonly metricsWithStock: boolean
+}
 
 /** What a worker answers. */
 interface Answer {
   readonly metrics: readonly MetricFamily[]
 }
 
-/** Tells the metrics of this worker to the primary whenever that asks for them. */
-export function answerPrimary(collect: Collect): void {
+/**
+ * Tells the metrics of this worker to the primary whenever that asks for them.
+ *
+ * @param collect is told whether to count the entries, too: the primary has one worker do so
+ */
+export function answerPrimary(collect: (withStock: boolean) => Promise<readonly MetricFamily[]>): void {
   process.on('message', async (message) => {
-    if (message !== QUESTION) return
-    const answer: Answer = { metrics: await collect() }
+    if (!isQuestion(message)) return
+    const answer: Answer = { metrics: await collect(message.metricsWithStock) }
     // The primary may be gone by now.
     if (process.connected) process.send?.(answer, undefined, undefined, () => {})
   })
@@ -48,15 +55,20 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
     awaited.get(id)?.(false)
   })
 
-  const ask = async (worker: Worker): Promise<boolean> => {
+  const ask = async (worker: Worker, question: Question): Promise<boolean> => {
     const answered = new Promise<boolean>((resolve) => awaited.set(worker.id, resolve))
-    worker.send(QUESTION, () => {})
+    worker.send(question, () => {})
     return Promise.race([answered, setTimeout(REPLY_TIMEOUT_MS, false, { ref: false })])
   }
 
   const collect = async (): Promise<readonly (readonly MetricFamily[])[]> => {
-    const workers = Object.values(cluster.workers ?? {}).filter((worker) => worker?.isConnected() === true)
-    const answers = await Promise.all(workers.flatMap((worker) => (worker ? [ask(worker)] : [])))
+    const workers = Object.values(cluster.workers ?? {}).flatMap((worker) =>
+      worker?.isConnected() === true ? [worker] : [],
+    )
+    // All workers would count the same entries.
+    const answers = await Promise.all(
+      workers.map((worker, index) => ask(worker, { metricsWithStock: index === 0 })),
+    )
     const answering = answers.filter(Boolean).length
     // One set for all that have ended, however many they are.
     ended.push(await sumOf(ended.splice(0)))
@@ -80,6 +92,10 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
     })
     return underWay
   }
+}
+
+function isQuestion(message: unknown): message is Question {
+  return typeof message === 'object' && message !== null && 'metricsWithStock' in message
 }
 
 function isAnswer(message: unknown): message is Answer {

@@ -205,6 +205,26 @@ t.test('a caller that keeps its connection to the metrics does not hold up the s
   t.equal((await server.ended).code, 0)
 })
 
+for (const workers of ['1', '3']) {
+  t.test(`${workers} processes show the entries of the table once, by status`, async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 9, 'available'],
+      ['2', 0, 'available'],
+      ['3', 0, 'sold'],
+    ])
+    const { scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: workers })
+    const metrics = await eventually('the count', async () => {
+      const found = await scrape()
+      return found.get('inventory_entries')?.series.length === 3 ? found : undefined
+    })
+    const counts = (name: string): number[] =>
+      ['available', 'pending', 'sold'].map((status) => total(metrics, name, { status }))
+    t.strictSame(counts('inventory_entries'), [2, 0, 1])
+    t.strictSame(counts('inventory_entries_out_of_stock'), [1, 0, 1])
+  })
+}
+
 for (const workers of ['1', '2']) {
   t.test(`${workers} processes say whether they are ready, and why not, without a probe`, async (t) => {
     const role = await testRole(t)

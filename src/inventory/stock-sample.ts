@@ -1,0 +1,101 @@
+import { setTimeout } from 'node:timers/promises'
+import type { Database } from '../database/pool.ts'
+import { type PetStatus, petStatuses } from './schemas.ts'
+
+/** How many entries there are of one status. */
+export interface StockLevel {
+  readonly status: PetStatus
+  readonly entries: number
+  /** Those of them with a quantity of 0. */
+  readonly outOfStock: number
+}
+
+/** The shortest time between the starts of two counts, in milliseconds. */
+const INTERVAL_MS = 60_000
+
+/** A count that takes long is repeated only after this multiple of its duration. */
+const PAUSE_FACTOR = 10
+
+/** How long a reader waits for a count, in milliseconds; after that it gets the previous one. */
+const READER_TIMEOUT_MS = 500
+
+/**
+ * How long one statement should take, in milliseconds: it keeps the readiness check and the API keys from their
+ * connection. The number of entries that it counts follows from that, as rows that are on disk take far longer.
+ */
+const TARGET_MS = 20
+const MIN_CHUNK_ENTRIES = 500
+const MAX_CHUNK_ENTRIES = 10_000
+
+interface ChunkRow {
+  readonly status: PetStatus
+  readonly entries: number
+  readonly outOfStock: number
+  readonly last: bigint
+}
+
+/**
+ * Counts the entries by status when somebody reads the counts, at most once a minute and for at most a tenth of the time.
+ * The counts of a table that changes meanwhile are those of no single moment.
+ */
+export class StockSample {
+  readonly #database: Database
+  #latest: readonly StockLevel[] = []
+  #running: Promise<void> | undefined
+  #nextStart = Number.NEGATIVE_INFINITY
+
+  constructor(database: Database) {
+    this.#database = database
+  }
+
+  /** The latest counts, by status; none before the first count and after one that failed. */
+  async read(): Promise<readonly StockLevel[]> {
+    if (this.#running === undefined && performance.now() >= this.#nextStart) {
+      this.#running = this.#refresh().finally(() => {
+        this.#running = undefined
+      })
+    }
+    await Promise.race([this.#running, setTimeout(READER_TIMEOUT_MS, undefined, { ref: false })])
+    return this.#latest
+  }
+
+  async #refresh(): Promise<void> {
+    const start = performance.now()
+    // That the database cannot be read, the readiness check tells.
+    this.#latest = await this.#count().catch(() => [])
+    const duration = performance.now() - start
+    this.#nextStart = start + Math.max(INTERVAL_MS, PAUSE_FACTOR * duration)
+  }
+
+  async #count(): Promise<readonly StockLevel[]> {
+    const levels = new Map(petStatuses.map((status) => [status, { status, entries: 0, outOfStock: 0 }]))
+    let last: bigint | undefined
+    let limit = MIN_CHUNK_ENTRIES
+    for (;;) {
+      const start = performance.now()
+      const rows = await this.#database.query<ChunkRow>(
+        `SELECT status, count(*)::integer AS entries, (count(*) FILTER (WHERE quantity = 0))::integer AS "outOfStock",
+                max(pet_id) AS last
+         FROM (SELECT pet_id, status, quantity FROM inventory
+               ${last === undefined ? '' : 'WHERE pet_id > $1'} ORDER BY pet_id LIMIT ${limit}) AS chunk
+         GROUP BY status`,
+        last === undefined ? [] : [last],
+      )
+      let counted = 0
+      for (const row of rows) {
+        const level = levels.get(row.status)
+        if (level !== undefined) {
+          level.entries += row.entries
+          level.outOfStock += row.outOfStock
+        }
+        counted += row.entries
+        if (last === undefined || row.last > last) last = row.last
+      }
+      if (counted < limit) return [...levels.values()]
+      const isFast = performance.now() - start < TARGET_MS
+      limit = isFast
+        ? Math.min(limit * 2, MAX_CHUNK_ENTRIES)
+        : Math.max(Math.floor(limit / 2), MIN_CHUNK_ENTRIES)
+    }
+  }
+}
