@@ -1,90 +1,559 @@
-/** The most characters of a response that are shown: a browser stands still over a list of a million entries. */
-const SHOWN = 100_000
+/** @import { Description, Operation, Parameter, Response as Documented, SampleRequest, Schema } from './description.ts' */
+import { indent } from './json-text.js'
+import { samples } from './samples.js'
+
+/** How many entries of a list are shown: a browser takes seconds to lay out the lines of 200,000. */
+const MAX_SHOWN_ENTRIES = 1000
+
+/** How much is shown of a body that is not JSON, such as a proxy's page. */
+const MAX_SHOWN_CHARACTERS = 20_000
+
+const REQUEST_TIMEOUT_MS = 120_000
+
+/** The characters that fetch accepts in the value of a header. */
+const HEADER_VALUE = /^[\x20-\x7e\x80-\xff]*$/
+
+const MIN_INT64 = -(2n ** 63n)
+const MAX_INT64 = 2n ** 63n - 1n
+
+/** The service that the page came from, whatever path a proxy puts before it. The page can reach no other. */
+const base = new URL('v1', location.href).href
 
 /**
- * The text of a JSON response, laid out to be read, with every number as it came. Swagger UI's own layout goes through
- * JavaScript's numbers, and shows 9007199254740993 as 9007199254740992.
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Record<string, string>} attributes
+ * @param {(Node | string)[]} children
+ */
+function element(tag, attributes, ...children) {
+  const made = document.createElement(tag)
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value)
+  made.append(...children)
+  return made
+}
+
+/** @param {string} id */
+function find(id) {
+  const found = document.getElementById(id)
+  if (found === null) throw new Error(`The page has no element ${id}`)
+  return found
+}
+
+/** @param {string} id */
+function findInput(id) {
+  const found = find(id)
+  if (!(found instanceof HTMLInputElement)) throw new Error(`The element ${id} is no input`)
+  return found
+}
+
+const keyInput = findInput('key')
+
+/**
+ * @param {'h2' | 'h3' | 'h4'} tag
+ * @param {string} id
+ * @param {(Node | string)[]} content
+ */
+const linkedHeading = (tag, id, ...content) => element(tag, {}, element('a', { href: `#${id}` }, ...content))
+
+/**
+ * JSON with spaces, between which a line can break.
  *
+ * @param {unknown} value
+ */
+const inOneLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*/g, ' ')
+
+/** @param {string} text */
+const paragraphs = (text) => text.split('\n\n').map((paragraph) => element('p', {}, paragraph))
+
+/**
+ * A block of code, which the keyboard can scroll.
+ *
+ * @param {string} name
  * @param {string} text
  */
-function layOut(text) {
-  const whole = text.length <= SHOWN ? LosslessJSON.stringify(LosslessJSON.parse(text), undefined, 2) : text
-  if (whole === undefined || whole.length <= SHOWN) return whole ?? text
-  return `${whole.slice(0, SHOWN)}\n… and more: ${text.length} characters came in all. The command above gets them.`
+const codeBlock = (name, text) =>
+  element('pre', { tabindex: '0', role: 'group', 'aria-label': name }, element('code', {}, text))
+
+/** @param {{ 'x-stability'?: string }} operation */
+function stabilityBadge({ 'x-stability': stability }) {
+  return stability === undefined ? [] : [' ', element('span', { class: 'badge' }, stability)]
 }
 
 /**
- * Shows JSON responses by `layOut`, and what is no JSON the way Swagger UI does.
- *
- * @type {SwaggerUIPlugin}
+ * @param {Schema} schema
+ * @returns {(Node | string)[]}
  */
-const exactNumbers = ({ React, getComponent }) => ({
-  wrapComponents: {
-    responseBody: (Original) => (props) => {
-      try {
-        if (!/json/.test(props.contentType)) throw new TypeError('not JSON')
-        const body = React.createElement(
-          getComponent('HighlightCode', true),
-          { language: 'json', downloadable: true, canCopy: true, fileName: 'response.json' },
-          layOut(props.content),
-        )
-        return React.createElement('div', null, React.createElement('h5', null, 'Response body'), body)
-      } catch {
-        return React.createElement(Original, props)
-      }
-    },
-  },
-})
+function typeOf({ $ref, type = '', format, items, minimum, maximum }) {
+  if ($ref !== undefined) {
+    const name = nameIn($ref)
+    return [element('a', { href: `#schema-${name}` }, name)]
+  }
+  if (items !== undefined) return ['array of ', ...typeOf(items)]
+  const range = minimum === undefined || maximum === undefined ? '' : ` from ${minimum} to ${maximum}`
+  return [`${type}${format === undefined ? '' : ` (${format})`}${range}`]
+}
+
+/** @param {string} $ref such as `#/components/schemas/Error` */
+const nameIn = ($ref) => $ref.slice($ref.lastIndexOf('/') + 1)
 
 /**
- * Sends requests to the service that this page came from, whatever path a proxy has put before it. No other would do:
- * the page's Content-Security-Policy lets it reach its own origin alone.
- *
- * @type {SwaggerUIPlugin}
+ * @param {Schema} schema
+ * @param {Record<string, Schema>} schemas
  */
-const thisServer = () => ({
-  wrapComponents: { ServersContainer: () => () => null },
-  statePlugins: {
-    spec: {
-      wrapActions: {
-        updateJsonSpec: (update) => (description) =>
-          update({ ...description, servers: [{ url: new URL('v1', location.href).href }] }),
+const resolve = (schema, schemas) => (schema.$ref && schemas[nameIn(schema.$ref)]) || schema
+
+/** @param {Schema} schema */
+function allowedValues({ enum: values = [] }) {
+  if (values.length === 0) return []
+  const codes = values.flatMap((value) => [', ', element('code', {}, value)]).slice(1)
+  return [element('p', {}, 'One of ', ...codes, '.')]
+}
+
+/**
+ * @param {string} name
+ * @param {Schema} schema
+ */
+function renderSchema(name, schema) {
+  const id = `schema-${name}`
+  const fields = Object.entries(schema.properties ?? {}).flatMap(([field, property]) => [
+    element(
+      'dt',
+      {},
+      element('code', {}, field),
+      ' ',
+      ...typeOf(property),
+      schema.required?.includes(field) ? ', required' : '',
+    ),
+    element('dd', {}, property.description ?? '', ...allowedValues(property)),
+  ])
+  return element(
+    'section',
+    { id, tabindex: '-1', class: 'schema' },
+    linkedHeading('h3', id, name),
+    element('p', {}, schema.description ?? ''),
+    ...allowedValues(schema),
+    ...(fields.length === 0 ? [] : [element('dl', {}, ...fields)]),
+  )
+}
+
+/**
+ * @param {string} operationId
+ * @param {string} status
+ * @param {Documented} response
+ */
+function renderResponse(operationId, status, { description, headers = {}, content }) {
+  const id = `${operationId}-${status}`
+  const json = content?.['application/json']
+  const names = Object.keys(headers).flatMap((name) => [', ', element('code', {}, name)])
+  const isError = /^[45]/.test(status)
+  return element(
+    'section',
+    { id, tabindex: '-1', class: 'response' },
+    linkedHeading(
+      'h4',
+      id,
+      element('span', { class: isError ? 'error-status' : 'status' }, status),
+      ` ${description}`,
+    ),
+    ...(names.length === 0 ? [] : [element('p', { class: 'hint' }, 'Headers: ', ...names.slice(1))]),
+    ...(json === undefined ? [] : [element('p', { class: 'hint' }, 'Body: ', ...typeOf(json.schema))]),
+    ...(json?.example === undefined
+      ? []
+      : [
+          codeBlock(
+            `Example of a ${status} body`,
+            isError ? inOneLine(json.example) : JSON.stringify(json.example, null, 2),
+          ),
+        ]),
+  )
+}
+
+/**
+ * An input with its label, its description and a place for what is wrong with it.
+ *
+ * @param {string} id
+ * @param {HTMLInputElement | HTMLTextAreaElement} input
+ * @param {string} label
+ * @param {(Node | string)[]} type
+ * @param {string} description
+ */
+function renderField(id, input, label, type, description) {
+  const problem = element('p', { id: `${id}-problem`, class: 'problem' })
+  input.id = id
+  input.setAttribute('aria-describedby', `${id}-hint ${id}-problem`)
+  const node = element(
+    'div',
+    { class: 'field' },
+    element('label', { for: id }, label),
+    element('p', { id: `${id}-hint`, class: 'hint' }, ...type, '. ', description),
+    input,
+    problem,
+  )
+  /** @param {string} text */
+  const complain = (text) => {
+    problem.textContent = text
+    input.setAttribute('aria-invalid', String(text !== ''))
+    if (text !== '') input.focus()
+  }
+  return { node, complain }
+}
+
+/**
+ * What is wrong with a parameter that cannot be sent as it is; empty if nothing is.
+ *
+ * @param {Parameter} parameter
+ * @param {string} value
+ */
+function problemOf({ name, required, in: place, schema }, value) {
+  if (value === '') return required ? `${name} is required.` : ''
+  if (schema.format === 'int64') {
+    const isInt64 =
+      /^(?:0|-?[1-9]\d*)$/.test(value) && BigInt(value) >= MIN_INT64 && BigInt(value) <= MAX_INT64
+    return isInt64 ? '' : `${name} must be an integer from ${MIN_INT64} to ${MAX_INT64}, in plain decimal.`
+  }
+  return place === 'header' && !HEADER_VALUE.test(value)
+    ? `${name} has a character that a header cannot have.`
+    : ''
+}
+
+/**
+ * The form of an operation. `changed` gets the request for the samples, at first and after each input.
+ *
+ * @param {string} path
+ * @param {string} method
+ * @param {Operation} operation
+ * @param {Record<string, Schema>} schemas
+ * @param {(request: SampleRequest) => void} changed
+ */
+function renderForm(path, method, { operationId, parameters = [], requestBody }, schemas, changed) {
+  const fields = parameters.map((parameter) => {
+    const input = element('input', {
+      type: 'text',
+      autocomplete: 'off',
+      spellcheck: 'false',
+      autocapitalize: 'off',
+    })
+    const { name, in: place, required, schema, description } = parameter
+    const type = [`${place}, `, ...typeOf(schema), required ? ', required' : '']
+    return { parameter, input, ...renderField(`${operationId}-${name}`, input, name, type, description) }
+  })
+  const media = requestBody?.content['application/json']
+  const body = media && element('textarea', { rows: '3', spellcheck: 'false', autocapitalize: 'off' })
+  if (body) body.value = inOneLine(resolve(media.schema, schemas).example ?? {})
+  const bodyField =
+    body &&
+    renderField(
+      `${operationId}-body`,
+      body,
+      'Request body',
+      ['application/json, ', ...typeOf(media.schema), ', required'],
+      '',
+    )
+
+  /** @param {string} missing what stands for a parameter of the path that is empty */
+  const requestOf = (missing) => {
+    let url = base + path
+    /** @type {Record<string, string>} */
+    const headers = body ? { 'Content-Type': 'application/json' } : {}
+    for (const { parameter, input } of fields) {
+      const value = input.value.trim()
+      if (parameter.in === 'path') {
+        url = url.replace(`{${parameter.name}}`, () => encodeURIComponent(value || missing))
+      } else if (value !== '') headers[parameter.name] = value
+    }
+    return { method: method.toUpperCase(), url, headers, ...(body && { body: body.value }) }
+  }
+
+  const status = element('p', { role: 'status', class: 'outcome' })
+  const answer = element('div', { class: 'answer' })
+  const button = element('button', { type: 'submit' }, 'Execute')
+  const form = element(
+    'form',
+    { novalidate: '' },
+    element('h3', {}, 'Request'),
+    ...fields.map(({ node }) => node),
+    ...(bodyField ? [bodyField.node] : []),
+    button,
+    status,
+    answer,
+  )
+  let isSending = false
+  const send = async () => {
+    if (isSending) return
+    // What follows must never stand above the answer to another request.
+    answer.replaceChildren()
+    status.textContent = ''
+    const problems = fields.map((field) => ({
+      field,
+      text: problemOf(field.parameter, field.input.value.trim()),
+    }))
+    // From the last to the first, so that the focus ends on the first.
+    for (const { field, text } of problems.toReversed()) field.complain(text)
+    if (problems.some(({ text }) => text !== '')) return
+    if (!HEADER_VALUE.test(keyInput.value)) {
+      status.textContent = 'The API key has a character that a header cannot have.'
+      keyInput.focus()
+      return
+    }
+    isSending = true
+    button.setAttribute('aria-disabled', 'true')
+    status.textContent = 'Sending…'
+    try {
+      const { summary, nodes } = await exchange(requestOf(''))
+      status.textContent = summary
+      answer.replaceChildren(...nodes)
+    } catch (error) {
+      status.textContent =
+        error instanceof DOMException && error.name === 'TimeoutError'
+          ? `No response within ${REQUEST_TIMEOUT_MS / 1000} seconds.`
+          : 'No response: the service cannot be reached, or the connection was lost.'
+    } finally {
+      isSending = false
+      button.removeAttribute('aria-disabled')
+    }
+  }
+  form.addEventListener('submit', (event) => {
+    event.preventDefault()
+    void send()
+  })
+  form.addEventListener('input', () => changed(requestOf('1')))
+  changed(requestOf('1'))
+  return form
+}
+
+/**
+ * Sends a request with the key and describes its response.
+ *
+ * @param {SampleRequest} request
+ */
+async function exchange({ method, url, headers, body }) {
+  const key = keyInput.value.trim()
+  const sentMs = performance.now()
+  const response = await fetch(url, {
+    method,
+    headers: { ...headers, ...(key === '' ? {} : { Authorization: `Bearer ${key}` }) },
+    ...(body === undefined ? {} : { body }),
+    cache: 'no-store',
+    credentials: 'same-origin',
+    signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
+  })
+  const text = await response.text()
+  const tookMs = Math.round(performance.now() - sentMs)
+  const type = response.headers.get('content-type') ?? ''
+  const indented = /^application\/json\b/.test(type) ? indent(text, MAX_SHOWN_ENTRIES) : undefined
+  const isJson = indented !== undefined
+  const shown = indented ?? text.slice(0, MAX_SHOWN_CHARACTERS)
+  const summary = [`${response.status} ${response.statusText}`.trim(), `${tookMs} ms`]
+  if (isJson && response.status >= 400) summary.push(errorMessage(text))
+  if (isJson && text.startsWith('[')) {
+    const count = text.match(/"petId":/g)?.length ?? 0
+    summary.push(`${count.toLocaleString('en')} ${count === 1 ? 'entry' : 'entries'}`)
+    if (count > MAX_SHOWN_ENTRIES) {
+      summary.push(
+        `only the first ${MAX_SHOWN_ENTRIES.toLocaleString('en')} are shown, Download saves all of them`,
+      )
+    }
+  } else if (!isJson && shown.length < text.length) {
+    summary.push(`only the first ${shown.length.toLocaleString('en')} characters are shown`)
+  }
+  const headerText = [...response.headers].map(([name, value]) => `${name}: ${value}`).join('\n')
+  return {
+    summary: summary.join(' · '),
+    nodes: [
+      ...(response.status === 401
+        ? [element('p', {}, 'Check the ', element('a', { href: '#key' }, 'API key'), '.')]
+        : []),
+      element('h4', {}, 'Response body'),
+      ...(text === ''
+        ? [element('p', { class: 'hint' }, 'The response has no body.')]
+        : [
+            codeBlock('Response body', shown),
+            downloadButton(text, isJson ? 'response.json' : 'response.txt'),
+          ]),
+      element('h4', {}, 'Response headers'),
+      codeBlock('Response headers', headerText),
+    ],
+  }
+}
+
+/** @param {string} text */
+function errorMessage(text) {
+  try {
+    const { code, message } = JSON.parse(text)
+    return `${code}: ${message}`
+  } catch {
+    return 'the body is not JSON'
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {string} fileName
+ */
+function downloadButton(text, fileName) {
+  const button = element('button', { type: 'button', class: 'secondary' }, 'Download')
+  button.addEventListener('click', () => {
+    const href = URL.createObjectURL(new Blob([text]))
+    element('a', { href, download: fileName }).click()
+    URL.revokeObjectURL(href)
+  })
+  return button
+}
+
+/** Shows the samples of all operations in the language that was chosen at any of them. */
+let language = 'curl'
+/** @type {(() => void)[]} */
+const languageListeners = []
+
+/** @param {string} operationId */
+function renderSamples(operationId) {
+  /** @type {SampleRequest | undefined} */
+  let request
+  const code = element('code', {})
+  const choices = Object.keys(samples).map((name) => {
+    const input = element('input', { type: 'radio', name: `${operationId}-language`, value: name })
+    input.addEventListener('change', () => {
+      language = name
+      for (const listener of languageListeners) listener()
+    })
+    return { input, node: element('label', {}, input, element('span', {}, name)) }
+  })
+  const update = () => {
+    for (const { input } of choices) input.checked = input.value === language
+    const sample = Object.entries(samples).find(([name]) => name === language)?.[1]
+    if (request && sample) code.textContent = sample(request)
+  }
+  languageListeners.push(update)
+  const copy = element('button', { type: 'button', class: 'secondary' }, 'Copy')
+  const copied = element('span', { role: 'status', class: 'hint' })
+  copy.addEventListener('click', () => {
+    navigator.clipboard.writeText(code.textContent).then(
+      () => {
+        copied.textContent = 'Copied.'
       },
-    },
-  },
-})
+      () => {
+        copied.textContent = 'The browser does not allow it.'
+      },
+    )
+  })
+  const node = element(
+    'div',
+    { class: 'samples' },
+    element('h3', {}, 'Sample'),
+    element(
+      'fieldset',
+      { class: 'languages' },
+      element('legend', {}, 'Language'),
+      ...choices.map(({ node }) => node),
+    ),
+    element('pre', { tabindex: '0', role: 'group', 'aria-label': 'Sample' }, code),
+    // Browsers give pages that came without TLS no clipboard.
+    ...('clipboard' in navigator ? [element('p', {}, copy, ' ', copied)] : []),
+    element('p', { class: 'hint' }, 'The samples read the API key from the variable INVENTORY_KEY.'),
+  )
+  /** @param {SampleRequest} changed */
+  const show = (changed) => {
+    request = changed
+    update()
+  }
+  return { node, show }
+}
 
 /**
- * Gives a name to what has none for a screen reader.
- *
- * @type {SwaggerUIPlugin}
+ * @param {string} path
+ * @param {string} method
+ * @param {Operation} operation
+ * @param {Record<string, Schema>} schemas
  */
-const names = ({ React }) => ({
-  wrapComponents: {
-    TextArea: (Original) => (props) =>
-      React.createElement(Original, { ...props, 'aria-label': 'Request body' }),
-    CloseIcon: (Original) => (props) =>
-      React.createElement(
-        'span',
-        { className: 'close', role: 'img', 'aria-label': 'Close' },
-        React.createElement(Original, props),
+function renderOperation(path, method, operation, schemas) {
+  const { operationId: id, summary, description, responses } = operation
+  const { node, show } = renderSamples(id)
+  return element(
+    'section',
+    { id, tabindex: '-1', class: 'operation' },
+    linkedHeading('h2', id, summary),
+    element(
+      'p',
+      { class: 'request-line' },
+      element('span', { class: `method ${method}` }, method.toUpperCase()),
+      ' ',
+      element('code', {}, path),
+      ...stabilityBadge(operation),
+    ),
+    element(
+      'div',
+      { class: 'columns' },
+      element('div', {}, ...paragraphs(description), renderForm(path, method, operation, schemas, show)),
+      element(
+        'div',
+        {},
+        node,
+        element('h3', {}, 'Responses'),
+        ...Object.entries(responses).map(([status, response]) => renderResponse(id, status, response)),
       ),
-  },
-})
+    ),
+  )
+}
 
-const dark = matchMedia('(prefers-color-scheme: dark)')
-const followScheme = () => document.documentElement.classList.toggle('dark-mode', dark.matches)
-dark.addEventListener('change', followScheme)
-followScheme()
+/** @param {Description} description */
+function render({ info, servers, paths, components }) {
+  const others = servers.filter(({ url }) => /^https?:/.test(url) && url !== base)
+  find('about').append(
+    ...paragraphs(info.description),
+    element(
+      'dl',
+      { class: 'addresses' },
+      element('dt', {}, 'Base address'),
+      element('dd', {}, element('code', { id: 'base' }, base)),
+      ...others.flatMap(({ url, description = 'Also at' }) => [
+        element('dt', {}, description),
+        element('dd', {}, element('code', {}, url)),
+      ]),
+      element('dt', {}, 'Version'),
+      element('dd', {}, info.version),
+      element('dt', {}, 'Description'),
+      element('dd', {}, element('a', { href: 'openapi.json' }, 'openapi.json')),
+    ),
+  )
+  const operations = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({ path, method, operation })),
+  )
+  find('operations').append(
+    ...operations.map(({ path, method, operation }) =>
+      renderOperation(path, method, operation, components.schemas),
+    ),
+  )
+  find('schemas').append(
+    ...Object.entries(components.schemas).map(([name, schema]) => renderSchema(name, schema)),
+  )
+  find('schemas').hidden = false
+  find('contents').append(
+    ...operations.map(({ operation }) =>
+      element(
+        'li',
+        {},
+        element('a', { href: `#${operation.operationId}` }, operation.summary),
+        ...stabilityBadge(operation),
+      ),
+    ),
+    element('li', {}, element('a', { href: '#schemas' }, 'Schemas')),
+  )
+}
 
-SwaggerUIBundle({
-  url: 'openapi.json',
-  dom_id: '#reference',
-  presets: [SwaggerUIBundle.presets.apis],
-  plugins: [exactNumbers, thisServer, names],
-  displayRequestDuration: true,
-  tryItOutEnabled: true,
-  syntaxHighlight: { theme: 'obsidian' },
-  // Nobody but the service itself sees the description.
-  validatorUrl: null,
-})
+find('key-form').addEventListener('submit', (event) => event.preventDefault())
+try {
+  const response = await fetch('openapi.json')
+  if (!response.ok) throw new Error(`The service answered with the status ${response.status}`)
+  /** @type {Description} */
+  const description = await response.json()
+  render(description)
+} catch (error) {
+  find('failure').textContent =
+    `The description of the service could not be shown. ${error}. Reload the page to try again.`
+}
+// The browser looked for the place that the address names before it was there.
+if (location.hash !== '') {
+  const target = document.getElementById(location.hash.slice(1))
+  target?.scrollIntoView()
+  target?.focus({ preventScroll: true })
+}

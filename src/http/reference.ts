@@ -1,7 +1,5 @@
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
@@ -13,8 +11,8 @@ const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self'",
-  // Swagger UI's style sheet has its icons in it.
-  "img-src 'self' data:",
+  // The page's icon is empty: without one, browsers ask for /favicon.ico.
+  'img-src data:',
   "connect-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
@@ -25,35 +23,19 @@ const HTML = 'text/html; charset=utf-8'
 const JAVASCRIPT = 'text/javascript; charset=utf-8'
 const CSS = 'text/css; charset=utf-8'
 
-const { resolve } = createRequire(import.meta.url)
-
-/** A file of the page's own; the same place seen from `src` and from `dist`. */
-function own(name: string): string {
-  return fileURLToPath(new URL(`../../reference/${name}`, import.meta.url))
-}
-
-/**
- * The files by their paths. Swagger UI's come from the package @fastify/swagger-ui, because swagger-ui-dist has a script
- * that reports who installs it. The plugin in that package is not used: it has no place for the page's own script,
- * compresses nothing, and answers a wrong path or method in a shape of its own.
- */
+/** The files of the page by their paths. */
 const files = [
-  { url: '/docs', type: HTML, file: own('index.html') },
-  { url: '/docs/reference.js', type: JAVASCRIPT, file: own('reference.js') },
-  { url: '/docs/reference.css', type: CSS, file: own('reference.css') },
-  { url: '/docs/lossless-json.js', type: JAVASCRIPT, file: resolve('lossless-json') },
-  {
-    url: '/docs/swagger-ui-bundle.js',
-    type: JAVASCRIPT,
-    file: resolve('@fastify/swagger-ui/static/swagger-ui-bundle.js'),
-  },
-  { url: '/docs/swagger-ui.css', type: CSS, file: resolve('@fastify/swagger-ui/static/swagger-ui.css') },
+  { url: '/docs', type: HTML, name: 'index.html' },
+  { url: '/docs/reference.css', type: CSS, name: 'reference.css' },
+  { url: '/docs/reference.js', type: JAVASCRIPT, name: 'reference.js' },
+  { url: '/docs/json-text.js', type: JAVASCRIPT, name: 'json-text.js' },
+  { url: '/docs/samples.js', type: JAVASCRIPT, name: 'samples.js' },
 ]
 
 const compress = promisify(gzip)
 
 /**
- * Serves the reference page at `/docs`, and what it is made of below; to be registered outside the scope that needs a
+ * Serves the reference page at `/docs`, and the files that it loads below; to be registered outside the scope that needs a
  * key. All links in it are relative, so that it works under any path that a proxy puts before it.
  */
 export function serveReference(app: FastifyInstance): void {
@@ -63,8 +45,9 @@ export function serveReference(app: FastifyInstance): void {
 }
 
 /** Serves a file that does not change while the process runs, compressed where the caller accepts that. */
-function serveFile(app: FastifyInstance, { url, type, file }: (typeof files)[number]): void {
-  const content = readFileSync(file)
+function serveFile(app: FastifyInstance, { url, type, name }: (typeof files)[number]): void {
+  // The same place, seen from `src` and from `dist`.
+  const content = readFileSync(new URL(`../../reference/${name}`, import.meta.url))
   const digest = createHash('sha256').update(content).digest('base64url').slice(0, 22)
   const headers = {
     // Kept by browsers, and never used without asking whether it is still right.

@@ -1,8 +1,11 @@
+import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { createServer, request } from 'node:http'
 import { createRequire } from 'node:module'
-import type { Locator, Page } from 'playwright-core'
+import { promisify } from 'node:util'
+import type { BrowserContextOptions, Locator, Page } from 'playwright-core'
 import t, { type Test } from 'tap'
+import { pathOf } from '../faults/needs.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { startChromium } from './chromium.ts'
@@ -11,7 +14,14 @@ import { visit } from './visit.ts'
 /** No JavaScript number is this one. */
 const PET = '9007199254740993'
 
-const PHONE = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true }
+/** The widths of a small and of a common phone. */
+const PHONE_WIDTHS = [320, 390]
+
+const phone = (width: number): BrowserContextOptions => ({
+  viewport: { width, height: 740 },
+  isMobile: true,
+  hasTouch: true,
+})
 
 /** What Chromium itself writes to the console for a response with an error status. */
 const REFUSED = 'Failed to load resource: the server responded with a status of 400 (Bad Request)'
@@ -28,90 +38,273 @@ async function startService(t: Test): Promise<number> {
   return (await startApp(t, database.url)).port
 }
 
-async function authorize(page: Page, key: string): Promise<void> {
-  await page.getByRole('button', { name: 'Authorize' }).click()
-  await page.getByRole('textbox', { name: 'auth-bearer-value' }).fill(key)
-  await page.getByRole('button', { name: 'Apply credentials' }).click()
-  await page.getByRole('button', { name: 'Close' }).last().click()
-}
+const enterKey = (page: Page, key = apiKey): Promise<void> =>
+  page.getByRole('textbox', { name: 'API key' }).fill(key)
 
-/** Opens an operation, whose element has all that follows. */
-async function open(page: Page, operationId: string): Promise<Locator> {
-  const operation = page.locator(`#operations-Inventory-${operationId}`)
-  await operation.getByRole('button', { name: '/inventory' }).first().click()
-  return operation
-}
+const operationOf = (page: Page, operationId: 'listInventory' | 'updateInventory'): Locator =>
+  page.locator(`#${operationId}`)
 
-/** Sends the request and returns the status and the body that are shown for it. */
-async function execute(operation: Locator): Promise<{ status: string; body: string }> {
+/** Sends the request and returns what is announced of the response, and its body. */
+async function execute(operation: Locator): Promise<{ outcome: string; body: string }> {
   const [response] = await Promise.all([
     operation.page().waitForResponse(/\/v1\//),
     operation.getByRole('button', { name: 'Execute' }).click(),
   ])
-  const shown = operation.locator('.live-responses-table')
-  // The service names each of its answers, so this one is not taken for the one before.
-  await shown.getByText(response.headers()['x-request-id'] ?? '').waitFor()
+  // The service names each response, so this is not the one before.
+  await operation
+    .getByRole('group', { name: 'Response headers' })
+    .getByText(response.headers()['x-request-id'] ?? '')
+    .waitFor()
   return {
-    status: await shown.locator('.response-col_status').last().innerText(),
-    body: await shown.locator('.highlight-code code').first().innerText(),
+    outcome: await operation.locator('.outcome[role=status]').innerText(),
+    body: await operation.getByRole('group', { name: 'Response body' }).innerText(),
   }
 }
 
 /** Both operations as a person tries them: list, update, list again, and an update that is refused. */
 async function tryBoth(t: Test, page: Page): Promise<void> {
-  await authorize(page, apiKey)
-  const list = await open(page, 'listInventory')
+  await enterKey(page)
+  const list = operationOf(page, 'listInventory')
   const before = await execute(list)
-  t.match(before.status, '200')
+  t.match(before.outcome, /^200 OK · \d+ ms · 2 entries$/)
   t.match(before.body, `"petId": ${PET},\n    "quantity": 7`)
-  const update = await open(page, 'updateInventory')
-  await update.getByPlaceholder('petId').fill(PET)
+  const update = operationOf(page, 'updateInventory')
+  await update.getByRole('textbox', { name: 'petId' }).fill(PET)
   await update.getByRole('textbox', { name: 'Request body' }).fill('{"quantity": 41}')
   const updated = await execute(update)
-  t.match(updated.status, '200')
+  t.match(updated.outcome, '200 OK')
   t.match(updated.body, `"petId": ${PET},\n  "quantity": 41`)
   t.match((await execute(list)).body, `"petId": ${PET},\n    "quantity": 41`)
   await update.getByRole('textbox', { name: 'Request body' }).fill('{"quantity": -1}')
   const refused = await execute(update)
-  t.match(refused.status, '400')
-  t.match(refused.body, 'quantity must be an integer from 0 to 2147483647')
+  t.match(refused.outcome, '400 Bad Request')
+  t.match(refused.outcome, 'invalid_request: quantity must be an integer from 0 to 2147483647')
+  t.match(refused.body, '"status": 400')
 }
 
-/** What axe finds against WCAG 2.2, levels A and AA, a line each. */
-async function faultsOf(page: Page): Promise<string[]> {
+/** The elements that a person can use, which have to be neither covered nor cut off. */
+const CONTROLS = 'main :is(a, button, input, textarea, pre)'
+
+/** Scrolls to each control, and returns those whose middle shows another element. */
+function coveredControls(page: Page): Promise<string[]> {
+  return page.evaluate<string[]>(`
+    [...document.querySelectorAll('${CONTROLS}')].flatMap((control) => {
+      control.scrollIntoView({ block: 'center', behavior: 'instant' })
+      const { left, top, width, height } = control.getClientRects()[0]
+      const shown = document.elementFromPoint(left + width / 2, top + Math.min(height, 40) / 2)
+      const own = control.closest('label') ?? control
+      return own.contains(shown) ? [] : [control.outerHTML.slice(0, 200)]
+    })`)
+}
+
+/** Returns the numbers in blocks of code that are broken between two lines. */
+function brokenNumbers(page: Page): Promise<string[]> {
+  return page.evaluate<string[]>(`
+    [...document.querySelectorAll('pre code')].flatMap(({ firstChild }) =>
+      [...(firstChild?.data ?? '').matchAll(/\\d+/g)].flatMap(({ 0: digits, index }) => {
+        const range = document.createRange()
+        range.setStart(firstChild, index)
+        range.setEnd(firstChild, index + digits.length)
+        return new Set([...range.getClientRects()].map(({ top }) => top)).size === 1 ? [] : [digits]
+      }))`)
+}
+
+/** Returns what axe finds against WCAG 2.2, levels A and AA, and against its best practices, a line each. */
+async function violationsOf(page: Page): Promise<string[]> {
   await page.evaluate(await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8'))
   return page.evaluate<string[]>(`
-    axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] }).then(({ violations }) =>
+    axe.run({
+      runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+      rules: { 'label-content-name-mismatch': { enabled: true } },
+    }).then(({ violations }) =>
       violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => id + ': ' + target)))`)
 }
 
-for (const colorScheme of ['light', 'dark'] as const) {
-  t.test(`lets a person with a key try both operations, in ${colorScheme}`, async (t) => {
-    const port = await startService(t)
-    const { page, complaints, picture } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, {
-      colorScheme,
+const screens = [
+  { name: 'desktop', options: {} },
+  ...PHONE_WIDTHS.map((width) => ({ name: `phone-${width}`, options: phone(width) })),
+]
+
+for (const { name, options } of screens) {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    t.test(`lets a person with a key try both operations: ${name}, ${colorScheme}`, async (t) => {
+      const port = await startService(t)
+      const { page, complaints, picture } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, {
+        ...options,
+        colorScheme,
+      })
+      await picture(`start-${name}-${colorScheme}`)
+      t.strictSame(await violationsOf(page), [], 'axe finds nothing at first')
+      await tryBoth(t, page)
+      t.strictSame(await violationsOf(page), [], 'axe finds nothing with two responses')
+      t.equal(
+        await page.evaluate<number>('document.documentElement.scrollWidth'),
+        page.viewportSize()?.width,
+        'it does not scroll sideways',
+      )
+      t.strictSame(await coveredControls(page), [])
+      t.strictSame(await brokenNumbers(page), [])
+      for (const id of ['listInventory', 'updateInventory'] as const) {
+        await page.evaluate(`document.querySelector('#${id}').scrollIntoView()`)
+        await picture(`${id}-${name}-${colorScheme}`)
+      }
+      await operationOf(page, 'updateInventory')
+        .getByRole('button', { name: 'Execute' })
+        .scrollIntoViewIfNeeded()
+      await operationOf(page, 'updateInventory')
+        .getByText('invalid_request: quantity')
+        .scrollIntoViewIfNeeded()
+      await picture(`refused-${name}-${colorScheme}`)
+      await page.evaluate(`document.querySelector('#updateInventory-404').scrollIntoView()`)
+      await picture(`responses-${name}-${colorScheme}`)
+      t.strictSame(complaints, [REFUSED])
     })
-    await picture(`start-${colorScheme}`)
-    t.strictSame(await faultsOf(page), [], 'axe finds nothing at first')
-    await tryBoth(t, page)
-    t.strictSame(await faultsOf(page), [], 'axe finds nothing with both operations open')
-    await page.getByText('Error: Bad Request').scrollIntoViewIfNeeded()
-    await picture(`refused-${colorScheme}`)
-    await page.evaluate('document.querySelector("#operations-Inventory-listInventory").scrollIntoView()')
-    await picture(`list-${colorScheme}`)
-    t.strictSame(complaints, [REFUSED])
-  })
+  }
 }
 
-t.test('works on a phone, without scrolling sideways', async (t) => {
+t.test(
+  'says without any input where the service is, who creates keys and what is experimental',
+  async (t) => {
+    const port = await startService(t)
+    const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+    t.ok(await page.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
+    t.ok(await page.getByText('inventory keys create').isVisible())
+    t.equal(await operationOf(page, 'listInventory').getByText('experimental', { exact: true }).count(), 0)
+    t.ok(await operationOf(page, 'updateInventory').getByText('experimental', { exact: true }).isVisible())
+    t.strictSame(complaints, [])
+  },
+)
+
+t.test('names the public addresses', async (t) => {
+  const database = await testDatabase(t)
+  const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
+  const { port } = await startApp(t, database.url, { publicUrls })
+  const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+  for (const url of publicUrls) t.ok(await page.getByText(url, { exact: true }).isVisible())
+})
+
+t.test('shows the body and the code of every error', async (t) => {
+  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const description = await page.evaluate<{
+    paths: Record<string, Record<string, { operationId: string; responses: Record<string, unknown> }>>
+  }>(`fetch('openapi.json').then((response) => response.json())`)
+  let count = 0
+  for (const methods of Object.values(description.paths)) {
+    for (const { operationId, responses } of Object.values(methods)) {
+      for (const status of Object.keys(responses).filter((status) => /^[45]/.test(status))) {
+        count += 1
+        const example = page.locator(`[id="${operationId}-${status}"] pre`)
+        t.ok(await example.isVisible(), `${operationId} ${status}`)
+        const { code, ...rest } = JSON.parse(await example.innerText())
+        t.match(code, /^[a-z_]+$/)
+        t.strictSame(Object.keys(rest), ['message', 'status'])
+      }
+    }
+  }
+  t.ok(count > 20)
+})
+
+t.test('removes the previous response when a field is refused, and leads to the field', async (t) => {
+  const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  await enterKey(page)
+  const update = operationOf(page, 'updateInventory')
+  const petId = update.getByRole('textbox', { name: 'petId' })
+  for (const [value, problem] of [
+    ['', 'petId is required.'],
+    ['1.5', /must be an integer from -9223372036854775808 to 9223372036854775807/],
+    ['9223372036854775808', /must be an integer/],
+  ] as const) {
+    await petId.fill(PET)
+    t.match((await execute(update)).outcome, '200')
+    t.equal(await petId.getAttribute('aria-invalid'), 'false')
+    await petId.fill(value)
+    await update.getByRole('button', { name: 'Execute' }).click()
+    await update.getByText(problem).waitFor()
+    t.equal(await update.getByRole('group', { name: 'Response body' }).count(), 0)
+    t.equal(await update.locator('.outcome').innerText(), '')
+    t.equal(await petId.getAttribute('aria-invalid'), 'true')
+    t.equal(await petId.and(page.locator(':focus')).count(), 1)
+  }
+  await petId.fill(PET)
+  await update.getByRole('textbox', { name: 'If-Match' }).fill('"…"')
+  await update.getByRole('button', { name: 'Execute' }).click()
+  await update.getByText('If-Match has a character that a header cannot have.').waitFor()
+  await update.getByRole('textbox', { name: 'If-Match' }).fill('')
+  await enterKey(page, 'ключ')
+  await update.getByRole('button', { name: 'Execute' }).click()
+  await update.getByText('The API key has a character that a header cannot have.').waitFor()
+  await page.locator('#key:focus').waitFor()
+  t.strictSame(complaints, [])
+})
+
+t.test('says so when there is no response, and shows none', async (t) => {
+  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  await enterKey(page)
+  const list = operationOf(page, 'listInventory')
+  await execute(list)
+  await page.route(/\/v1\//, (route) => route.abort())
+  await list.getByRole('button', { name: 'Execute' }).click()
+  await list.getByText('No response: the service cannot be reached').waitFor()
+  t.equal(await list.getByRole('group', { name: 'Response body' }).count(), 0)
+})
+
+t.test('sends conditions as they are entered', async (t) => {
+  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  await enterKey(page)
+  const update = operationOf(page, 'updateInventory')
+  await update.getByRole('textbox', { name: 'petId' }).fill(PET)
+  await update.getByRole('textbox', { name: 'If-Match' }).fill('"8-pending"')
+  t.match((await execute(update)).outcome, '412 Precondition Failed')
+  await update.getByRole('textbox', { name: 'If-Match' }).fill('"7-pending"')
+  t.match((await execute(update)).outcome, '200')
+})
+
+t.test('leads to an operation, a response and a schema by its address', async (t) => {
   const port = await startService(t)
-  const { page, complaints, picture } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, PHONE)
-  await tryBoth(t, page)
-  t.equal(await page.evaluate<number>('document.documentElement.scrollWidth'), PHONE.viewport.width)
-  t.strictSame(await faultsOf(page), [])
-  await page.getByText('Error: Bad Request').scrollIntoViewIfNeeded()
-  await picture('phone')
-  t.strictSame(complaints, [REFUSED])
+  for (const id of ['updateInventory', 'updateInventory-412', 'schema-Error']) {
+    const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs#${id}`)
+    const link = page.locator(`:is(h2, h3, h4) > a[href="#${id}"]`)
+    await page.locator(`[id="${id}"]:focus`).waitFor()
+    const { y = -1 } = (await link.boundingBox()) ?? {}
+    t.ok(y >= 0 && y < (page.viewportSize()?.height ?? 0), `${id} is in view`)
+    await page.goto(`http://127.0.0.1:${port}/docs`)
+    await link.click()
+    t.equal(new URL(page.url()).hash, `#${id}`)
+  }
+})
+
+t.test('has a sample of each request in four languages, which run', async (t) => {
+  const port = await startService(t)
+  const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+  const update = operationOf(page, 'updateInventory')
+  await update.getByRole('textbox', { name: 'petId' }).fill(PET)
+  await update.getByRole('textbox', { name: 'If-None-Match' }).fill(`"it's-pending"`)
+  await update
+    .getByRole('textbox', { name: 'Request body' })
+    .fill(`{"quantity": 3,\n "note": "it's \\"so\\""}`)
+  const programs = {
+    curl: ['bash', '-c'],
+    JavaScript: ['node', '--input-type=module', '--eval'],
+    Python: ['python3', '-c'],
+    Go: undefined,
+  }
+  for (const [language, command] of Object.entries(programs)) {
+    await update.getByText(language, { exact: true }).click()
+    for (const operationId of ['listInventory', 'updateInventory'] as const) {
+      const operation = operationOf(page, operationId)
+      t.ok(await operation.getByRole('radio', { name: language }).isChecked(), 'one choice serves both')
+      const sample = await operation.getByRole('group', { name: 'Sample' }).innerText()
+      t.match(sample, `127.0.0.1:${port}/v1/inventory`)
+      t.match(sample, 'INVENTORY_KEY')
+      const [program = '', ...options] = command ?? []
+      if (program === '' || (await pathOf(program)) === undefined) continue
+      const env = { ...process.env, INVENTORY_KEY: apiKey }
+      const { stdout } = await promisify(execFile)(program, [...options, sample], { env })
+      t.match(stdout, PET, `${language} ${operationId}`)
+      if (operationId === 'updateInventory') t.match(stdout, /quantity["']?: ?3\b/)
+    }
+  }
+  t.strictSame(complaints, [])
 })
 
 t.test('works by the keyboard alone', async (t) => {
@@ -129,22 +322,50 @@ t.test('works by the keyboard alone', async (t) => {
     await tabTo(element)
     await page.keyboard.press('Enter')
   }
-  await press(page.getByRole('button', { name: 'Authorize' }))
-  await tabTo(page.getByRole('textbox', { name: 'auth-bearer-value' }))
+  await tabTo(page.getByRole('textbox', { name: 'API key' }))
   await page.keyboard.type(apiKey)
-  await press(page.getByRole('button', { name: 'Apply credentials' }))
-  await press(page.getByRole('button', { name: 'Close' }).last())
-  await press(page.getByRole('button', { name: '/inventory/{petId}' }).first())
-  const update = page.locator('.opblock.is-open')
-  await tabTo(update.getByPlaceholder('petId'))
+  t.equal(await page.locator('#key:focus').count(), 1)
+  const update = operationOf(page, 'updateInventory')
+  await tabTo(update.getByRole('textbox', { name: 'petId' }))
   await page.keyboard.type(PET)
   await tabTo(update.getByRole('textbox', { name: 'Request body' }))
   await page.keyboard.press('ControlOrMeta+a')
   await page.keyboard.type('{"quantity": 5}')
   await press(update.getByRole('button', { name: 'Execute' }))
-  await update.locator('.live-responses-table').getByText(PET).waitFor()
-  t.match(await update.locator('.live-responses-table').innerText(), '"quantity": 5')
+  await update.getByRole('group', { name: 'Response body' }).getByText('"quantity": 5').waitFor()
+  t.equal(await update.locator('button:focus').innerText(), 'Execute', 'the focus stays')
   t.strictSame(complaints, [])
+})
+
+t.test('shows where the focus is, at every stop of the keyboard', async (t) => {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`, {
+      colorScheme,
+    })
+    const stops = await page.evaluate<number>(
+      `[...document.querySelectorAll('a, button, input:not([type=radio]), textarea, pre, fieldset')].length`,
+    )
+    for (let stop = 0; stop < stops; stop++) {
+      await page.keyboard.press('Tab')
+      const { name, outline, isInView } = await page.evaluate<{
+        name: string
+        outline: string
+        isInView: boolean
+      }>(`(() => {
+        const { activeElement: element } = document
+        const shown = element.type === 'radio' ? element.nextElementSibling : element
+        const { outlineStyle, outlineWidth } = getComputedStyle(shown)
+        const { top, bottom } = shown.getBoundingClientRect()
+        return {
+          name: element.outerHTML.slice(0, 100),
+          outline: outlineStyle + ' ' + outlineWidth,
+          isInView: bottom > 0 && top < innerHeight,
+        }
+      })()`)
+      t.equal(outline, 'solid 3px', name)
+      t.ok(isInView, name)
+    }
+  }
 })
 
 t.test('works under a path that a proxy puts before it', async (t) => {
@@ -174,24 +395,37 @@ t.test('works under a path that a proxy puts before it', async (t) => {
   t.strictSame(complaints, [REFUSED])
 })
 
-t.test('explains that a key is missing', async (t) => {
-  const port = await startService(t)
-  const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
-  const { status, body } = await execute(await open(page, 'listInventory'))
-  t.match(status, '401')
+t.test('explains that a key is missing, and leads to its field', async (t) => {
+  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const list = operationOf(page, 'listInventory')
+  const { outcome, body } = await execute(list)
+  t.match(outcome, '401 Unauthorized')
+  t.match(outcome, 'unauthorized: The API key is missing or invalid.')
   t.match(body, 'The API key is missing or invalid.')
+  await list.locator('.answer').getByRole('link', { name: 'API key' }).click()
+  t.equal(new URL(page.url()).hash, '#key')
+  await page.locator('#key:focus').waitFor()
+  t.equal(await page.getByRole('dialog').count(), 0)
 })
 
-t.test('shows the beginning of a large list', async (t) => {
+t.test('shows the beginning of a large list and says that it is cut', async (t) => {
   const database = await testDatabase(t)
   await database.query(
-    `INSERT INTO inventory (pet_id, quantity, status) SELECT n, 1, 'sold' FROM generate_series(1, 100000) n`,
+    `INSERT INTO inventory (pet_id, quantity, status)
+     SELECT ${PET} + n, 1, 'sold' FROM generate_series(0, 199999) n`,
   )
   const { port } = await startApp(t, database.url)
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
-  await authorize(page, apiKey)
-  const { body } = await execute(await open(page, 'listInventory'))
-  t.match(body, /^\[\{"petId":1,/)
-  t.match(body, /… and more: \d+ characters came in all/)
+  await enterKey(page)
+  const list = operationOf(page, 'listInventory')
+  const { outcome, body } = await execute(list)
+  t.match(outcome, /200,000 entries · only the first 1,000 are shown, Download saves all of them$/)
+  t.match(body, `"petId": ${PET},`)
+  t.equal(body.match(/"petId"/g)?.length, 1000)
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    list.getByRole('button', { name: 'Download' }).click(),
+  ])
+  t.equal((await readFile(await download.path(), 'utf8')).match(/"petId"/g)?.length, 200_000)
   t.strictSame(complaints, [])
 })

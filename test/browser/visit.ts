@@ -20,7 +20,7 @@ export async function visit(
   address: string,
   options: BrowserContextOptions = {},
 ): Promise<Visit> {
-  const context = await browser.newContext({ viewport: { width: 1000, height: 760 }, ...options })
+  const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options })
   t.teardown(() => context.close())
   const page = await context.newPage()
   const complaints: string[] = []
@@ -33,7 +33,7 @@ export async function visit(
     if (url.protocol !== 'data:' && url.origin !== new URL(address).origin) complaints.push(request.url())
   })
   await page.goto(address)
-  await page.getByRole('heading', { name: 'Petstore Inventory API' }).waitFor()
+  await page.getByRole('heading', { name: 'Update stock level' }).waitFor()
   return {
     page,
     complaints,

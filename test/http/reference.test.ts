@@ -12,6 +12,11 @@ function loadedBy(html: string): string[] {
   )
 }
 
+/** The addresses of what a script of the page imports, as a page would write them. */
+function importedBy(script: string): string[] {
+  return [...script.matchAll(/^import .* from '\.\/([^']+)'$/gm)].map(([, name]) => `docs/${name}`)
+}
+
 t.test('serves the page without a key, and all that it loads from beside it', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
@@ -20,7 +25,11 @@ t.test('serves the page without a key, and all that it loads from beside it', as
   t.equal(page.status, 200)
   t.equal(page.headers['content-type'], 'text/html; charset=utf-8')
   const loaded = loadedBy(page.text).filter((address) => !address.startsWith('data:'))
-  t.equal(loaded.length, 5)
+  t.strictSame(loaded.toSorted(), ['docs/reference.css', 'docs/reference.js'])
+  // The script imports the others, relative to itself.
+  const scripts = await Promise.all(loaded.map((address) => send('GET', `/${address}`)))
+  loaded.push(...scripts.flatMap(({ text }) => importedBy(text)))
+  t.equal(loaded.length, 4)
   for (const address of loaded) {
     t.match(address, /^docs\//, 'it is relative, so that a proxy may put a path before it')
     const answer = await send('GET', `/${address}`)
@@ -60,7 +69,7 @@ t.test('has a policy under which no script or style but its files can run', asyn
 t.test('is compressed where the caller accepts that, and not sent again unchanged', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
-  for (const path of ['/docs', '/docs/swagger-ui-bundle.js']) {
+  for (const path of ['/docs', '/docs/reference.js']) {
     const plain = await send('GET', path)
     t.equal(plain.headers['content-encoding'], undefined)
     const gzip = { 'accept-encoding': 'br, gzip' }

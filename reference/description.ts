@@ -1,0 +1,55 @@
+/** The parts of an OpenAPI document that the page shows. */
+export interface Description {
+  info: { version: string; description: string }
+  servers: { url: string; description?: string }[]
+  paths: Record<string, Record<string, Operation>>
+  components: { schemas: Record<string, Schema> }
+}
+
+export interface Operation {
+  operationId: string
+  summary: string
+  description: string
+  'x-stability'?: string
+  parameters?: Parameter[]
+  requestBody?: { content: Content }
+  responses: Record<string, Response>
+}
+
+export interface Parameter {
+  name: string
+  in: 'path' | 'header'
+  required: boolean
+  description: string
+  schema: Schema
+}
+
+export interface Response {
+  description: string
+  headers?: Record<string, { description: string }>
+  content?: Content
+}
+
+export type Content = Record<'application/json', { schema: Schema; example?: unknown }>
+
+export interface Schema {
+  $ref?: string
+  type?: string
+  format?: string
+  description?: string
+  enum?: string[]
+  items?: Schema
+  properties?: Record<string, Schema>
+  required?: string[]
+  minimum?: number
+  maximum?: number
+  example?: unknown
+}
+
+/** A request as the page sends it and the samples show it, without its API key. */
+export interface SampleRequest {
+  method: string
+  url: string
+  headers: Record<string, string>
+  body?: string
+}
