@@ -21,6 +21,7 @@ import { type NotReadyKind, reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
 import { READINESS_AGE_MS, type Readiness, reuse } from './http/health.ts'
+import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
@@ -150,7 +151,8 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     if (notReady && primary) await waitForOwnOrNoReadiness(readiness, primary)
     if (behindPooler) await warnOfMissingLimits(probe, log)
     await warnOfKeys(options.apiKeys, directory, log)
-    const address = await app.listen({ host: options.host, port: options.port, backlog: BACKLOG })
+    const host = await listenAddress(options.host)
+    const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
     return { address, metrics, close }
   } catch (error) {
     await close()

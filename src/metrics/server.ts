@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import { isIPv6 } from 'node:net'
 import type { Logger } from 'pino'
+import { listenAddress } from '../http/listen-address.ts'
 import { expositionType } from './families.ts'
 
 export interface MetricsServerOptions {
@@ -44,7 +45,7 @@ export async function serveMetrics({
       }
     }
   })
-  server.listen(port, host)
+  server.listen(port, await listenAddress(host))
   await once(server, 'listening')
   log.info(`metrics at ${addressOf(server.address())}/metrics`)
   return {
