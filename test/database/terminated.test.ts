@@ -118,7 +118,7 @@ t.test('lives on when the server ends its connections, at whatever they are', as
       const first = update(send, 1)
       await seen(database, "wait_event_type = 'Lock'")
       const others = [update(send, 2), update(send, 3), send('GET', '/v1/inventory')]
-      await seen(database, "wait_event_type = 'Lock'", 3)
+      await seen(database, "wait_event_type = 'Lock'")
       await terminate(database, "wait_event_type = 'Lock'")
       for (const answer of await Promise.all([first, ...others])) isUnavailable(t, answer)
       await release()
