@@ -223,7 +223,7 @@ export class UpdateQueue {
   #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: string): void {
     for (const { reject } of pet.removeBefore(arrivedBefore))
       reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
-    if (pet.isEmpty) this.#pets.delete(pet.petId)
+    if (pet.isEmpty) this.#forget(pet)
   }
 
   async #send(batch: readonly PendingUpdates[], inFlight: InFlight): Promise<void> {
@@ -249,14 +249,22 @@ export class UpdateQueue {
     this.#dispatch()
   }
 
-  /** Forgets a pet that nothing waits for. One that had its turn goes behind the others; one to be retried stays. */
+  /** Forgets a pet without updates. One whose updates were decided goes behind the others; one to be retried stays. */
   #keepInOrder(pet: PendingUpdates): void {
     if (pet.isEmpty) {
-      this.#pets.delete(pet.petId)
+      this.#forget(pet)
     } else if (pet.hadItsTurn || pet.state === 'locked') {
       this.#pets.delete(pet.petId)
       this.#pets.set(pet.petId, pet)
     }
+  }
+
+  /**
+   * Forgets a pet without updates. While its batch asks why other pets got no row, another batch may have forgotten it
+   * already, and newer updates of the pet may be in an object of their own, which has to stay.
+   */
+  #forget(pet: PendingUpdates): void {
+    if (this.#pets.get(pet.petId) === pet) this.#pets.delete(pet.petId)
   }
 
   #check(): void {

@@ -37,6 +37,8 @@ class ScriptedRepository implements UpdateRepository {
   sent = 0
   locked: readonly number[] | Error = []
   existing: readonly number[] | Error = []
+  /** What the answer about existing entries waits for. */
+  existingAnswer: Promise<void> = Promise.resolve()
   commits: 'wait' | 'get through' | Error = 'get through'
   readonly asked: string[] = []
 
@@ -76,6 +78,7 @@ class ScriptedRepository implements UpdateRepository {
 
   async existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>> {
     this.asked.push(`existing ${petIds.join(' ')}`)
+    await this.existingAnswer
     if (this.existing instanceof Error) throw this.existing
     const existing = this.existing.map(BigInt)
     return new Set(petIds.filter((petId) => existing.includes(petId)))
@@ -199,6 +202,33 @@ t.test('no pet is in two statements at once, and its updates are decided in thei
   t.ok(next.asksForRules)
   next.store()
   t.strictSame(await Promise.all(others), ['1=2', '1=3'], 'each has its own quantity')
+})
+
+t.test('an update is not forgotten when an older batch of its pet ends after it has arrived', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  let answer = (): void => {}
+  repository.existingAnswer = new Promise((resolve) => {
+    answer = resolve
+  })
+  const older = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  batch.store({ except: [2] })
+  t.equal(await older[0], '1=1')
+  await until('the question about pet 2', () => repository.asked.length > 0)
+  // Meanwhile, the queue looks for updates that have waited for too long, and finds pet 1 without any.
+  await repository.nothing(t)
+  const other = set(3, 3)
+  const statement = await repository.next(t, '3=3')
+  const newer = set(1, 4)
+  await repository.nothing(t)
+  answer()
+  t.equal(await older[1], 'no entry')
+  const last = await repository.next(t, '1=4')
+  last.store()
+  t.equal(await newer, '1=4')
+  statement.store()
+  t.equal(await other, '3=3')
 })
 
 t.test('where the database has rules of its own, everybody is told what is stored', async (t) => {
