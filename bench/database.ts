@@ -3,8 +3,8 @@ import { rm } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
-import { startEmbeddedServer } from '../src/database/embedded.ts'
 import { migrate } from '../src/database/migrations.ts'
+import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { onServer, urlOf } from '../test/support/template.ts'
 
 /** A database of the benchmark's own, in which all contenders work. */

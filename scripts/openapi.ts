@@ -1,8 +1,10 @@
 /** Prints the description of the interface that the service serves at `/openapi.json`. It needs no database. */
+
 import { pino } from 'pino'
+import { version } from '../src/config/version.ts'
 import { openDatabase, requestLimits } from '../src/database/pool.ts'
 import { buildApp } from '../src/http/app.ts'
-import { RequestStatistics } from '../src/http/request-statistics.ts'
+import { RequestStatistics } from '../src/http/connections/request-statistics.ts'
 import { inventoryRepository } from '../src/inventory/repository.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
 
@@ -14,6 +16,7 @@ const database = openDatabase({
   onConnectionLost: () => {},
 })
 const app = await buildApp({
+  version,
   logger: pino({ level: 'silent' }),
   findApiKey: () => undefined,
   inventory: inventoryRepository(database, database),

@@ -1,22 +1,22 @@
 #!/usr/bin/env node
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
-import { type Config, loadConfig, misspeltSettings } from './config.ts'
+import { type Config, loadConfig, misspeltSettings } from './config/config.ts'
+import { readEnvironment } from './config/environment.ts'
+import { version } from './config/version.ts'
 import { placeOf } from './database/pool.ts'
-import { readEnvironment } from './environment.ts'
-import { explain } from './explain.ts'
-import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local-setup.ts'
-import { droppedLogLines, openLog } from './log.ts'
+import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local/local-setup.ts'
 import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
-import { connectToPrimary } from './primary.ts'
+import { droppedLogLines, openLog } from './process/log.ts'
+import { connectToPrimary } from './process/primary.ts'
+import { closeOnSignals, ignoreInspectorSignal } from './process/shutdown.ts'
+import { explain } from './process/start-up-errors.ts'
+import { startWorkers, WorkerFailedError } from './process/workers.ts'
 import { type Service, startService } from './service.ts'
-import { closeOnSignals, ignoreInspectorSignal } from './signals.ts'
 import type { Tracing } from './tracing/tracing.ts'
-import { version } from './version.ts'
-import { startWorkers, WorkerFailedError } from './workers.ts'
 
 /** How long a stop may take, in milliseconds: Docker kills a container 10 seconds after it asked it to stop. */
 const STOP_LIMIT = 9000
@@ -68,7 +68,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     const tracing = config.traces ? await openTracing(log) : undefined
     const primary = cluster.isWorker ? connectToPrimary() : undefined
     const service = await startService(
-      { ...config, databaseUrl, apiKeys, connections, tracing, primary },
+      { ...config, version, databaseUrl, apiKeys, connections, tracing, primary },
       log,
     )
     closers.push(service.close)

@@ -1,9 +1,9 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/directory.ts'
+import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/cache.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
-import type { Config } from './config.ts'
+import type { Config } from './config/config.ts'
 import { parseAddress } from './database/address.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migrations.ts'
@@ -20,15 +20,15 @@ import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { buildApp } from './http/app.ts'
+import { listenAddress } from './http/connections/listen-address.ts'
+import { RequestStatistics } from './http/connections/request-statistics.ts'
 import { READINESS_AGE_MS, type Readiness, reuse } from './http/health.ts'
-import { listenAddress } from './http/listen-address.ts'
-import { RequestStatistics } from './http/request-statistics.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
-import type { Primary } from './primary.ts'
+import type { Primary } from './process/primary.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -52,6 +52,8 @@ const METRICS_CHECK_TIMEOUT_MS = 1500
 /** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
+  /** The version of this software. */
+  readonly version: string
   /** The most connections that it opens to serve requests; it needs one more for `/readyz` and the keys. */
   readonly connections: number
   /** Absent where nothing is traced. */
@@ -112,6 +114,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   const inventoryStatistics = new InventoryStatistics()
   const app = await buildApp({
     logger: log,
+    version: options.version,
     findApiKey: (key) => findFixed(key) ?? directory.find(key),
     inventory: tracing
       ? inventoryRepository(tracing.statements(database, 'requests'), tracing.statements(lists, 'lists'))

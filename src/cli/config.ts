@@ -1,6 +1,6 @@
 import type { Command } from 'commander'
-import { describeSettings } from '../config.ts'
-import { exitCodes } from './exit-codes.ts'
+import { describeSettings } from '../config/config.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
 

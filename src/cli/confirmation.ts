@@ -1,5 +1,5 @@
 import { createInterface } from 'node:readline/promises'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 
 /** How long a question waits for its answer, in milliseconds. */

@@ -1,4 +1,4 @@
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 
 /** A command cannot do what it was asked to, for a reason that its caller can fix; the message names it. */
 export class CommandFailure extends Error {

@@ -1,6 +1,6 @@
 import path from 'node:path'
 import { Option } from 'commander'
-import type { FileFormat } from '../inventory/bulk.ts'
+import type { FileFormat } from '../inventory/transfer/bulk.ts'
 import { CommandFailure } from './failure.ts'
 
 const formatOfExtension: Record<string, FileFormat> = {

@@ -13,16 +13,16 @@ import {
   previewImport,
   stagedText,
   stageEntries,
-} from '../inventory/bulk.ts'
-import { readCsv } from '../inventory/csv.ts'
-import type { ImportLine } from '../inventory/import-line.ts'
-import { readNdjson } from '../inventory/ndjson.ts'
+} from '../inventory/transfer/bulk.ts'
+import { readCsv } from '../inventory/transfer/csv.ts'
+import type { ImportLine } from '../inventory/transfer/import-line.ts'
+import { readNdjson } from '../inventory/transfer/ndjson.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import { untilInterrupted } from '../process/interruption.ts'
 import { ANSWER_TIMEOUT_MS, confirm } from './confirmation.ts'
-import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
-import { untilInterrupted } from './interruption.ts'
 import { print, writeOutput } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
 

@@ -7,11 +7,11 @@ import {
   NameTakenError,
 } from '../api-keys/repository.ts'
 import { inTransaction, OutcomeUnknownError, type TransactionOptions } from '../database/transaction.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import { untilInterrupted } from '../process/interruption.ts'
 import { withDatabase } from './connection.ts'
 import { readDuration, readLifetime } from './duration.ts'
-import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
-import { untilInterrupted } from './interruption.ts'
 import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'
 

@@ -1,9 +1,9 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
-import { findLowEntries, type LowEntry } from '../inventory/bulk.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/schemas.ts'
-import { exitCodes } from './exit-codes.ts'
-import { untilInterrupted } from './interruption.ts'
+import { findLowEntries, type LowEntry } from '../inventory/transfer/bulk.ts'
+import { exitCodes } from '../process/exit-codes.ts'
+import { untilInterrupted } from '../process/interruption.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
 

@@ -11,9 +11,9 @@ import {
   UnknownMigrationError,
 } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'
 import { withDatabase } from './connection.ts'
-import { exitCodes } from './exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'

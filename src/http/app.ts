@@ -1,25 +1,25 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify'
 import type { FindApiKey } from '../api-keys/fixed-keys.ts'
-import { ErrorBody } from '../errors.ts'
+import { ErrorBody } from '../contract/errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
-import type { BatchTracer } from '../inventory/update-queue.ts'
-import { Admission, keepSlotsInHandlers } from './admission.ts'
+import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { requireApiKey } from './authentication.ts'
-import { clientErrorHandler, connectionRefusals } from './client-errors.ts'
-import { Connections, type SharedPort } from './connections.ts'
+import { Admission, keepSlotsInHandlers } from './connections/admission.ts'
+import { Connections, type SharedPort } from './connections/connections.ts'
+import { clientErrorHandler, connectionRefusals } from './connections/malformed-requests.ts'
+import { enforceProtocol, refuseBrokenMessages } from './connections/protocol.ts'
+import type { RequestStatistics } from './connections/request-statistics.ts'
 import { handleErrors, sendError } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
 import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
 import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
 import { describeApi, serveDescription } from './openapi.ts'
 import { OutageLog } from './outage-log.ts'
-import { enforceProtocol, refuseBrokenMessages } from './protocol.ts'
 import { serveReference } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
-import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, describeFault } from './validation.ts'
 
 /** How long a request may take to arrive, its body included, in milliseconds. */
@@ -37,6 +37,8 @@ const KEEP_ALIVE_MS = 620_000
 
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
+  /** The version of this software. */
+  readonly version: string
   readonly findApiKey: FindApiKey
   readonly inventory: InventoryRepository
   readonly readiness: Readiness
@@ -150,6 +152,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await app.register(async (open) => {
     const refuseOthers = refuseOtherMethods(open)
     await open.register(healthRoutes, {
+      version: options.version,
       readiness: options.readiness,
       shared: options.primary,
       isClosing: () => closing,

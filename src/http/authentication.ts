@@ -1,8 +1,9 @@
 import bearerAuth from '@fastify/bearer-auth'
 import type { DoneFuncWithErrOrRes, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/fixed-keys.ts'
-import { ApiError, ErrorBody, nothingHere } from '../errors.ts'
-import { Reference } from '../schema-types.ts'
+import { challenge } from '../contract/challenge.ts'
+import { ApiError, ErrorBody, nothingHere } from '../contract/errors.ts'
+import { Reference } from '../contract/schema-types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -114,12 +115,4 @@ function unauthorized(authorization = ''): ApiError {
     'The API key is missing or invalid. Send it in the header Authorization: Bearer <API key>.',
     challenge(presentedToken.test(authorization) ? 'invalid_token' : undefined),
   )
-}
-
-/** The header that says how to authenticate, and what was wrong (RFC 6750, section 3). */
-export function challenge(
-  error?: 'invalid_request' | 'invalid_token' | 'insufficient_scope',
-): Record<string, string> {
-  const realm = 'Bearer realm="inventory"'
-  return { 'www-authenticate': error === undefined ? realm : `${realm}, error="${error}"` }
 }

@@ -1,9 +1,8 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
+import { serviceUnavailable } from '../contract/errors.ts'
 import type { NotReady } from '../database/readiness.ts'
-import { serviceUnavailable } from '../errors.ts'
-import { version } from '../version.ts'
 
 /** Tells why requests cannot be served now; undefined when they can. */
 export type Readiness = () => Promise<NotReady | undefined>
@@ -17,6 +16,8 @@ export interface SharedReadiness {
 }
 
 export interface HealthOptions {
+  /** The version of this software. */
+  readonly version: string
   /** Of this process. */
   readonly readiness: Readiness
   /** Absent where this process is the service. */
@@ -51,7 +52,7 @@ export function isHealthCheck({ url = '' }: IncomingMessage): boolean {
  */
 export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   app,
-  { readiness, shared, isClosing },
+  { version, readiness, shared, isClosing },
 ) => {
   const answer = Type.Object({ status: Type.String(), version: Type.Optional(Type.String()) })
   const schema = { hide: true, response: { 200: answer } }

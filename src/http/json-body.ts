@@ -1,9 +1,9 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
-import { ApiError } from '../errors.ts'
-import { readNumber } from '../integers.ts'
+import { ApiError } from '../contract/errors.ts'
+import { readNumber } from '../contract/int64.ts'
+import { CONTINUE, expectation } from './connections/protocol.ts'
 import { hasContentCoding, isJson, unsupportedMediaType } from './media-type.ts'
-import { CONTINUE, expectation } from './protocol.ts'
 import { describeFault } from './validation.ts'
 
 /** The most bytes that a request body may have. The one body of the interface needs about 30. */

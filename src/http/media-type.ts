@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { parse } from 'content-type'
-import { ApiError } from '../errors.ts'
+import { ApiError } from '../contract/errors.ts'
 
 /** The most characters of a header that an error repeats. */
 const MAX_QUOTED = 100

@@ -1,6 +1,6 @@
 import { METHODS } from 'node:http'
 import type { FastifyInstance } from 'fastify'
-import { ApiError } from '../errors.ts'
+import { ApiError } from '../contract/errors.ts'
 
 /** CONNECT has no path; Node hands it to nobody's route. */
 const routableMethods = METHODS.filter((method) => method !== 'CONNECT')

@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
-import { preferredCoding } from '../content-coding.ts'
-import { matches } from '../entity-tag.ts'
+import { preferredCoding } from '../contract/content-coding.ts'
+import { matches } from '../contract/entity-tag.ts'
 
 /** The page asks nobody but its own origin for anything, runs no script but its files, and is shown in no frame. */
 const CONTENT_SECURITY_POLICY = [

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import type { RequestStatistics } from './connections/request-statistics.ts'
 import type { OutageLog } from './outage-log.ts'
-import type { RequestStatistics } from './request-statistics.ts'
 
 /** Silences the framework's own two lines for each request: `logRequest` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })

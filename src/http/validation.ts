@@ -1,7 +1,7 @@
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
 import type { SchemaErrorDataVar } from 'fastify/types/schema.js'
-import { ApiError } from '../errors.ts'
-import { INT64_MAX, INT64_MIN, isInt64Text } from '../integers.ts'
+import { ApiError } from '../contract/errors.ts'
+import { INT64_MAX, INT64_MIN, isInt64Text } from '../contract/int64.ts'
 
 /**
  * Validation takes a value as it was sent or refuses it. Fastify's defaults would make 0 of null, 5 of "5" and

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { entityTags } from '../entity-tag.ts'
-import { ApiError } from '../errors.ts'
+import { entityTags } from '../contract/entity-tag.ts'
+import { ApiError } from '../contract/errors.ts'
 import type { InventoryItem } from './schemas.ts'
 
 /** What an entry must be, for an update to be made; each field that is there must hold. Tags are without quotes. */

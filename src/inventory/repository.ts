@@ -1,8 +1,8 @@
 import type { TextRow } from '../database/copy-out.ts'
 import { isCancelled } from '../database/failures.ts'
+import { isPlainPostgres } from '../database/plain-postgres.ts'
 import type { Database } from '../database/pool.ts'
 import type { Condition } from './condition.ts'
-import { isPlainPostgres } from './plain-postgres.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
 
 /**

@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Reference, StringEnum } from '../schema-types.ts'
+import { Reference, StringEnum } from '../contract/schema-types.ts'
 
 /** The largest quantity: PostgreSQL's `integer`, and what clients generate for an integer without a format. */
 export const MAX_QUANTITY = 2_147_483_647

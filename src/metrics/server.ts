@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import { isIPv6 } from 'node:net'
 import type { Logger } from 'pino'
-import { listenAddress } from '../http/listen-address.ts'
+import { listenAddress } from '../http/connections/listen-address.ts'
 import { expositionType } from './families.ts'
 
 export interface MetricsServerOptions {

@@ -1,6 +1,6 @@
 import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
-import type { RequestStatistics } from '../http/request-statistics.ts'
+import type { RequestStatistics } from '../http/connections/request-statistics.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import type { StockLevel } from '../inventory/stock-sample.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'

@@ -1,5 +1,5 @@
 import { type Context, context, createContextKey, ROOT_CONTEXT, TraceFlags, trace } from '@opentelemetry/api'
-import type { BatchTracer } from '../inventory/update-queue.ts'
+import type { BatchTracer } from '../inventory/updates/queue.ts'
 
 const LINKS = createContextKey('the requests that a statement serves')
 

@@ -14,7 +14,7 @@ import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trac
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Database } from '../database/pool.ts'
-import type { BatchTracer } from '../inventory/update-queue.ts'
+import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { batchTracer } from './batches.ts'
 import { ExportLog } from './export-log.ts'
 import { traceRequests } from './requests.ts'

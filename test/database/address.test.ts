@@ -1,5 +1,5 @@
 import t from 'tap'
-import { ConfigurationError, loadConfig } from '../../src/config.ts'
+import { ConfigurationError, loadConfig } from '../../src/config/config.ts'
 import { AddressError, parseAddress } from '../../src/database/address.ts'
 
 const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)

@@ -2,7 +2,7 @@ import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { movingAddress } from '../support/moving-address.ts'
-import { freePort } from '../support/neighbour.ts'
+import { freePort } from '../support/other-program.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 

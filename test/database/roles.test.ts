@@ -20,7 +20,7 @@ async function setUp(t: Test): Promise<Setup> {
   const server = await testRole(t)
   const operator = await testRole(t)
   const database = await testDatabase(t)
-  const page = await readFile(path.join(import.meta.dirname, '..', '..', 'docs', 'neighbours.md'), 'utf8')
+  const page = await readFile(path.join(import.meta.dirname, '..', '..', 'docs', 'integrations.md'), 'utf8')
   const [, statements = ''] = /```sql\n(CREATE ROLE inventory_server[\s\S]*?)```/.exec(page) ?? []
   for (const statement of statements.split(';\n').filter((text) => !/^\s*CREATE ROLE/.test(text))) {
     const text = statement

@@ -12,7 +12,7 @@ import {
   readItem,
   readItems,
 } from '../../examples/typescript/client.ts'
-import { errorCodes } from '../../src/errors.ts'
+import { errorCodes } from '../../src/contract/errors.ts'
 import { petStatuses } from '../../src/inventory/schemas.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'

@@ -2,7 +2,7 @@ import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
-import { freePort, startNeighbour } from '../support/neighbour.ts'
+import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
@@ -24,7 +24,7 @@ async function setUp(t: Test, env: Record<string, string>): Promise<Proxied> {
   })
   const target = await portOf(server)
   const [port, statistics] = [await freePort(), await freePort()]
-  await startNeighbour(t, 'haproxy', {
+  await startOtherProgram(t, 'haproxy', {
     args: ['-W', '-db', '-f'],
     ready: /Loading success/,
     config: `defaults

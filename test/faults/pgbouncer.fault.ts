@@ -3,10 +3,10 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { serverAccount } from '../../src/database/embedded-programs.ts'
+import { serverAccount } from '../../src/local/embedded-programs.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
-import { freePort, giveTo, startNeighbour } from '../support/neighbour.ts'
+import { freePort, giveTo, startOtherProgram } from '../support/other-program.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { type TestRole, testRole } from '../support/roles.ts'
 
@@ -33,7 +33,7 @@ async function setUp(t: Test): Promise<Pooled> {
   await chmod(path.dirname(users), 0o711)
   await writeFile(users, `"${role.name}" "${password}"\n`, { mode: 0o600 })
   await giveTo(serverAccount(), users)
-  await startNeighbour(t, 'pgbouncer', {
+  await startOtherProgram(t, 'pgbouncer', {
     args: [],
     ready: /process up/,
     config: `[databases]

@@ -4,7 +4,7 @@ import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
-import { freePort, startNeighbour } from '../support/neighbour.ts'
+import { freePort, startOtherProgram } from '../support/other-program.ts'
 
 const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
 const LIMIT = 20
@@ -16,7 +16,7 @@ t.test('HAProxy limits the rate of each key, and of addresses that send none', a
   })
   const port = await freePort()
   const address = `127.0.0.1:${server}`
-  await startNeighbour(t, 'haproxy', {
+  await startOtherProgram(t, 'haproxy', {
     args: ['-W', '-db', '-f'],
     config: await readFile(configuration, 'utf8'),
     env: { LISTEN: `127.0.0.1:${port}`, SERVER_1: address, SERVER_2: address, RATE_LIMIT: String(LIMIT) },

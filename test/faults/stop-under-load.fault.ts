@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
-import { freePort } from '../support/neighbour.ts'
+import { freePort } from '../support/other-program.ts'
 import { portOf, startProgram } from '../support/program.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'

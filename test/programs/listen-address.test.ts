@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, createServer } from 'node:net'
 import t from 'tap'
-import { freePort } from '../support/neighbour.ts'
+import { freePort } from '../support/other-program.ts'
 import { startProgram } from '../support/program.ts'
 import { sendRaw } from '../support/raw.ts'
 

@@ -2,11 +2,12 @@ import { Writable } from 'node:stream'
 import { pino } from 'pino'
 import type { Test } from 'tap'
 import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { version } from '../../src/config/version.ts'
 import { knownMigrations } from '../../src/database/migrations.ts'
 import { listLimits, openDatabase, probeLimits, requestLimits } from '../../src/database/pool.ts'
 import { reasonNotReady } from '../../src/database/readiness.ts'
 import { type AppOptions, buildApp } from '../../src/http/app.ts'
-import { RequestStatistics } from '../../src/http/request-statistics.ts'
+import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
 import { inventoryRepository, updateSettings } from '../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { callerOf, type Send } from './http.ts'
@@ -51,6 +52,7 @@ export async function startApp(
   const migrations = await knownMigrations()
   const app = await buildApp({
     logger,
+    version,
     findApiKey: fixedApiKeys([{ name: 'tests', key: apiKey }]),
     inventory: inventoryRepository(database, lists),
     readiness: () => reasonNotReady(probe, migrations),

@@ -3,9 +3,9 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { type EmbeddedServer, startEmbeddedServer } from '../../src/database/embedded.ts'
-import { EmbeddedServerError } from '../../src/database/embedded-programs.ts'
 import { migrate } from '../../src/database/migrations.ts'
+import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
+import { EmbeddedServerError } from '../../src/local/embedded-programs.ts'
 import { temporaryFolder } from './program.ts'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */

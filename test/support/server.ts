@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { startEmbeddedServer } from '../../src/database/embedded.ts'
+import { startEmbeddedServer } from '../../src/local/embedded.ts'
 
 /** A PostgreSQL server for one run of the tests. */
 export interface TestServer {

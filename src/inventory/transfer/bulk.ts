@@ -1,0 +1,255 @@
+import type { Readable, Writable } from 'node:stream'
+import { isWrongKind } from '../../database/failures.ts'
+import type { Transaction } from '../../database/transaction.ts'
+import type { PetStatus } from '../schemas.ts'
+import type { ImportEntry } from './import-line.ts'
+
+/** What happens to entries: only new ones are added, all are written, or they become the whole inventory. */
+export type ImportMode = 'insert' | 'upsert' | 'replace'
+
+/** How an import changes the inventory, in numbers of entries. */
+export interface ImportCounts {
+  readonly added: number
+  readonly changed: number
+  readonly unchanged: number
+  readonly removed: number
+}
+
+/** A line whose entry is right by itself, but not beside the others or what is there. */
+export interface Conflict {
+  readonly line: number
+  readonly fault: string
+}
+
+/** Held by the one import that changes the inventory; two would wait for each other's rows in different orders. */
+const IMPORT_LOCK = 7_301_482_266
+
+/** The text that `stageEntries` takes for an entry: the COPY format of PostgreSQL (manual, COPY, Text Format). */
+export function stagedText(line: number, { petId, quantity, status }: ImportEntry): string {
+  return `${line}\t${petId}\t${quantity}\t${status ?? '\\N'}\n`
+}
+
+/** Makes a table for the entries of an import, which goes with the transaction, and returns the way into it. */
+export async function stageEntries(transaction: Transaction): Promise<Writable> {
+  await transaction.query(
+    `CREATE TEMPORARY TABLE staged (line bigint, pet_id bigint, quantity integer, status text) ON COMMIT DROP`,
+  )
+  return transaction.copyIn('COPY staged FROM STDIN')
+}
+
+/**
+ * Prepares what was staged, which is complete now, and finds the lines that cannot be imported together: those that
+ * repeat a petId, and in mode `insert` those whose petId has an entry. Returns the first and how many there are.
+ */
+export async function findConflicts(
+  transaction: Transaction,
+  mode: ImportMode,
+  limit: number,
+): Promise<{ first: Conflict[]; count: number }> {
+  await transaction.query("SET LOCAL work_mem = '64MB'")
+  await transaction.takeTurn(IMPORT_LOCK)
+  await transaction.query('ANALYZE staged (pet_id)')
+  const conflicts = [
+    `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS fault
+     FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged) AS repeated
+     WHERE earlier IS NOT NULL`,
+    `SELECT line, 'petId ' || pet_id || ' has an entry already' AS fault
+     FROM staged JOIN inventory USING (pet_id)`,
+  ]
+  const rows = await transaction.query<{ line: string; fault: string; count: string }>(
+    `SELECT line, fault, count(*) OVER () AS count
+     FROM (${conflicts.slice(0, mode === 'insert' ? 2 : 1).join(' UNION ALL ')}) AS conflicts
+     ORDER BY line LIMIT $1`,
+    [limit],
+  )
+  return {
+    first: rows.map(({ line, fault }) => ({ line: Number(line), fault })),
+    count: Number(rows[0]?.count ?? 0),
+  }
+}
+
+const DIFFERS =
+  '(entry.quantity, entry.status) IS DISTINCT FROM (staged.quantity, coalesce(staged.status, entry.status))'
+const NOT_STAGED = 'NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)'
+
+/** How importing what was staged would change the inventory as it is now. */
+export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
+  const [counts] = await transaction.query<Record<keyof ImportCounts, string>>(
+    `SELECT count(*) FILTER (WHERE entry.pet_id IS NULL) AS added,
+            count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND ${DIFFERS}) AS changed,
+            count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND NOT ${DIFFERS}) AS unchanged,
+            ${mode === 'replace' ? `(SELECT count(*) FROM inventory AS entry WHERE ${NOT_STAGED})` : '0'} AS removed
+     FROM staged LEFT JOIN inventory AS entry USING (pet_id)`,
+  )
+  return {
+    added: Number(counts?.added),
+    changed: Number(counts?.changed),
+    unchanged: Number(counts?.unchanged),
+    removed: Number(counts?.removed),
+  }
+}
+
+/** How many entries a replacing import would remove, and of how many. */
+export async function countRemovals(transaction: Transaction): Promise<{ removed: number; total: number }> {
+  const [row] = await transaction.query<{ removed: string; total: string }>(
+    `SELECT count(*) AS total, count(*) FILTER (WHERE ${NOT_STAGED}) AS removed FROM inventory AS entry`,
+  )
+  return { removed: Number(row?.removed), total: Number(row?.total) }
+}
+
+/**
+ * The entries that importing what was staged would change, as CSV in ascending petId: what each is now and would be,
+ * empty where there is no entry. `change` is `add`, `change` or `remove`.
+ */
+export function listChanges(transaction: Transaction, mode: ImportMode): Readable {
+  const removals = `
+    UNION ALL SELECT pet_id, 'remove', quantity, NULL, status, NULL FROM inventory AS entry WHERE ${NOT_STAGED}`
+  return transaction.copyOut(
+    `COPY (
+       SELECT pet_id AS "petId", CASE WHEN entry.pet_id IS NULL THEN 'add' ELSE 'change' END AS change,
+              entry.quantity AS quantity, staged.quantity AS "newQuantity",
+              entry.status AS status, coalesce(staged.status, entry.status, 'available') AS "newStatus"
+       FROM staged LEFT JOIN inventory AS entry USING (pet_id) WHERE entry.pet_id IS NULL OR ${DIFFERS}
+       ${mode === 'replace' ? removals : ''}
+       ORDER BY 1
+     ) TO STDOUT (FORMAT csv, HEADER)`,
+  )
+}
+
+/** An entry as the inventory has it; its petId is a decimal int64. */
+export interface LowEntry {
+  readonly petId: string
+  readonly quantity: number
+  readonly status: PetStatus
+}
+
+/** The entries with a quantity below `limit`, of one status if it is given, the lowest first. */
+export function findLowEntries(
+  transaction: Transaction,
+  limit: number,
+  status: PetStatus | undefined,
+): Promise<LowEntry[]> {
+  return transaction.query<LowEntry>(
+    `SELECT pet_id::text AS "petId", quantity, status FROM inventory
+     WHERE quantity < $1 AND ($2::text IS NULL OR status = $2) ORDER BY quantity, pet_id`,
+    [limit, status ?? null],
+  )
+}
+
+/**
+ * Imports what was staged and has no conflicts. An entry whose line has no status keeps the one it has; a new one is
+ * available. Entries that the file does not change are neither written nor locked. `onProgress` learns from time to time
+ * which part of the rows is done, from 0 to 1.
+ */
+export async function mergeStaged(
+  transaction: Transaction,
+  mode: ImportMode,
+  onProgress: (part: number) => void,
+): Promise<ImportCounts> {
+  const removed =
+    mode === 'replace' ? await transaction.change(`DELETE FROM inventory AS entry WHERE ${NOT_STAGED}`) : 0
+  const merge = (await hasMerge(transaction)) ? mergeInOne : mergeInTwo
+  const before = await countRows(transaction, 'inventory')
+  const blocks = await countBlocks(transaction)
+  const step = Math.max(MERGED_BLOCKS, Math.ceil(blocks / MERGES))
+  let written = 0
+  for (let block = 0; block < blocks; block += step) {
+    // By its place in the table, a part is found without an index and without reading the rest.
+    const part = `(SELECT * FROM staged WHERE ctid >= '(${block},0)' AND ctid < '(${block + step},0)') AS staged`
+    written += await merge(transaction, part)
+    onProgress(Math.min(1, (block + step) / blocks))
+  }
+  // Only imports add entries, and one runs at a time.
+  const added = (await countRows(transaction, 'inventory')) - before
+  const staged = await countRows(transaction, 'staged')
+  return { added, changed: written - added, unchanged: staged - written, removed }
+}
+
+/**
+ * How many statements write the rows of a large import, for its progress to be seen, and how many blocks of staged rows
+ * each has at least: 1,024 are 8 MB, about 140,000 rows.
+ */
+const MERGES = 20
+const MERGED_BLOCKS = 1024
+
+async function countBlocks(transaction: Transaction): Promise<number> {
+  const [row] = await transaction.query<{ blocks: string }>(
+    "SELECT pg_relation_size('staged') / current_setting('block_size')::bigint AS blocks",
+  )
+  return Number(row?.blocks)
+}
+
+/** PostgreSQL has MERGE from version 15 on. */
+async function hasMerge(transaction: Transaction): Promise<boolean> {
+  const [row] = await transaction.query<{ has: boolean }>(
+    "SELECT current_setting('server_version_num')::integer >= 150000 AS has",
+  )
+  return row?.has === true
+}
+
+/** INSERT … ON CONFLICT takes twice the time for new entries. */
+function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
+  return transaction.change(
+    `MERGE INTO inventory AS entry USING ${staged} ON entry.pet_id = staged.pet_id
+     WHEN MATCHED AND ${DIFFERS}
+       THEN UPDATE SET quantity = staged.quantity, status = coalesce(staged.status, entry.status)
+     WHEN NOT MATCHED
+       THEN INSERT (pet_id, quantity, status)
+            VALUES (staged.pet_id, staged.quantity, coalesce(staged.status, 'available'))`,
+  )
+}
+
+async function mergeInTwo(transaction: Transaction, staged: string): Promise<number> {
+  const changed = await transaction.change(
+    `UPDATE inventory AS entry SET quantity = staged.quantity, status = coalesce(staged.status, entry.status)
+     FROM ${staged} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
+  )
+  // Not by NOT EXISTS: on a table that was small when it was last analyzed, it may take time by the square of the rows.
+  const added = await transaction.change(
+    `INSERT INTO inventory (pet_id, quantity, status)
+     SELECT pet_id, quantity, coalesce(status, 'available') FROM ${staged}
+     ON CONFLICT (pet_id) DO NOTHING`,
+  )
+  return changed + added
+}
+
+async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {
+  const [row] = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
+  return Number(row?.count)
+}
+
+/** The formats of import and export. */
+export type FileFormat = 'csv' | 'ndjson'
+
+/**
+ * Keeps the table from being rewritten until the transaction ends. To be called first in a read-only one: its first query
+ * takes the snapshot, and TRUNCATE or a rewrite that commits later leaves no row that this snapshot can see (PostgreSQL
+ * manual, section 13.6). LOCK TABLE takes none; it refuses materialized views and foreign tables.
+ */
+export async function lockEntries(transaction: Transaction): Promise<void> {
+  await transaction.query('SAVEPOINT before_lock')
+  try {
+    await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
+  } catch (error) {
+    if (!isWrongKind(error)) throw error
+    await transaction.query('ROLLBACK TO SAVEPOINT before_lock')
+  }
+}
+
+/** How many entries there are, in the snapshot of the transaction. */
+export function countEntries(transaction: Transaction): Promise<number> {
+  return countRows(transaction, 'inventory')
+}
+
+/** The whole inventory in ascending petId as the text of a file, from the snapshot of the transaction. */
+export function exportEntries(transaction: Transaction, format: FileFormat): Readable {
+  // No value needs quotes or escapes: the checks of the table let in nothing but integers and three words.
+  return transaction.copyOut(
+    format === 'csv'
+      ? 'COPY (SELECT pet_id AS "petId", quantity, status FROM inventory ORDER BY pet_id) TO STDOUT (FORMAT csv, HEADER)'
+      : `COPY (
+           SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
+           FROM inventory ORDER BY pet_id
+         ) TO STDOUT`,
+  )
+}

@@ -1,0 +1,150 @@
+import { ApiError } from '../../contract/errors.ts'
+import { isLocked, mayConcernOneRow, wasRefused } from '../../database/failures.ts'
+import type { QuantityUpdate, UpdateRepository, Written } from '../repository.ts'
+import type { PendingUpdates } from './pending-updates.ts'
+
+/**
+ * Sends a batch and decides what happens to each pet's updates, which are in flight before and never after:
+ *
+ * | What PostgreSQL said                         | What it means                     | Next                              |
+ * | -------------------------------------------- | --------------------------------- | --------------------------------- |
+ * | the entry as stored                          | committed                         | answered, 200                     |
+ * | the entry is not as the condition requires   | nothing changed                   | answered, 412                     |
+ * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
+ * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time rejected   |
+ * |                                              | import replaced it meanwhile      | as a rule of the database, 400    |
+ * | lock timeout (55P03), the row is locked      | nothing changed                   | locked: retry individually        |
+ * | lock timeout, the row is not locked          | nothing changed; freed just now,  | ready: retry as a batch           |
+ * |                                              | or the whole table is locked      |                                   |
+ * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
+ * | batch of several                             |                                   | the size                          |
+ * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
+ * | statement timeout (57014); no answer         |                                   |                                   |
+ *
+ * `isInTime` says whether a pet has updates in flight that may still be retried: only for those is another statement
+ * sent, so that the time of no caller is exceeded by a second statement.
+ *
+ * Returns false where the outcome stays unknown.
+ */
+export async function sendBatch(
+  repository: UpdateRepository,
+  batch: readonly PendingUpdates[],
+  isInTime: (pet: PendingUpdates) => boolean,
+): Promise<boolean> {
+  let written: Written
+  const supersedes = batch.some(({ inFlight }) => inFlight.length > 1)
+  try {
+    written = await repository.setQuantities(
+      inOrder(batch.flatMap(({ written }) => written ?? [])),
+      supersedes,
+    )
+  } catch (error) {
+    if (isLocked(error)) await retryWithoutLocked(repository, batch, isInTime)
+    else if (batch.length > 1 && mayConcernOneRow(error)) retryInHalves(batch)
+    else for (const pet of batch) reject(pet, error)
+    return wasRefused(error)
+  }
+  const undecided = batch.filter((pet) => !settle(pet, written))
+  if (undecided.length > 0) await decide(repository, undecided, isInTime)
+  return true
+}
+
+/** In one order everywhere, two processes that update the same pets wait for each other instead of deadlocking. */
+function inOrder(updates: readonly QuantityUpdate[]): QuantityUpdate[] {
+  return updates.toSorted((a, b) => (a.petId < b.petId ? -1 : 1))
+}
+
+/** Has the pets whose rows are locked wait for them, and the others retried as a batch. */
+async function retryWithoutLocked(
+  repository: UpdateRepository,
+  batch: readonly PendingUpdates[],
+  isInTime: (pet: PendingUpdates) => boolean,
+): Promise<void> {
+  const checked = batch.filter(isInTime)
+  let locked = new Set<bigint>()
+  let isTableLocked = false
+  if (checked.length > 0) {
+    try {
+      locked = await repository.lockedAmong(checked.map(({ petId }) => petId))
+      // A single update was refused for a lock on its row or on the table, whichever is left.
+      isTableLocked = locked.size === 0
+    } catch (error) {
+      // The check takes no lock but one on the table.
+      isTableLocked = isLocked(error)
+    }
+  }
+  for (const pet of batch) {
+    if (locked.has(pet.petId)) pet.waitsFor = 'row lock'
+    else if (isTableLocked) pet.waitsFor = 'table lock'
+    pet.putBack(locked.has(pet.petId) ? 'locked' : 'ready')
+  }
+}
+
+function retryInHalves(batch: readonly PendingUpdates[]): void {
+  for (const pet of batch) {
+    pet.batchLimit = Math.ceil(batch.length / 2)
+    pet.putBack('ready')
+  }
+}
+
+/** Answers the callers of a pet if the statement has decided about it. */
+function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boolean {
+  if (unmet.has(pet.petId)) {
+    reject(pet, preconditionFailed())
+    return true
+  }
+  const entry = entries.get(pet.petId)
+  const { written } = pet
+  if (entry === undefined || written === undefined) return false
+  for (const update of pet.inFlight) {
+    // A superseded update was stored and replaced at the same moment, as far as anyone can tell. Where the database has
+    // rules of its own, nobody knows what they would have made of it.
+    const isOwn = update !== written && !hasRules
+    update.resolve(isOwn ? { ...entry, quantity: update.quantity } : entry)
+  }
+  pet.finish()
+  return true
+}
+
+/** Finds out why PostgreSQL has returned no row. */
+async function decide(
+  repository: UpdateRepository,
+  pets: readonly PendingUpdates[],
+  isInTime: (pet: PendingUpdates) => boolean,
+): Promise<void> {
+  const [inTime, late] = [pets.filter(isInTime), pets.filter((pet) => !isInTime(pet))]
+  for (const pet of late) pet.putBack('ready')
+  let existing: Set<bigint>
+  try {
+    existing = await repository.existingAmong(inTime.map(({ petId }) => petId))
+  } catch (error) {
+    for (const pet of inTime) reject(pet, error)
+    return
+  }
+  for (const pet of inTime) {
+    if (!existing.has(pet.petId)) {
+      for (const { resolve } of pet.inFlight) resolve(undefined)
+      pet.finish()
+    } else if (pet.wasPassedOver) {
+      reject(pet, ruleViolation())
+    } else {
+      pet.wasPassedOver = true
+      pet.putBack('ready')
+    }
+  }
+}
+
+function reject(pet: PendingUpdates, error: unknown): void {
+  for (const update of pet.inFlight) update.reject(error)
+  pet.finish()
+}
+
+/** 400. A constraint or a trigger that the operator has added to the table does not allow the update. */
+export function ruleViolation(): ApiError {
+  return new ApiError(400, 'A rule of this store does not allow the quantity.')
+}
+
+/** 412. */
+export function preconditionFailed(): ApiError {
+  return new ApiError(412, 'The entry is not as the request requires. Nothing was changed.')
+}

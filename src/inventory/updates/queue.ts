@@ -1,0 +1,309 @@
+import { setImmediate } from 'node:timers'
+import type { Context } from '@opentelemetry/api'
+import { serviceUnavailable } from '../../contract/errors.ts'
+import type { QuantityUpdate, UpdateRepository } from '../repository.ts'
+import type { InventoryItem } from '../schemas.ts'
+import type { InventoryStatistics } from '../statistics.ts'
+import { sendBatch } from './batch.ts'
+import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
+import { ShortestRoundTrip } from './shortest-round-trip.ts'
+
+/** Tells a trace which requests a statement serves. */
+export interface BatchTracer {
+  /** The request that is being served now. */
+  current(): Context
+  /** Runs a statement that serves these requests. */
+  run<Result>(requests: readonly Context[], work: () => Promise<Result>): Promise<Result>
+}
+
+/** Time limits of the queue, in milliseconds. */
+export interface UpdateTimes {
+  /** How long an update may wait until its last statement is sent. */
+  readonly wait: number
+  /** When a statement counts as without an answer: after the time that a connection may take. */
+  readonly overdue: number
+  /** Between two looks at the clock. */
+  readonly check: number
+  /** Between two questions whether commits get through. */
+  readonly probe: number
+}
+
+const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
+
+/** Batches that may be in flight however short the round trip is. */
+const MIN_BATCHES = 2
+
+/** How much round trip one more batch in flight is for, in milliseconds: about what a statement costs both sides. */
+const ROUND_TRIP_PER_BATCH_MS = 0.5
+
+/** So many statements without an answer suspend the queue. */
+const OVERDUE_STATEMENTS = 3
+
+/** The most questions whether commits get through that have no answer. */
+const MAX_PROBES = 3
+
+const reasons: Readonly<Record<WaitReason, string>> = {
+  statement: 'The database is too busy.',
+  'row lock': 'Another transaction has locked the entry.',
+  'table lock': 'Another transaction has locked the whole inventory.',
+}
+
+const NO_ANSWER = 'The database does not answer.'
+const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
+
+/** Statements by anything that tells them apart, with the time when each was sent. */
+type InFlight = Map<object, number>
+
+/**
+ * Sets quantities. Updates that arrive while others are in flight go out together, as one statement and one commit. This
+ * file decides when a batch goes out, `update-batch.ts` what happens to its updates then. The updates of each pet are in
+ * one of these states:
+ *
+ * | State     | Meaning                                                | Leaves it                                           |
+ * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
+ * | ready     | wait for a batch                                       | a batch takes it -> in flight                       |
+ * | in flight | a statement decides the oldest; newer ones wait        | decided -> ready, or none is left; refused -> ready |
+ * |           |                                                        | or locked                                           |
+ * | locked    | another transaction holds the row; retried             | its retry is sent -> in flight                      |
+ * |           | individually, the row that was tried longest ago first |                                                     |
+ *
+ * In every state, updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
+ *
+ * The number of batches in flight follows the round trip. Two keep PostgreSQL busy: it works on one while the other is
+ * on its way. A long round trip leaves both sides idle, so that another batch may go out for each half millisecond of
+ * the shortest round trip of the last seconds, up to the number of connections. The shortest one, as an overloaded
+ * server makes all others longer, and smaller batches would make it worse. A batch goes out as soon as it may. If there is
+ * a free place for every pet that waits, over a network each goes out alone, as callers in one batch wait for the slowest.
+ *
+ * The queue is in one of these modes:
+ *
+ * | Mode      | Meaning                                                | Leaves it                                           |
+ * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
+ * | sending   | batches go out                                         | three statements are overdue, or an overdue one has |
+ * |           |                                                        | ended without an answer -> suspended                |
+ * | suspended | nothing goes out; while updates wait, the queue asks   | commits do not wait -> probing; they do, or there   |
+ * |           | whether commits wait for a standby                     | is an error: those that wait get 503                |
+ * | probing   | one batch goes out                                     | answered -> sending; overdue -> suspended           |
+ */
+export class UpdateQueue {
+  readonly #repository: UpdateRepository
+  readonly #statistics: InventoryStatistics
+  readonly #tracer: BatchTracer | undefined
+  readonly #times: UpdateTimes
+  /** Every pet with updates that have no outcome, longest waiting first. */
+  readonly #pets = new Map<bigint, PendingUpdates>()
+  /** When the statements in flight were sent, but for those that suspended the queue. */
+  readonly #batches: InFlight = new Map()
+  /** The same for a pet whose row was locked. */
+  readonly #retries: InFlight = new Map()
+  readonly #roundTrip = new ShortestRoundTrip()
+  readonly #maxRetries: number
+  readonly #maxBatches: number
+  #mode: 'sending' | 'suspended' | 'probing' = 'sending'
+  #probes = 0
+  #probedAt = Number.NEGATIVE_INFINITY
+  #isScheduled = false
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(
+    repository: UpdateRepository,
+    statistics: InventoryStatistics,
+    tracer?: BatchTracer,
+    times = updateTimes,
+  ) {
+    this.#repository = repository
+    this.#statistics = statistics
+    this.#tracer = tracer
+    this.#times = times
+    // Batches never wait for the connections on which others wait for a row.
+    this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
+    this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
+  }
+
+  /**
+   * Returns the entry as it is once the quantity is committed, or undefined if the pet has none.
+   *
+   * @throws {ApiError} 412 when the entry is not as the condition requires; 503 when the update has waited for too long;
+   *   400 when a rule of the database does not accept it
+   * @throws {DatabaseUnavailableError} when the outcome is unknown
+   */
+  set({ petId, quantity, condition }: QuantityUpdate): Promise<InventoryItem | undefined> {
+    return new Promise((resolve, reject) => {
+      const update: Update = {
+        petId,
+        quantity,
+        condition,
+        arrivedAt: performance.now(),
+        context: this.#tracer?.current(),
+        resolve,
+        reject,
+      }
+      const pet = this.#pets.get(petId) ?? new PendingUpdates(petId, this.#statistics)
+      this.#pets.set(petId, pet)
+      pet.add(update)
+      this.#timer ??= setInterval(() => this.#check(), this.#times.check)
+      this.#schedule()
+    })
+  }
+
+  /** Sends what waits once the requests that have arrived by now were all read. */
+  #schedule(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(() => {
+      this.#isScheduled = false
+      this.#dispatch()
+    })
+  }
+
+  #dispatch(): void {
+    if (this.#mode === 'suspended') this.#probe()
+    while (this.#mode !== 'suspended') {
+      const limit = this.#batchLimit()
+      const free = limit - this.#answering(this.#batches)
+      if (free <= 0) break
+      const batch = this.#nextBatch()
+      if (batch.length === 0) break
+      const isAlone = limit > MIN_BATCHES && batch.length <= free
+      void this.#send(isAlone ? batch.slice(0, 1) : batch, this.#batches)
+    }
+    while (this.#mode === 'sending' && this.#answering(this.#retries) < this.#maxRetries) {
+      const pet = this.#nextLocked()
+      if (pet === undefined) break
+      void this.#send([pet], this.#retries)
+    }
+    if (this.#pets.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
+  }
+
+  /** Overdue statements leave their place to others. */
+  #answering(inFlight: InFlight): number {
+    return inFlight.size - this.#overdue(inFlight)
+  }
+
+  #overdue(inFlight: InFlight): number {
+    const latest = performance.now() - this.#times.overdue
+    let overdue = 0
+    for (const sentAt of inFlight.values()) if (sentAt <= latest) overdue++
+    return overdue
+  }
+
+  #batchLimit(): number {
+    if (this.#mode === 'probing') return 1
+    return Math.min(
+      this.#maxBatches,
+      MIN_BATCHES + Math.floor(this.#roundTrip.milliseconds / ROUND_TRIP_PER_BATCH_MS),
+    )
+  }
+
+  #nextBatch(): PendingUpdates[] {
+    const batch: PendingUpdates[] = []
+    let limit = MAX_BATCH_SIZE
+    for (const pet of this.#pets.values()) {
+      if (batch.length >= limit) break
+      if (pet.state !== 'ready' || pet.batchLimit <= batch.length || !this.#hasWaiting(pet)) continue
+      limit = Math.min(limit, pet.batchLimit)
+      batch.push(pet)
+    }
+    return batch
+  }
+
+  #nextLocked(): PendingUpdates | undefined {
+    for (const pet of this.#pets.values()) if (pet.state === 'locked' && this.#hasWaiting(pet)) return pet
+    return undefined
+  }
+
+  /** Whether updates of the pet wait that are still in time; late ones are rejected, and a pet without others forgotten. */
+  #hasWaiting(pet: PendingUpdates): boolean {
+    this.#rejectWaiting(pet, performance.now() - this.#times.wait, reasons[pet.waitsFor])
+    return pet.waiting > 0
+  }
+
+  #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: string): void {
+    for (const { reject } of pet.removeBefore(arrivedBefore))
+      reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
+    if (pet.isEmpty) this.#forget(pet)
+  }
+
+  async #send(batch: readonly PendingUpdates[], inFlight: InFlight): Promise<void> {
+    const statement = {}
+    const sentAt = performance.now()
+    inFlight.set(statement, sentAt)
+    for (const pet of batch) pet.take()
+    const updates = batch.flatMap((pet) => pet.inFlight)
+    this.#statistics.batches.observe(updates.length)
+    const isInTime = (pet: PendingUpdates): boolean =>
+      pet.inFlight.every(({ arrivedAt }) => arrivedAt >= performance.now() - this.#times.wait)
+    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, isInTime)
+    const contexts = updates.flatMap(({ context }) => context ?? [])
+    const isAnswered = await (this.#tracer?.run(contexts, send) ?? send())
+    const took = performance.now() - sentAt
+    if (isAnswered) this.#roundTrip.observe(took)
+    for (const pet of batch) this.#keepInOrder(pet)
+    // One that is no longer among them has suspended the queue before.
+    if (inFlight.delete(statement)) {
+      if (isAnswered && this.#mode === 'probing') this.#mode = 'sending'
+      if (!isAnswered && took >= this.#times.overdue) this.#suspend()
+    }
+    this.#dispatch()
+  }
+
+  /** Forgets a pet without updates. One whose updates were decided goes behind the others; one to be retried stays. */
+  #keepInOrder(pet: PendingUpdates): void {
+    if (pet.isEmpty) {
+      this.#forget(pet)
+    } else if (pet.hadItsTurn || pet.state === 'locked') {
+      this.#pets.delete(pet.petId)
+      this.#pets.set(pet.petId, pet)
+    }
+  }
+
+  /**
+   * Forgets a pet without updates. While its batch asks why other pets got no row, another batch may have forgotten it
+   * already, and newer updates of the pet may be in an object of their own, which has to stay.
+   */
+  #forget(pet: PendingUpdates): void {
+    if (this.#pets.get(pet.petId) === pet) this.#pets.delete(pet.petId)
+  }
+
+  #check(): void {
+    for (const pet of this.#pets.values()) this.#hasWaiting(pet)
+    const overdue = this.#overdue(this.#batches) + this.#overdue(this.#retries)
+    if (overdue >= (this.#mode === 'probing' ? 1 : OVERDUE_STATEMENTS)) this.#suspend()
+    this.#dispatch()
+  }
+
+  #suspend(): void {
+    this.#mode = 'suspended'
+    this.#batches.clear()
+    this.#retries.clear()
+  }
+
+  /** Asks whether commits get through, while updates wait. Those questions change nothing, and leave nothing behind. */
+  #probe(): void {
+    const now = performance.now()
+    if (this.#pets.size === 0 || this.#probes >= MAX_PROBES || now - this.#probedAt < this.#times.probe)
+      return
+    this.#probedAt = now
+    this.#probes++
+    this.#repository
+      .commitsWait()
+      .then(
+        (areWaiting) => (areWaiting ? this.#rejectAll(NOT_CONFIRMED) : this.#resume()),
+        () => this.#rejectAll(NO_ANSWER),
+      )
+      .finally(() => this.#probes--)
+  }
+
+  #resume(): void {
+    if (this.#mode !== 'suspended') return
+    this.#mode = 'probing'
+    this.#dispatch()
+  }
+
+  #rejectAll(reason: string): void {
+    if (this.#mode !== 'suspended') return
+    for (const pet of this.#pets.values()) this.#rejectWaiting(pet, Number.POSITIVE_INFINITY, reason)
+  }
+}

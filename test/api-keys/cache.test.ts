@@ -1,0 +1,216 @@
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { type ApiKeyDirectory, openApiKeyDirectory } from '../../src/api-keys/cache.ts'
+import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
+import { apiKeyRepository } from '../../src/api-keys/repository.ts'
+import { DatabaseUnavailableError } from '../../src/database/failures.ts'
+import { openDatabase, probeLimits } from '../../src/database/pool.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { outageOf } from '../support/outage.ts'
+
+interface Opened {
+  readonly directory: ApiKeyDirectory
+  /** How often the live keys were read. */
+  readonly reads: () => number
+  readonly events: string[]
+}
+
+/** A directory over a real database that counts its reads. */
+function open(t: Test, url: string): Opened {
+  const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
+  const repository = apiKeyRepository(database)
+  const events: string[] = []
+  let reads = 0
+  const directory = openApiKeyDirectory({
+    repository: {
+      ...repository,
+      live: (presented) => {
+        reads += 1
+        return repository.live(presented)
+      },
+    },
+    onStale: () => events.push('stale'),
+    onFresh: () => events.push('fresh'),
+    onUseLost: () => events.push('use lost'),
+  })
+  t.teardown(async () => {
+    await directory.close()
+    await database.close()
+  })
+  return { directory, reads: () => reads, events }
+}
+
+async function addKey(database: TestDatabase, name: string, expires: string | null = null): Promise<string> {
+  const key = makeApiKey()
+  await database.query(
+    "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, $2, now() - interval '1 day', now() + $3::interval)",
+    [name, hashApiKey(key), expires],
+  )
+  return key
+}
+
+/** Whose the key is, as a directory tells it. */
+function ownerOf(name: string, key: string): { name: string; id: string } {
+  return { name, id: apiKeyId(hashApiKey(key)) }
+}
+
+t.test('a new key is found at once, and from then on without a promise', async (t) => {
+  const database = await testDatabase(t)
+  const { directory } = open(t, database.url)
+  await directory.refresh()
+  const key = await addKey(database, 'billing')
+  t.strictSame(await directory.find(key), ownerOf('billing', key))
+  t.strictSame(directory.find(key), ownerOf('billing', key))
+})
+
+t.test('it knows which keys may only read, and when the last key of a name ends', async (t) => {
+  const database = await testDatabase(t)
+  const { directory } = open(t, database.url)
+  const reader = await addKey(database, 'reader', '3 days')
+  await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
+  await addKey(database, 'unending')
+  await addKey(database, 'past', '-1 hour')
+  const old = await addKey(database, 'rotated', '1 day')
+  await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
+  await addKey(database, 'rotated', '2 days')
+  await directory.refresh()
+  t.match(directory.find(reader), { name: 'reader', isReadOnly: true })
+  t.notMatch(directory.find(old), { isReadOnly: true })
+  const days = Array.from(directory.endings(), ([name, endsAt]) => [
+    name,
+    Math.round((endsAt - Date.now()) / 86_400_000),
+  ])
+  t.strictSame(Object.fromEntries(days), { reader: 3, rotated: 2 })
+})
+
+t.test('on a schema without the column for it, no key may only read', async (t) => {
+  const database = await testDatabase(t)
+  const { directory } = open(t, database.url)
+  const key = await addKey(database, 'billing')
+  await database.query('ALTER TABLE api_keys DROP COLUMN is_read_only')
+  await directory.refresh()
+  t.strictSame(directory.find(key), ownerOf('billing', key))
+})
+
+t.test('a text that is no key is refused without a look', async (t) => {
+  const database = await testDatabase(t)
+  const { directory, reads } = open(t, database.url)
+  for (const text of ['', 'wrong', makeApiKey().slice(0, -1), `inv_${'0'.repeat(49)}`]) {
+    t.equal(directory.find(text), undefined)
+  }
+  t.equal(reads(), 0)
+})
+
+t.test('however many unknown keys are presented, the database is asked a few times a second', async (t) => {
+  const database = await testDatabase(t)
+  const { directory, reads } = open(t, database.url)
+  await directory.refresh()
+  const before = reads()
+  const start = performance.now()
+  while (performance.now() - start < 1500) {
+    const found = await Promise.all(Array.from({ length: 200 }, () => directory.find(makeApiKey())))
+    if (found.some((owner) => owner !== undefined)) t.fail('an unknown key was let in')
+  }
+  const seconds = (performance.now() - start) / 1000
+  t.ok(reads() - before <= 4 * seconds + 2, `${reads() - before} reads in ${seconds} s`)
+})
+
+t.test('whose a key was that ended before the start is found with the same few reads', async (t) => {
+  const database = await testDatabase(t)
+  const [revoked, expired, rotated] = [
+    await addKey(database, 'billing'),
+    await addKey(database, 'shop', '-1 hour'),
+    await addKey(database, 'ops'),
+  ]
+  await database.query("UPDATE api_keys SET revoked_at = now() WHERE name = 'billing'")
+  await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 day' WHERE name = 'ops'")
+  const successor = await addKey(database, 'ops')
+  const { directory, reads } = open(t, database.url)
+  const presented = [revoked, expired, makeApiKey(), rotated, successor]
+  t.strictSame(await Promise.all(presented.map((key) => directory.find(key))), [
+    { ...ownerOf('billing', revoked), ended: 'revoked' },
+    { ...ownerOf('shop', expired), ended: 'expired' },
+    undefined,
+    ownerOf('ops', rotated),
+    ownerOf('ops', successor),
+  ])
+  t.ok(reads() <= 2, `${reads()} reads`)
+  const before = reads()
+  t.match(directory.find(revoked), { ended: 'revoked' }, 'from then on without a read')
+  t.ok(reads() - before <= 1)
+  t.not(ownerOf('ops', rotated).id, ownerOf('ops', successor).id)
+  await database.query("UPDATE api_keys SET revoked_at = NULL WHERE name = 'billing'")
+  await directory.refresh()
+  t.strictSame(directory.find(revoked), ownerOf('billing', revoked), 'an operator may have second thoughts')
+})
+
+t.test('a revoked key is refused within 5 seconds, without being presented in between', async (t) => {
+  const database = await testDatabase(t)
+  const key = await addKey(database, 'billing')
+  const { directory } = open(t, database.url)
+  await directory.refresh()
+  t.strictSame(directory.find(key), ownerOf('billing', key))
+  await database.query('UPDATE api_keys SET revoked_at = now()')
+  await setTimeout(4500)
+  t.strictSame(await directory.find(key), { ...ownerOf('billing', key), ended: 'revoked' })
+})
+
+t.test('a key ends at its time by the clock, with the database away too', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await outageOf(t, database.url)
+  const key = await addKey(database, 'billing', '1 second')
+  const { directory } = open(t, outage.url)
+  await directory.refresh()
+  await outage.cut()
+  t.strictSame(directory.find(key), ownerOf('billing', key))
+  await setTimeout(1100)
+  t.strictSame(directory.find(key), { ...ownerOf('billing', key), ended: 'expired' })
+})
+
+t.test(
+  'with the database away, known keys work and unknown ones cannot be told; then it recovers',
+  async (t) => {
+    const database = await testDatabase(t)
+    const outage = await outageOf(t, database.url)
+    const key = await addKey(database, 'billing')
+    const { directory, events } = open(t, outage.url)
+    await directory.refresh()
+    await outage.cut()
+    const later = await addKey(database, 'shop')
+    await t.rejects(Promise.resolve(directory.find(later)), DatabaseUnavailableError)
+    await t.rejects(Promise.resolve(directory.find(makeApiKey())), DatabaseUnavailableError)
+    t.strictSame(directory.find(key), ownerOf('billing', key))
+    t.strictSame(events, ['stale'], 'it is reported once')
+    await outage.restore()
+    t.strictSame(await directory.find(later), ownerOf('shop', later))
+    t.strictSame(events, ['stale', 'fresh'])
+  },
+)
+
+t.test('the last use of a key is noted by itself, at most once a minute', async (t) => {
+  const database = await testDatabase(t)
+  const key = await addKey(database, 'billing')
+  await addKey(database, 'unused')
+  const { directory } = open(t, database.url)
+  await directory.refresh()
+  await directory.find(key)
+  const lastUse = async (): Promise<string | null | undefined> => {
+    const [row] = await database.query("SELECT last_used_at FROM api_keys WHERE name = 'billing'")
+    return row?.['last_used_at']
+  }
+  while ((await lastUse()) === null) await setTimeout(100)
+  const first = await lastUse()
+  await directory.find(key)
+  await setTimeout(4500)
+  t.equal(await lastUse(), first, 'a second use within the minute is not written')
+  await database.query(
+    "UPDATE api_keys SET last_used_at = now() - interval '1 minute' WHERE name = 'billing'",
+  )
+  await setTimeout(2500)
+  await directory.find(key)
+  await setTimeout(2500)
+  t.not(await lastUse(), first)
+  t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
+    { name: 'unused' },
+  ])
+})

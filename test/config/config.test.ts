@@ -1,0 +1,328 @@
+import { readFile } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
+import t from 'tap'
+import {
+  ConfigurationError,
+  describeSettings,
+  loadConfig,
+  loadOperatorDatabase,
+  misspeltSettings,
+} from '../../src/config/config.ts'
+
+t.test('has a default for everything but secrets', async (t) => {
+  t.strictSame(loadConfig({}), {
+    host: '127.0.0.1',
+    port: 3000,
+    metricsPort: undefined,
+    databaseUrl: undefined,
+    behindPooler: false,
+    databasePoolSize: 10,
+    workers: 1,
+    apiKeys: [],
+    logLevel: 'info',
+    traces: false,
+    publicUrls: [],
+    trustProxy: [],
+  })
+  t.ok(Object.isFrozen(loadConfig({})))
+})
+
+t.test('reads every variable', async (t) => {
+  t.strictSame(
+    loadConfig({
+      HOST: '0.0.0.0',
+      PORT: '8080',
+      METRICS_PORT: '9464',
+      DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      DATABASE_POOLER: 'transaction',
+      DATABASE_POOL_SIZE: '25',
+      WEB_CONCURRENCY: '4',
+      API_KEYS: 'billing:first-key, second-key ,',
+      LOG_LEVEL: 'debug',
+      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
+      PUBLIC_URLS: 'https://api.example.com/v1,https://staging.example.com/v1',
+      TRUST_PROXY: '10.0.0.0/8, ::1',
+      NODE_ENV: 'production',
+      UNRELATED: 'x',
+    }),
+    {
+      host: '0.0.0.0',
+      port: 8080,
+      metricsPort: 9464,
+      databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      behindPooler: true,
+      databasePoolSize: 25,
+      workers: 4,
+      apiKeys: [
+        { name: 'billing', key: 'first-key' },
+        { name: 'key-2', key: 'second-key' },
+      ],
+      logLevel: 'debug',
+      traces: true,
+      publicUrls: ['https://api.example.com/v1', 'https://staging.example.com/v1'],
+      trustProxy: ['10.0.0.0/8', '::1'],
+    },
+  )
+})
+
+t.test('takes an empty variable for one that is not set', async (t) => {
+  t.strictSame(loadConfig({ PORT: '', DATABASE_URL: ' ', API_KEYS: '', LOG_LEVEL: '' }), loadConfig({}))
+})
+
+t.test('refuses every wrong value', async (t) => {
+  const wrong = {
+    HOST: ['a b'],
+    PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
+    METRICS_PORT: ['-1', '65536', 'prometheus', '3000'],
+    DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
+    DATABASE_POOLER: ['session', 'true', 'pgbouncer'],
+    DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
+    WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
+    API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
+    LOG_LEVEL: ['loud', 'INFO'],
+    OTEL_SDK_DISABLED: ['1', 'off'],
+    OTEL_TRACES_EXPORTER: ['console', 'zipkin'],
+    OTEL_EXPORTER_OTLP_ENDPOINT: ['collector:4318', 'grpc://collector:4317'],
+    OTEL_EXPORTER_OTLP_PROTOCOL: ['grpc', 'http/json'],
+    PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
+    TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
+  }
+  for (const [name, values] of Object.entries(wrong)) {
+    for (const value of values) {
+      t.throws(() => loadConfig({ [name]: value }), {
+        name: 'ConfigurationError',
+        message: new RegExp(`^${name} must be `),
+      })
+    }
+  }
+})
+
+t.test('names all faults at once, without repeating a secret', async (t) => {
+  const load = (): unknown =>
+    loadConfig({
+      NODE_ENV: 'production',
+      PORT: 'http',
+      DATABASE_POOL_SIZE: '0',
+      API_KEYS: 'the secret key',
+      LOG_LEVEL: 'loud',
+    })
+  t.throws(load, ConfigurationError)
+  try {
+    load()
+  } catch (error) {
+    const { message } = error instanceof Error ? error : { message: '' }
+    const lines = message.split('\n')
+    t.match(lines, [
+      'PORT must be an integer from 0 to 65535, not "http"',
+      'DATABASE_POOL_SIZE must be an integer from 4 to 1000, not 0',
+      /^API_KEYS must be a comma-separated list of keys/,
+      'LOG_LEVEL must be one of fatal, error, warn, info, debug, trace, silent, not "loud"',
+      'DATABASE_URL must be set when NODE_ENV is production',
+    ])
+    t.equal(lines.length, 5)
+    t.notMatch(message, 'the secret key')
+  }
+  t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
+})
+
+t.test('has four connections or more for each worker', async (t) => {
+  t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }), {
+    message: 'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
+  })
+  t.match(loadConfig({ WEB_CONCURRENCY: '4' }), { workers: 4, databasePoolSize: 16 })
+  t.match(loadConfig({ WEB_CONCURRENCY: '2' }), { workers: 2, databasePoolSize: 10 })
+  t.match(loadConfig({ WEB_CONCURRENCY: 'auto', DATABASE_POOL_SIZE: '4' }), {
+    workers: 1,
+    databasePoolSize: 4,
+  })
+  t.equal(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers, availableParallelism())
+})
+
+t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
+  const endpoint = 'http://collector:4318'
+  const traces = (env: Record<string, string>): boolean => loadConfig(env).traces
+  t.equal(traces({ OTEL_TRACES_EXPORTER: 'otlp' }), true)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: endpoint }), true)
+  t.equal(traces({ OTEL_SERVICE_NAME: 'stock' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_EXPORTER: 'none' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'TRUE' }), false)
+  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'false' }), true)
+})
+
+t.test('reads secrets out of files', async (t) => {
+  const folder = t.testdir({
+    url: 'postgres://user:secret@host/db\n',
+    keys: 'ops:a-key,\nshop:another-key\n',
+  })
+  const config = loadConfig({
+    NODE_ENV: 'production',
+    DATABASE_URL_FILE: `${folder}/url`,
+    API_KEYS_FILE: `${folder}/keys`,
+  })
+  t.equal(config.databaseUrl, 'postgres://user:secret@host/db')
+  t.strictSame(config.apiKeys, [
+    { name: 'ops', key: 'a-key' },
+    { name: 'shop', key: 'another-key' },
+  ])
+  t.throws(() => loadConfig({ DATABASE_URL_FILE: `${folder}/none` }), {
+    message:
+      /^DATABASE_URL_FILE must be a file that can be read: ENOENT: no such file or directory, open '.*\/none'$/,
+  })
+  t.throws(
+    () => loadConfig({ NODE_ENV: 'production', DATABASE_URL_FILE: folder }),
+    { message: /^DATABASE_URL_FILE must be a file that can be read: EISDIR[^\n]*$/ },
+    'and does not call it missing',
+  )
+  t.throws(() => loadConfig({ DATABASE_URL: 'postgres://host/db?sslmode=verify-full&sslrootcert=/nope' }), {
+    message:
+      /^sslrootcert in DATABASE_URL must be a file that can be read: ENOENT: no such file or directory, access '\/nope'$/,
+  })
+  const empty = t.testdir({ url: ' \n' })
+  t.throws(() => loadConfig({ DATABASE_URL_FILE: `${empty}/url` }), {
+    message: /^DATABASE_URL_FILE must be a file with a value in it/,
+  })
+  t.throws(() => loadConfig({ API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }), {
+    message: 'API_KEYS and API_KEYS_FILE must not both be set',
+  })
+})
+
+t.test('knows every variable of .env.example, and no other', async (t) => {
+  const example = await readFile('.env.example', 'utf8')
+  const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
+  t.strictSame(listed.sort(), [
+    'API_KEYS',
+    'API_KEYS_FILE',
+    'BACKUP_INTERVAL_HOURS',
+    'BACKUP_KEEP_DAYS',
+    'DATABASE_POOLER',
+    'DATABASE_POOL_SIZE',
+    'DATABASE_URL',
+    'DATABASE_URL_FILE',
+    'HOST',
+    'LOG_LEVEL',
+    'METRICS_PORT',
+    'NODE_ENV',
+    'OPERATOR_DATABASE_URL',
+    'OPERATOR_DATABASE_URL_FILE',
+    'OTEL_EXPORTER_OTLP_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_PROTOCOL',
+    'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+    'OTEL_EXPORTER_OTLP_TRACES_PROTOCOL',
+    'OTEL_SDK_DISABLED',
+    'OTEL_TRACES_EXPORTER',
+    'PORT',
+    'PUBLIC_URLS',
+    'PUBLISH',
+    'REPLICAS',
+    'TRUST_PROXY',
+    'WEB_CONCURRENCY',
+  ])
+})
+
+t.test(
+  'the command line has a database of its own where one is set, and else that of the server',
+  async (t) => {
+    const folder = t.testdir({ url: 'postgres://operator:secret@host/db\n' })
+    const server = { DATABASE_URL: 'postgres://server@host/db' }
+    t.equal(loadOperatorDatabase({}), undefined)
+    t.strictSame(loadOperatorDatabase(server), { url: server.DATABASE_URL, variable: 'DATABASE_URL' })
+    const operator = { ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/url` }
+    t.strictSame(loadOperatorDatabase(operator), {
+      url: 'postgres://operator:secret@host/db',
+      variable: 'OPERATOR_DATABASE_URL_FILE',
+    })
+    const forServer = {
+      PORT: '127.0.0.1:3000',
+      METRICS_PORT: 'x',
+      API_KEYS_FILE: '/none',
+      WEB_CONCURRENCY: 'x',
+    }
+    t.equal(
+      loadOperatorDatabase({ ...server, ...forServer })?.url,
+      server.DATABASE_URL,
+      'it does not use them',
+    )
+    t.throws(() => loadOperatorDatabase({ ...server, NODE_ENV: 'prod' }), { message: /^NODE_ENV must be/ })
+    t.throws(() => loadOperatorDatabase({ NODE_ENV: 'production' }), { message: /^DATABASE_URL must be set/ })
+    t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
+    t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: `${folder}/none` }))
+    t.throws(() => loadOperatorDatabase({ OPERATOR_DATABASE_URL: 'secret' }), {
+      name: 'ConfigurationError',
+      message: /^OPERATOR_DATABASE_URL must be an address like (?!.*secret)/,
+    })
+    t.throws(() => loadOperatorDatabase({ ...server, DATABASE_POOLER: 'transaction' }), {
+      message: /^OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is/,
+    })
+  },
+)
+
+t.test('NODE_ENV has known values only', async (t) => {
+  for (const NODE_ENV of ['production', 'development', 'test']) {
+    t.doesNotThrow(() => loadConfig({ NODE_ENV, DATABASE_URL: 'postgres://host/db' }))
+  }
+  for (const NODE_ENV of ['prod', 'Production', 'live']) {
+    t.throws(() => loadConfig({ NODE_ENV }), {
+      message: `NODE_ENV must be production, development or test, not "${NODE_ENV}"`,
+    })
+  }
+})
+
+t.test('warns of variables that look like a misspelt setting, and of no other', async (t) => {
+  for (const [name, meant] of [
+    ['API_KEY', 'API_KEYS'],
+    ['DATABASE_POOLSIZE', 'DATABASE_POOL_SIZE'],
+    ['LOGLEVEL', 'LOG_LEVEL'],
+    ['DATABSE_URL', 'DATABASE_URL'],
+    ['DATABASE_URI', 'DATABASE_URL'],
+    ['database_url', 'DATABASE_URL'],
+    ['DATABASE_URL_FIEL', 'DATABASE_URL_FILE'],
+    ['OPERATOR_DATABASEURL', 'OPERATOR_DATABASE_URL'],
+    ['METRIC_PORT', 'METRICS_PORT'],
+    ['PUBLIC_URL', 'PUBLIC_URLS'],
+  ] as const) {
+    t.strictSame(misspeltSettings({ [name]: 'x' }), [
+      `${name} is no setting and has no effect; did you mean ${meant}?`,
+    ])
+  }
+  const others = ['PATH', 'HOME', 'HOSTNAME', 'NODE_OPTIONS', 'PGHOST', 'DB_PORT', 'SHELL', 'LANG', 'PUBLISH']
+  const right = ['PORT', 'API_KEYS', 'API_KEYS_FILE', 'OTEL_SERVICE_NAME', 'REPLICAS', 'NODE_ENV']
+  t.strictSame(misspeltSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
+})
+
+t.test('settings are described without a secret', async (t) => {
+  const shown = (env: Record<string, string>): Record<string, string | undefined> =>
+    Object.fromEntries(describeSettings(env).settings.map(({ name, value }) => [name, value]))
+  t.match(
+    shown({
+      DATABASE_URL: 'postgres://user:secret@host:5432/db?sslmode=require',
+      API_KEYS: 'ops:secret,secret',
+    }),
+    {
+      DATABASE_URL: 'postgres://user:***@host:5432/db?sslmode=require',
+      API_KEYS: '2 keys: ops, key-2',
+      PORT: '3000',
+      METRICS_PORT: undefined,
+    },
+  )
+  for (const url of [
+    'postgres://u:secret@h1:1,h2:2/db?target_session_attrs=any',
+    'postgres://u:se?secret@host/db',
+    'postgres://u:se#secret@host/db',
+    'postgres://u:se@secret@host/db',
+    'postgres://u:se/secret@host/db',
+    'postgres://u:secret/db',
+    'postgres://host/db?password=secret&sslpassword=secret&user=u',
+    'u:secret@host',
+    'secret',
+  ]) {
+    t.notMatch(JSON.stringify(shown({ DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url })), 'secret', url)
+  }
+  const { faults, warnings } = describeSettings({
+    PORT: 'x',
+    API_KEY: 'secret',
+    OPERATOR_DATABASE_URL: 'secret',
+  })
+  t.match(faults, ['PORT must be an integer from 0 to 65535, not "x"', /^OPERATOR_DATABASE_URL must be/])
+  t.equal(warnings.length, 1)
+  t.notMatch(JSON.stringify([faults, warnings]), 'secret')
+})

@@ -1,0 +1,239 @@
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { Admission } from '../../../src/http/connections/admission.ts'
+import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import { apiKey, startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { isError } from '../../support/error-shape.ts'
+import { callerOf } from '../../support/http.ts'
+import { portOf, startProgram } from '../../support/program.ts'
+import { openRaw, parseResponse, type RawConnection, sendRaw } from '../../support/raw.ts'
+
+const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
+// Answered with 404, without the database.
+const nothing = list.replace('/inventory', '/nothing')
+const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
+
+t.test('lets new callers in while a thousand others keep it busy', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
+  })
+  const port = await portOf(server)
+  let answers = 0
+  const busy = await Promise.all(
+    Array.from({ length: 1000 }, async () => {
+      const { socket } = await openRaw(port)
+      // Each has one request under way at all times; an answer of one entry comes in one piece.
+      socket.on('data', () => {
+        answers++
+        socket.write(list)
+      })
+      socket.write(list)
+      return socket
+    }),
+  )
+  t.teardown(() => {
+    for (const socket of busy) socket.destroy()
+  })
+  while (answers < 5000) await setTimeout(10)
+  const before = answers
+  const newcomers = await Promise.all(Array.from({ length: 40 }, () => callerOf(port)('GET', '/livez')))
+  t.ok(newcomers.every(({ status }) => status === 200))
+  // Accepting one connection in each event-loop iteration that serves all thousand would make it 40,000.
+  t.ok(answers - before < 10_000, `${answers - before} answers to others came in between`)
+})
+
+t.test('refuses what has waited for too long, and then serves as before', async (t) => {
+  const database = await testDatabase(t)
+  const { port, send } = await startApp(t, database.url, {
+    findApiKey: () => {
+      // A slow processor: 64 requests take longer than any may wait.
+      for (const start = performance.now(); performance.now() - start < 20; );
+      return { name: 'slow' }
+    },
+  })
+  const clients = await openAccepted(port, 200)
+  for (const { socket } of clients) socket.write(lastNothing)
+  const answers = (await Promise.all(clients.map(({ received }) => received)))
+    .map((received) => received.slice(received.lastIndexOf('HTTP/1.1 ')))
+    .map(parseResponse)
+  t.equal(answers[0]?.status, 404)
+  const refused = answers.filter(({ status }) => status !== 404)
+  t.ok(refused.length > 0)
+  for (const { headers, ...answer } of refused) {
+    isError(t, { ...answer, contentType: headers.get('content-type') }, 503, 'service_unavailable')
+    t.equal(headers.get('retry-after'), '1')
+  }
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('starts few requests of a connection at a time, and serves connections round-robin', async (t) => {
+  const { port, statistics, starts } = await startScheduled(t)
+  const waiting = await openRaw(port)
+  waiting.socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n')
+  while (starts.length < 1) await setTimeout(1)
+  const pipelined = (name: string, count: number): string =>
+    Array.from({ length: count }, (_, index) => `GET /${name}${index} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
+  // Far more than Node reads at once.
+  const many = 20_000
+  waiting.socket.write(pipelined('next', many))
+  const others = await Promise.all(['a', 'b'].map(async (name) => ({ name, ...(await openRaw(port)) })))
+  for (const { name, socket } of others) socket.write(pipelined(name, 200))
+  const has = (name: string): number => starts.filter(({ url }) => url.startsWith(`/${name}`)).length
+  while (has('a') + has('b') < 400) await setTimeout(1)
+  t.equal(has('next'), 31, 'at most 32 requests of a connection are in flight')
+  t.ok(statistics.queued <= 65_536 / '/next0'.length, `${statistics.queued} are queued`)
+  t.ok((starts[0]?.socket.bytesRead ?? 0) <= 2 * 65_536, 'the connection with a long queue is not read')
+
+  const order = starts.filter(({ url }) => /^\/[ab]\d/.test(url)).map(({ url }) => url[1])
+  const first = Math.max(order.indexOf('a'), order.indexOf('b'))
+  const last = Math.min(order.lastIndexOf('a'), order.lastIndexOf('b'))
+  for (let at = first; at < last; at++) {
+    if (order[at] !== order[at + 1]) continue
+    t.fail(`two in a row at ${at}: ${order.slice(first, last).join('')}`)
+    break
+  }
+
+  starts[0]?.response.end()
+  let received = ''
+  waiting.socket.on('data', (chunk) => (received += chunk))
+  while (has('next') < many) await setTimeout(5)
+  while (!received.includes(`/next${many - 1}\n`)) await setTimeout(5)
+  t.strictSame(
+    Array.from(received.matchAll(/\/next(\d+)\n/g), ([, index]) => Number(index)),
+    Array.from({ length: many }, (_, index) => index),
+    'all are answered, in order',
+  )
+  waiting.socket.destroy()
+  for (const { socket } of others) socket.destroy()
+})
+
+t.test('a request waits for those of other methods before it on its connection', async (t) => {
+  const { port, starts } = await startScheduled(t)
+  const { socket } = await openRaw(port)
+  const request = (method: string): string => `${method} /wait HTTP/1.1\r\nHost: x\r\n\r\n`
+  socket.write(['PATCH', 'PATCH', 'GET', 'GET', 'PATCH'].map(request).join(''))
+  for (const methods of [['PATCH', 'PATCH'], ['GET', 'GET'], ['PATCH']]) {
+    while (starts.length < methods.length) await setTimeout(1)
+    // Whatever else was sent would have started by the time that another connection is answered.
+    await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
+    const started = starts.splice(0).filter(({ url }) => url === '/wait')
+    t.strictSame(
+      started.map(({ response }) => response.req.method),
+      methods,
+    )
+    for (const { response } of started.reverse()) response.end()
+  }
+  socket.destroy()
+})
+
+t.test('a response that waits behind others is told when its connection closes', async (t) => {
+  const { port, starts, statistics } = await startScheduled(t)
+  const { socket } = await openRaw(port)
+  socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
+  while (starts.length < 3) await setTimeout(1)
+  const closed = Promise.all(starts.map(({ response }) => once(response, 'close')))
+  socket.resetAndDestroy()
+  await closed
+  t.equal(statistics.inFlight, 0)
+})
+
+t.test('a health check does not wait for the requests of others', async (t) => {
+  const { port, starts } = await startScheduled(t)
+  const clients = await openAccepted(port, 1000)
+  const checks = await openAccepted(port, 10)
+  starts.length = 0
+  for (const { socket } of clients) socket.write('GET /busy HTTP/1.1\r\nHost: x\r\n\r\n')
+  for (const { socket } of checks) socket.write('GET /urgent HTTP/1.1\r\nHost: x\r\n\r\n')
+  while (starts.length < 1010) await setTimeout(5)
+  const last = starts.findLastIndex(({ url }) => url === '/urgent')
+  // All are read in few event-loop iterations, of which each starts no more than 64.
+  t.ok(last < 900, `the last started as number ${last}`)
+  for (const { socket } of [...clients, ...checks]) socket.destroy()
+})
+
+t.test('beyond the bound on queued requests, the connection that has most of them is closed', async (t) => {
+  const database = await testDatabase(t)
+  const statistics = new RequestStatistics()
+  let finishLookups = (): void => {}
+  const lookedUp = new Promise<void>((resolve) => (finishLookups = resolve))
+  const { port } = await startApp(t, database.url, {
+    requestStatistics: statistics,
+    findApiKey: async () => {
+      await lookedUp
+      return { name: 'tests' }
+    },
+  })
+  const polite = await openRaw(port)
+  polite.socket.write(nothing.repeat(4) + lastNothing)
+  let most = 0
+  const watch = setInterval(() => (most = Math.max(most, statistics.queued)), 1)
+  const floods = await Promise.all(Array.from({ length: 60 }, () => openRaw(port)))
+  const closed = new Promise<string>((resolve) => {
+    for (const { received } of floods) received.then(resolve)
+  })
+  for (const { socket } of floods) socket.write(nothing.repeat(600))
+  while (statistics.queued < 19_000) await setTimeout(1)
+  finishLookups()
+  t.match(await closed, /HTTP\/1\.1 503 .*connection: close.*on this connection/is)
+  const answers = (await polite.received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [404, 404, 404, 404, 404],
+    'a polite client does not notice',
+  )
+  clearInterval(watch)
+  t.ok(most <= 20_000, `at most ${most} were queued`)
+  for (const { socket } of floods) socket.destroy()
+  while (statistics.queued > 0 || statistics.inFlight > 0) await setTimeout(5)
+})
+
+/** Opens connections that the server has accepted, as their first answer shows. */
+async function openAccepted(port: number, count: number): Promise<RawConnection[]> {
+  return Promise.all(
+    Array.from({ length: count }, async () => {
+      const connection = await openRaw(port)
+      connection.socket.write('GET /livez HTTP/1.1\r\nHost: x\r\n\r\n')
+      await once(connection.socket, 'data')
+      return connection
+    }),
+  )
+}
+
+/** A request that the scheduled server has started. */
+interface Start {
+  readonly url: string
+  readonly socket: Socket
+  readonly response: ServerResponse
+}
+
+/** Starts a server whose requests are scheduled. It answers all but `/wait` with their path; `/urgent` is urgent. */
+async function startScheduled(
+  t: Test,
+): Promise<{ port: number; statistics: RequestStatistics; starts: Start[] }> {
+  const statistics = new RequestStatistics()
+  const starts: Start[] = []
+  const server = createServer({ requireHostHeader: false })
+  const admission = new Admission({
+    statistics,
+    isUrgent: ({ url }) => url === '/urgent',
+    handler: ({ url = '', socket }, response) => {
+      starts.push({ url, socket, response })
+      if (url !== '/wait') response.end(`${url}\n`)
+    },
+  })
+  admission.schedule(server)
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  return { port: typeof address === 'object' && address !== null ? address.port : 0, statistics, starts }
+}

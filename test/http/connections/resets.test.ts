@@ -1,0 +1,109 @@
+import { once } from 'node:events'
+import { connect, type Socket } from 'node:net'
+import t from 'tap'
+import { apiKey, startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { callerOf } from '../../support/http.ts'
+import { portOf, startProgram } from '../../support/program.ts'
+import { openRaw, parseResponse, sendRaw } from '../../support/raw.ts'
+
+const host = 'Host: a\r\n'
+const key = `Authorization: Bearer ${apiKey}\r\n`
+const list = `GET /v1/inventory HTTP/1.1\r\n${host}${key}\r\n`
+const patchHead = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${key}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n`
+const connectRequest = `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`
+const upgradeRequest = `GET / HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`
+
+/** What a client has sent when it resets its connection. */
+const stages: Record<string, string> = {
+  nothing: '',
+  CONNECT: connectRequest,
+  'CONNECT and bytes behind it': `${connectRequest}${'x'.repeat(100_000)}`,
+  Upgrade: upgradeRequest,
+  'half a head': 'GET /v1/inventory HTTP/1.1\r\nHo',
+  'a whole head': patchHead,
+  'half a body': `${patchHead}{"quan`,
+  'a whole request': list,
+  'a request without a key': `GET /v1/inventory HTTP/1.1\r\n${host}\r\n`,
+  'two requests': list + list,
+  'a request and CONNECT': list + connectRequest,
+  'a request and Upgrade': list + upgradeRequest,
+  'a request and half a head': `${list}GET /v1/inv`,
+  'an update and half an update': `${patchHead}{"quantity":1}${patchHead}{"q`,
+  garbage: 'garbage\r\n\r\n',
+  'a request and garbage': `${list}garbage\r\n\r\n`,
+  'too large a head': `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`,
+}
+const RESETS_PER_STAGE = 300
+const CLIENTS = 20
+
+/** Sends bytes and resets the connection: at once, or when the first bytes of an answer have come. */
+async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promise<void> {
+  const socket: Socket = connect({ host: '127.0.0.1', port })
+  // The server may reset it first.
+  socket.on('error', () => {})
+  const closed = once(socket, 'close')
+  await once(socket, 'connect')
+  const answered = awaitsAnswer ? Promise.race([once(socket, 'data'), closed]) : undefined
+  if (bytes !== '') await new Promise<void>((resolve) => socket.write(bytes, () => resolve()))
+  await answered
+  socket.resetAndDestroy()
+  await closed
+}
+
+const isAnswered = (stage: string): boolean => !/^(nothing|half a head|a whole head|half a body)$/.test(stage)
+
+for (const workers of [1, 2]) {
+  t.test(`${workers} worker(s) live on when clients reset their connections at every stage`, async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [['1', 9, 'available']])
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0', WEB_CONCURRENCY: String(workers) },
+    })
+    const port = await portOf(server)
+    if (workers === 2) await server.output(/"worker":2[^\n]*listening/i)
+    const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+    for (const [stage, bytes] of Object.entries(stages)) {
+      let left = RESETS_PER_STAGE
+      const client = async (): Promise<void> => {
+        while (left-- > 0) await reset(port, bytes, isAnswered(stage) && left % 2 === 0)
+      }
+      await Promise.all(Array.from({ length: CLIENTS }, client))
+      t.equal((await send('GET', '/v1/inventory')).status, 200, `served after resets behind ${stage}`)
+    }
+    server.process.kill('SIGTERM')
+    const { code, stdout, stderr } = await server.ended
+    t.equal(code, 0)
+    t.equal(stderr, '')
+    t.notMatch(stdout, /"worker":3/, 'no worker had to be replaced')
+  })
+}
+
+t.test('an answer of several megabytes and one to CONNECT behind it come in order', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
+  const { port } = await startApp(t, database.url)
+  const answers = (await sendRaw(port, list + list + connectRequest))
+    .split(/(?=HTTP\/1\.1 \d)/)
+    .map(parseResponse)
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [200, 200, 405],
+  )
+  t.equal(answers[1]?.body.length, Number(answers[1]?.headers.get('content-length')))
+  t.equal(answers[2]?.headers.get('connection'), 'close')
+})
+
+t.test('Upgrade is left aside, and the request is served as if it were not there', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const { socket, received } = await openRaw(port)
+  socket.write(upgradeRequest.replace('GET /', 'GET /livez'))
+  await once(socket, 'data')
+  socket.end(upgradeRequest.replace('GET /', 'GET /livez').replace('Upgrade\r\n', 'close, Upgrade\r\n'))
+  const answers = (await received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
+  t.strictSame(
+    answers.map(({ status }) => status),
+    [200, 200],
+  )
+})

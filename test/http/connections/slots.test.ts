@@ -1,0 +1,129 @@
+import { once } from 'node:events'
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import { apiKey, startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { isError } from '../../support/error-shape.ts'
+import { openRaw, type RawConnection } from '../../support/raw.ts'
+
+const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
+// Answered with 404, without the database.
+const nothing = list.replace('/inventory', '/nothing')
+const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
+
+t.test('refuses requests when too many are in flight, whether or not their clients stay', async (t) => {
+  const database = await testDatabase(t)
+  let lookups = 0
+  let finishLookups = (): void => {}
+  let lookedUp = Promise.resolve()
+  const statistics = new RequestStatistics()
+  const { port, send } = await startApp(t, database.url, {
+    requestStatistics: statistics,
+    findApiKey: async () => {
+      lookups++
+      await lookedUp
+      return { name: 'tests' }
+    },
+  })
+  lookedUp = new Promise((resolve) => (finishLookups = resolve))
+  while (lookups < 10_000) {
+    const clients = await Promise.all(Array.from({ length: 500 }, () => openRaw(port)))
+    const enough = lookups + clients.length
+    for (const { socket } of clients) socket.write(nothing)
+    while (lookups < enough) await setTimeout(5)
+    await Promise.all(clients.map(reset))
+  }
+  t.equal(statistics.inFlight, 10_000)
+  const { text, ...refused } = await send('GET', '/v1/nothing')
+  isError(
+    t,
+    { ...refused, contentType: refused.headers['content-type'], body: text },
+    503,
+    'service_unavailable',
+  )
+  t.match(text, /Too many requests are under way/)
+  t.equal(refused.headers['retry-after'], '1')
+  t.equal(lookups, 10_000, 'nothing was done for the refused request')
+  t.equal((await send('GET', '/livez')).status, 200)
+  finishLookups()
+  while (statistics.inFlight > 0) await setTimeout(5)
+  t.equal((await send('GET', '/v1/nothing')).status, 404)
+})
+
+t.test('every request gives back its slot once, whichever way it ends', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const statistics = new RequestStatistics()
+  let lookups = 0
+  let finishLookups = (): void => {}
+  let lookedUp = Promise.resolve()
+  const { port, send } = await startApp(t, database.url, {
+    requestStatistics: statistics,
+    findApiKey: async () => {
+      lookups++
+      await lookedUp
+      return { name: 'tests' }
+    },
+  })
+  let least = 0
+  const watch = setInterval(() => (least = Math.min(least, statistics.inFlight, statistics.queued)), 1)
+  t.teardown(() => clearInterval(watch))
+  const isEmpty = async (name: string): Promise<void> => {
+    for (const start = performance.now(); statistics.inFlight !== 0 || statistics.queued !== 0; ) {
+      if (performance.now() - start > 10_000) break
+      await setTimeout(5)
+    }
+    t.strictSame([statistics.inFlight, statistics.queued], [0, 0], name)
+  }
+  const patch = `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\nContent-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":1}`
+  const twoHosts = nothing.replace('Host: x', 'Host: x\r\nHost: x')
+  const resets: Record<string, string> = {
+    'pipelined updates': patch.repeat(500),
+    'pipelined lists': list.repeat(500),
+    'pipelined 404s': nothing.repeat(500),
+    'requests that the first hook refuses': twoHosts.repeat(500),
+    'half a body': patch.slice(0, -5),
+    'half a body behind other requests': `${nothing.repeat(20)}${patch.slice(0, -5)}`,
+    'requests of which one is malformed': `${nothing.repeat(20)}garbage\r\n\r\n`,
+    'requests and CONNECT': `${nothing.repeat(20)}CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n`,
+    'requests behind one with Connection: close': lastNothing + nothing.repeat(20),
+  }
+  for (const [name, bytes] of Object.entries(resets)) {
+    for (const waitsForAnswer of [false, true]) {
+      const clients = await Promise.all(Array.from({ length: 4 }, () => openRaw(port)))
+      const before = lookups
+      for (const { socket } of clients) socket.write(bytes)
+      if (waitsForAnswer && !name.startsWith('half a body')) {
+        await Promise.all(clients.map(({ socket }) => once(socket, 'data')))
+      } else if (!bytes.startsWith(twoHosts)) {
+        while (lookups < before + clients.length) await setTimeout(1)
+      }
+      await Promise.all(clients.map(reset))
+      await isEmpty(`${name}, reset ${waitsForAnswer ? 'after an answer' : 'before'}`)
+    }
+  }
+
+  lookedUp = new Promise((resolve) => (finishLookups = resolve))
+  lookups = 0
+  const clients = await Promise.all(Array.from({ length: 200 }, () => openRaw(port)))
+  for (const { socket } of clients) socket.write(patch.repeat(5))
+  while (statistics.inFlight + statistics.queued < 5 * clients.length) await setTimeout(5)
+  const started = statistics.inFlight
+  t.ok(started >= clients.length)
+  t.equal(lookups, started)
+  await Promise.all(clients.map(reset))
+  while (statistics.queued > 0) await setTimeout(5)
+  t.equal(statistics.inFlight, started, 'started work keeps its slot')
+  finishLookups()
+  await isEmpty('the clients left while their keys were looked up')
+  t.equal(least, 0, 'never less than none')
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+/** Resets a connection, and waits until it is closed. One whose end was sent already cannot be reset any more. */
+async function reset({ socket, received }: RawConnection): Promise<void> {
+  if (socket.writableEnded) socket.destroy()
+  else socket.resetAndDestroy()
+  await received
+}

@@ -1,0 +1,87 @@
+import { readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
+import t from 'tap'
+import { apiKey, startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { isError } from '../../support/error-shape.ts'
+import { json } from '../../support/http.ts'
+import { openRaw, parseResponse } from '../../support/raw.ts'
+
+/** A thousand of them, or as many as this process may open when it holds both ends of each. */
+const COUNT = Math.min(1000, Math.floor(((await descriptors()) - 200) / 2))
+
+const head = 'Host: x\r\nContent-Type: application/json\r\n'
+const authorization = `Authorization: Bearer ${apiKey}\r\n`
+
+async function descriptors(): Promise<number> {
+  const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
+  return Number(/Max open files +(\d+)/.exec(limits)?.[1] ?? 1024)
+}
+
+/** Sends one byte after the other for as long as the server listens. */
+function trickle(socket: Socket, byte: string): void {
+  const timer = setInterval(() => socket.write(byte), 500)
+  socket.once('close', () => clearInterval(timer))
+}
+
+t.test(`${COUNT} clients that never end their request each get a 408, and hold up nobody`, async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const { port, send } = await startApp(t, database.url)
+  const slow = await Promise.all(
+    Array.from({ length: COUNT }, async (_, index) => {
+      const connection = await openRaw(port)
+      const { socket } = connection
+      if (index % 2 === 0) {
+        socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\n${head}X-Slow: `)
+        trickle(socket, 'x')
+      } else {
+        socket.write(
+          `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}${authorization}Content-Length: 1000\r\n\r\n{"quantity":7`,
+        )
+        trickle(socket, ' ')
+      }
+      return connection
+    }),
+  )
+  let waiting = true
+  const answers = Promise.all(slow.map(({ received }) => received)).finally(() => (waiting = false))
+  let served = 0
+  while (waiting) {
+    const quantity = served % 1000
+    const update = await send('PATCH', '/v1/inventory/1', json({ quantity }))
+    const list = await send('GET', '/v1/inventory')
+    if (update.status !== 200 || list.text !== `[{"petId":1,"quantity":${quantity},"status":"available"}]`) {
+      t.fail(`${update.status} ${update.text} ${list.status} ${list.text}`)
+      break
+    }
+    served++
+  }
+  t.ok(served > 50, `${served} updates and lists meanwhile`)
+  for (const text of await answers) {
+    const { headers, ...answer } = parseResponse(text)
+    isError(t, { ...answer, contentType: headers.get('content-type') }, 408, 'request_timeout')
+  }
+  t.strictSame(
+    await database.query('SELECT quantity FROM inventory'),
+    [{ quantity: String((served - 1) % 1000) }],
+    'no part of a request was taken for a whole one',
+  )
+})
+
+t.test('a client that closes its side in the middle of a request is not waited for', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const { port, log } = await startApp(t, database.url)
+  const half = await openRaw(port)
+  half.socket.end(`GET /v1/inventory HTTP/1.1\r\n${head}`)
+  const { headers, ...answer } = parseResponse(await half.received)
+  isError(t, { ...answer, contentType: headers.get('content-type') }, 400, 'invalid_request')
+  const halfBody = await openRaw(port)
+  halfBody.socket.end(
+    `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}${authorization}Content-Length: 14\r\n\r\n{"quan`,
+  )
+  t.match(await halfBody.received, /^(HTTP\/1\.1 400 .*)?$/s)
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '0' }])
+  t.notOk(log.some(({ level }) => Number(level) >= 50))
+})

@@ -1,0 +1,114 @@
+import { once } from 'node:events'
+import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
+import { connect } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { Readers } from '../../../src/inventory/list/active-downloads.ts'
+import type { Representation } from '../../../src/inventory/list/snapshot.ts'
+
+const snapshotOf = (size: number): Representation => ({
+  chunks: [Buffer.alloc(size, 'x')],
+  size,
+  etag: `"${size}"`,
+})
+
+/** A response that has begun, and the client's side of it. */
+async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
+  const server = createServer().listen(0, '127.0.0.1')
+  t.teardown(() => server.close())
+  await once(server, 'listening')
+  const address = server.address()
+  const outgoing = get({
+    host: '127.0.0.1',
+    port: typeof address === 'object' ? address?.port : 0,
+    agent: false,
+  })
+  const [, response]: [IncomingMessage, ServerResponse] = await once(server, 'request').then(
+    ([request, reply]) => [request, reply],
+  )
+  response.write('[')
+  const [client] = await once(outgoing, 'response')
+  client.resume()
+  client.on('error', () => {})
+  return { response, client }
+}
+
+t.test('waits for those who still read what is superseded, and lets them end', async (t) => {
+  const readers = new Readers({ budget: 100_000, patience: 10_000 })
+  const { response, client } = await openResponse(t)
+  readers.add(snapshotOf(200_000), response)
+  let room = false
+  const waiting = readers.makeRoom(snapshotOf(300_000)).then(() => (room = true))
+  await setTimeout(100)
+  t.notOk(room)
+  response.end(']')
+  await once(client, 'end')
+  await waiting
+  t.ok(client.complete)
+})
+
+t.test('cuts off those who take too long, so that they see it', async (t) => {
+  const readers = new Readers({ budget: 100_000, patience: 100 })
+  const { response, client } = await openResponse(t)
+  readers.add(snapshotOf(200_000), response)
+  const closed = new Promise((resolve) => client.once('close', resolve))
+  await readers.makeRoom(undefined)
+  await closed
+  t.notOk(client.complete)
+})
+
+t.test('waits for nobody who reads the current list, or lists that are small', async (t) => {
+  const readers = new Readers({ budget: 100_000, patience: 60_000 })
+  const current = snapshotOf(500_000)
+  const [first, second, third] = [await openResponse(t), await openResponse(t), await openResponse(t)]
+  readers.add(current, first.response)
+  readers.add(snapshotOf(1000), second.response)
+  readers.add(snapshotOf(90_000), third.response)
+  await readers.makeRoom(current)
+  for (const { response } of [first, second, third]) response.end()
+})
+
+t.test(
+  'counts what snapshots have in common once, and not at all where the current one has it',
+  async (t) => {
+    const shared = Buffer.alloc(500_000)
+    const withOwn = (own: Buffer): Representation => ({
+      chunks: [shared, own],
+      size: 500_000 + own.length,
+      etag: '',
+    })
+    const readers = new Readers({ budget: 100_000, patience: 60_000 })
+    const responses = [await openResponse(t), await openResponse(t)]
+    for (const { response } of responses) readers.add(withOwn(Buffer.alloc(40_000)), response)
+    await readers.makeRoom(withOwn(Buffer.alloc(40_000)))
+    for (const { response } of responses) response.end()
+  },
+)
+
+t.test('does not wait for a response that had ended before', async (t) => {
+  const readers = new Readers({ budget: 100_000, patience: 100 })
+  const { response, client } = await openResponse(t)
+  client.destroy()
+  await once(response, 'close')
+  const snapshot = snapshotOf(200_000)
+  readers.add(snapshot, response)
+  await readers.makeRoom(snapshotOf(300_000))
+})
+
+t.test('does not wait for a response behind others on a connection that has broken', async (t) => {
+  const responses: ServerResponse[] = []
+  const server = createServer((_request, response) => responses.push(response)).listen(0, '127.0.0.1')
+  t.teardown(() => server.close())
+  await once(server, 'listening')
+  const address = server.address()
+  const socket = connect({ host: '127.0.0.1', port: typeof address === 'object' ? (address?.port ?? 0) : 0 })
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
+  while (responses.length < 2) await setTimeout(10)
+  const [first, second] = responses
+  if (first === undefined || second === undefined) return
+  const readers = new Readers({ budget: 100_000, patience: 10_000 })
+  readers.add(snapshotOf(200_000), second)
+  socket.destroy()
+  await once(first, 'close')
+  await readers.makeRoom(snapshotOf(300_000))
+})

@@ -1,0 +1,41 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { joinReads } from '../../../src/inventory/list/coalesce-reads.ts'
+
+t.test('one read serves all who ask before it begins, and none who ask after', async (t) => {
+  let begun = 0
+  const finish: (() => void)[] = []
+  const read = joinReads(() => {
+    const number = ++begun
+    return new Promise<number>((resolve) => finish.push(() => resolve(number)))
+  })
+  const first = [read(), read(), read()]
+  while (begun < 1) await setTimeout(1)
+  const second = [read(), read()]
+  await setTimeout(10)
+  t.equal(begun, 1, 'the second read waits for the first')
+  finish.shift()?.()
+  t.strictSame(await Promise.all(first), [1, 1, 1])
+  while (begun < 2) await setTimeout(1)
+  finish.shift()?.()
+  t.strictSame(await Promise.all(second), [2, 2])
+})
+
+t.test('a read that fails fails for those who wait for its end, and for none who ask later', async (t) => {
+  let begun = 0
+  const fail: (() => void)[] = []
+  const read = joinReads(() => {
+    const number = ++begun
+    return number === 1
+      ? new Promise<number>((_, reject) => fail.push(() => reject(new Error('away'))))
+      : Promise.resolve(number)
+  })
+  const first = read()
+  while (begun < 1) await setTimeout(1)
+  const behind = read()
+  fail[0]?.()
+  await t.rejects(first, { message: 'away' })
+  await t.rejects(behind, { message: 'away' })
+  t.equal(begun, 1)
+  t.equal(await read(), 2)
+})

@@ -1,0 +1,107 @@
+import zlib from 'node:zlib'
+import t from 'tap'
+import { startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { callerOf, json } from '../../support/http.ts'
+
+t.test('answers 304 without a body where the caller has the list already', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 1, 'available']])
+  const { send } = await startApp(t, database.url)
+  const { headers } = await send('GET', '/v1/inventory')
+  const etag = String(headers.etag)
+  t.match(etag, /^"[A-Za-z0-9_-]{22}"$/, 'a strong entity tag')
+  t.equal(headers['cache-control'], 'private, no-cache')
+  t.equal(headers.vary, 'Accept-Encoding')
+  for (const condition of [etag, `W/${etag}`, `"x", ${etag}`, `${etag},"y"`, '*', ' * ']) {
+    for (const method of ['GET', 'HEAD']) {
+      const answer = await send(method, '/v1/inventory', { headers: { 'if-none-match': condition } })
+      t.equal(answer.status, 304, `${method} ${condition}`)
+      t.equal(answer.text, '')
+      t.equal(answer.headers.etag, etag)
+      t.equal(answer.headers['cache-control'], 'private, no-cache')
+      t.equal(answer.headers.vary, 'Accept-Encoding')
+    }
+  }
+  for (const condition of ['"x"', etag.slice(1, -1), `${etag.slice(0, -1)}x"`, '']) {
+    const answer = await send('GET', '/v1/inventory', { headers: { 'if-none-match': condition } })
+    t.equal(answer.status, 200, condition)
+  }
+})
+
+t.test('gives every list a tag of its own, and the same list the same one in every process', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 1, 'available']])
+  const apps = [await startApp(t, database.url), await startApp(t, database.url)]
+  const tags = new Map<string, Set<unknown>>()
+  for (const quantity of [5, 6, 5, 7, 6]) {
+    for (const { send } of apps) {
+      await send('PATCH', '/v1/inventory/1', json({ quantity }))
+      const { text, headers } = await send('GET', '/v1/inventory')
+      tags.set(text, (tags.get(text) ?? new Set()).add(headers.etag))
+    }
+  }
+  t.equal(tags.size, 3)
+  t.ok([...tags.values()].every((set) => set.size === 1))
+  t.equal(new Set([...tags.values()].flatMap((set) => [...set])).size, 3)
+})
+
+t.test('asks for the key before it compares anything', async (t) => {
+  const database = await testDatabase(t)
+  const { send, port } = await startApp(t, database.url)
+  const etag = String((await send('GET', '/v1/inventory')).headers.etag)
+  t.equal((await callerOf(port)('GET', '/v1/inventory', { headers: { 'if-none-match': etag } })).status, 401)
+})
+
+t.test('compresses the list as the caller accepts it, each coding with a tag of its own', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, 40000) n")
+  const { send } = await startApp(t, database.url)
+  const plain = await send('GET', '/v1/inventory')
+  t.equal(plain.headers['content-encoding'], undefined)
+  const best = typeof zlib.createZstdCompress === 'function' ? 'zstd' : 'br'
+  const expectations = [
+    ['gzip', 'gzip'],
+    ['br', 'br'],
+    ['gzip, deflate, br', 'br'],
+    ['gzip, deflate, br, zstd', best],
+    ['br;q=0, gzip', 'gzip'],
+    ['br;q=0.5, gzip', 'gzip'],
+    ['br;q=0.5, gzip;q=0.6, *;q=0.1', 'gzip'],
+    ['gzip;q=0.5, identity;q=0.1', 'gzip'],
+    ['gzip;q=0.3, br;q=0.3', 'br'],
+    ['identity, gzip', 'gzip'],
+    ['*;q=0.5, identity', undefined],
+    ['*', best],
+    ['deflate', undefined],
+    ['identity', undefined],
+    ['identity;q=1, gzip;q=0.5', undefined],
+    ['gzip;q=0', undefined],
+    ['', undefined],
+    ['identity;q=0, deflate', undefined],
+  ] as const
+  const decode = (coding: string | undefined, body: Buffer): string => {
+    if (coding === 'gzip') return zlib.gunzipSync(body).toString()
+    if (coding === 'br') return zlib.brotliDecompressSync(body).toString()
+    if (coding === 'zstd') return zlib.zstdDecompressSync(body).toString()
+    return body.toString()
+  }
+  const tags = new Map<string | undefined, string | undefined>()
+  for (const [accepted, coding] of expectations) {
+    const answer = await send('GET', '/v1/inventory', { headers: { 'accept-encoding': accepted } })
+    t.equal(answer.headers['content-encoding'], coding, accepted)
+    t.equal(answer.headers.vary, 'Accept-Encoding')
+    t.equal(answer.headers['content-length'], String(answer.body.length))
+    t.equal(decode(coding, answer.body), plain.text)
+    tags.set(coding, answer.headers.etag)
+    const again = await send('GET', '/v1/inventory', {
+      headers: { 'accept-encoding': accepted, 'if-none-match': answer.headers.etag },
+    })
+    t.equal(again.status, 304)
+  }
+  t.equal(new Set(tags.values()).size, tags.size)
+  const mixed = await send('GET', '/v1/inventory', {
+    headers: { 'accept-encoding': 'gzip', 'if-none-match': plain.headers.etag },
+  })
+  t.equal(mixed.status, 200, 'the plain list is another representation')
+})

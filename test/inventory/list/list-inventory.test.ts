@@ -1,0 +1,90 @@
+import t from 'tap'
+import { startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+
+t.test('lists nothing as an empty array', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const answer = await send('GET', '/v1/inventory')
+  t.equal(answer.status, 200)
+  t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
+  t.equal(answer.text, '[]')
+})
+
+t.test('lists every entry in ascending petId, each id exact to the last digit', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [
+    ['9007199254740993', 1, 'available'],
+    ['10', 2147483647, 'pending'],
+    ['-9223372036854775808', 0, 'sold'],
+    ['9223372036854775807', 5, 'available'],
+    ['9', 3, 'sold'],
+    ['0', 4, 'pending'],
+  ])
+  const answer = await send('GET', '/v1/inventory')
+  t.equal(
+    answer.text,
+    '[{"petId":-9223372036854775808,"quantity":0,"status":"sold"},' +
+      '{"petId":0,"quantity":4,"status":"pending"},' +
+      '{"petId":9,"quantity":3,"status":"sold"},' +
+      '{"petId":10,"quantity":2147483647,"status":"pending"},' +
+      '{"petId":9007199254740993,"quantity":1,"status":"available"},' +
+      '{"petId":9223372036854775807,"quantity":5,"status":"available"}]',
+  )
+})
+
+t.test('shows an update that another process has acknowledged', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 1, 'available']])
+  const first = await startApp(t, database.url)
+  const second = await startApp(t, database.url)
+  for (let quantity = 0; quantity < 50; quantity++) {
+    await first.send('PATCH', '/v1/inventory/1', {
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ quantity }),
+    })
+    const answer = await second.send('GET', '/v1/inventory')
+    t.equal(answer.text, `[{"petId":1,"quantity":${quantity},"status":"available"}]`)
+  }
+})
+
+t.test('reads one snapshot: never a part of a transaction', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 500) n")
+  let writing = true
+  const writer = (async () => {
+    for (let quantity = 1; quantity <= 40; quantity++) {
+      await database.query('UPDATE inventory SET quantity = $1', [quantity])
+    }
+    writing = false
+  })()
+  while (writing) {
+    const { text } = await send('GET', '/v1/inventory')
+    const quantities = new Set(Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => quantity))
+    t.equal(quantities.size, 1, 'all entries of one list have the same quantity')
+  }
+  await writer
+})
+
+t.test('ignores a query and a body', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  t.equal((await send('GET', '/v1/inventory?limit=1&petId=x')).status, 200)
+  t.equal(
+    (await send('GET', '/v1/inventory', { headers: { 'content-type': 'text/xml' }, body: '<a/>' })).status,
+    200,
+  )
+})
+
+t.test('answers HEAD with the headers of GET and no body', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 1, 'available']])
+  const get = await send('GET', '/v1/inventory')
+  const head = await send('HEAD', '/v1/inventory')
+  t.equal(head.status, 200)
+  t.equal(head.text, '')
+  for (const name of ['content-type', 'content-length']) t.equal(head.headers[name], get.headers[name])
+})

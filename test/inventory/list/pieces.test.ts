@@ -1,0 +1,83 @@
+import fc from 'fast-check'
+import t from 'tap'
+import { entriesOfLines, type Piece, PieceBuilder, withChanges } from '../../../src/inventory/list/pieces.ts'
+
+type Items = ReadonlyMap<bigint, number>
+
+const linesOf = (items: Items): string =>
+  [...items]
+    .sort(([one], [other]) => (one < other ? -1 : 1))
+    .map(([petId, quantity]) => `{"petId":${petId},"quantity":${quantity},"status":"sold"}\n`)
+    .join('')
+
+/** Cuts the items into pieces, from lines that arrive in parts of that size. */
+function piecesOf(items: Items, partSize: number): Piece[] {
+  const builder = new PieceBuilder()
+  const lines = Buffer.from(linesOf(items))
+  for (let at = 0; at < lines.length; at += partSize)
+    builder.add(Buffer.from(lines.subarray(at, at + partSize)))
+  return builder.finish()
+}
+
+const textOf = (pieces: readonly Piece[]): string =>
+  Buffer.concat(pieces.map(({ bytes }) => bytes)).toString()
+
+/** Ids that start a piece. */
+const starters = piecesOf(
+  new Map(Array.from({ length: 100_000 }, (_, index) => [BigInt(index), 1])),
+  65_536,
+).map(({ bytes }) => BigInt(/\d+/.exec(bytes.toString('latin1', 0, 40))?.[0] ?? ''))
+
+/** Ids of every length and sign, with neighbors, and ids that are close together. */
+const petId = fc.oneof(
+  fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n }),
+  fc.bigInt({ min: -50n, max: 50n }),
+  fc.bigInt({ min: 1n, max: 20_000n }),
+  fc.constantFrom(...starters),
+)
+
+const changesOf = fc.array(fc.tuple(petId, fc.nat({ max: 2_147_483_647 })), { maxLength: 60 })
+
+t.test('pieces with changes are those of the changed list, whatever the changes', async (t) => {
+  const run = async (size: number, rounds: [bigint, number][][], partSize: number): Promise<void> => {
+    const items = new Map<bigint, number>()
+    for (let id = 1n; id <= BigInt(size); id++) items.set(id * 3n, 1)
+    let pieces = piecesOf(items, partSize)
+    for (const round of rounds) {
+      const changes = new Map(round)
+      for (const [id, quantity] of changes) items.set(id, quantity)
+      pieces = await withChanges(pieces, entriesOfLines(Buffer.from(linesOf(changes).trimEnd())))
+      const whole = piecesOf(items, partSize)
+      const digests = pieces.map(({ digest }) => digest)
+      if (digests.join() !== whole.map(({ digest }) => digest).join() || textOf(pieces) !== textOf(whole))
+        throw new Error('The pieces differ from those of the whole list')
+      if (pieces.some((piece, index) => String(piece.starts) !== String(whole[index]?.starts)))
+        throw new Error('The places of entries differ')
+    }
+  }
+  await fc.assert(
+    fc.asyncProperty(
+      fc.constantFrom(0, 1, 3, 200, 3000),
+      fc.array(changesOf, { minLength: 1, maxLength: 4 }),
+      fc.constantFrom(7, 100, 65_536),
+      run,
+    ),
+    { numRuns: 300 },
+  )
+  t.pass()
+})
+
+t.test('pieces that do not change are the same objects', async (t) => {
+  const items = new Map(Array.from({ length: 100_000 }, (_, index) => [BigInt(index), 1]))
+  const pieces = piecesOf(items, 65_536)
+  t.ok(pieces.length > 5, `${pieces.length} pieces`)
+  const line = '{"petId":10000,"quantity":2,"status":"sold"}'
+  const changed = await withChanges(pieces, entriesOfLines(Buffer.from(line)))
+  t.equal(changed.filter((piece) => !pieces.includes(piece)).length, 1)
+  const same = await withChanges(changed, entriesOfLines(Buffer.from(line)))
+  t.strictSame(same, changed)
+  t.ok(
+    same.every((piece) => changed.includes(piece)),
+    'an entry that is written with the same values',
+  )
+})

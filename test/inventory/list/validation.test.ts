@@ -1,0 +1,130 @@
+import { chmod, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
+import { inventoryRepository } from '../../../src/inventory/repository.ts'
+import { startApp, type TestApp } from '../../support/app.ts'
+import { testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startOwnServer } from '../../support/own-server.ts'
+import { temporaryFolder } from '../../support/program.ts'
+
+// Nobody else commits here, so a list that may be reused is reused.
+const server = await startOwnServer(t, { autovacuum: 'off' })
+await server.query('CREATE TABLE model (LIKE inventory INCLUDING ALL)')
+
+const setUp = async (t: Test): Promise<{ app: TestApp; list: () => Promise<string> }> => {
+  await server.query(`DROP TABLE inventory CASCADE;
+    CREATE TABLE inventory (LIKE model INCLUDING ALL);
+    GRANT SELECT ON inventory TO ${server.role};
+    INSERT INTO inventory VALUES (1, 1, 'available'), (2, 2, 'sold')`)
+  const app = await startApp(t, server.url)
+  const list = async (): Promise<string> => (await app.send('GET', '/v1/inventory')).text
+  return { app, list }
+}
+
+const first = '{"petId":1,"quantity":1,"status":"available"}'
+const second = '{"petId":2,"quantity":2,"status":"sold"}'
+
+const connect = async (t: Test, url: string): Promise<pg.Client> => {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  return client
+}
+
+t.test('row security that depends on more than the rows is asked each time', async (t) => {
+  const { list } = await setUp(t)
+  t.equal(await list(), `[${first},${second}]`)
+  // Whether someone holds a lock changes without a commit, as the time does.
+  await server.query(`ALTER TABLE inventory ENABLE ROW LEVEL SECURITY;
+    CREATE POLICY visible ON inventory USING (
+      pet_id = 1 OR NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711))`)
+  t.equal(await list(), `[${first},${second}]`)
+  const holder = await connect(t, server.url)
+  await holder.query('SELECT pg_advisory_lock(4711)')
+  t.equal(await list(), `[${first}]`)
+  await holder.query('SELECT pg_advisory_unlock(4711)')
+  t.equal(await list(), `[${first},${second}]`)
+})
+
+t.test('a search path that a reload changes leads to the other table', async (t) => {
+  const { list } = await setUp(t)
+  await server.query(`CREATE SCHEMA other;
+    CREATE TABLE other.inventory (LIKE public.inventory INCLUDING ALL);
+    INSERT INTO other.inventory VALUES (2, 2, 'sold');
+    GRANT USAGE ON SCHEMA other TO ${server.role};
+    GRANT SELECT ON other.inventory TO ${server.role}`)
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('ALTER SYSTEM SET search_path = other')
+  await server.query('SELECT pg_reload_conf()')
+  await eventually('a list of the table that the new search path finds', async () =>
+    (await list()) === `[${second}]` ? true : undefined,
+  )
+  await server.query('ALTER SYSTEM RESET search_path')
+  await server.query('SELECT pg_reload_conf()')
+  await eventually('a list of the first table again', async () =>
+    (await list()) === `[${first},${second}]` ? true : undefined,
+  )
+})
+
+t.test(
+  'children that come while the service runs are listed, and so is what is written to them',
+  async (t) => {
+    const { list } = await setUp(t)
+    t.equal(await list(), `[${first},${second}]`)
+    await server.query(`CREATE TABLE more () INHERITS (inventory); GRANT SELECT ON more TO ${server.role}`)
+    t.equal(await list(), `[${first},${second}]`)
+    await server.query("INSERT INTO more VALUES (3, 3, 'sold')")
+    t.equal(await list(), `[${first},${second},{"petId":3,"quantity":3,"status":"sold"}]`)
+  },
+)
+
+t.test(
+  'a list that is asked for before there is a table does not keep later ones from being reused',
+  async (t) => {
+    const { app, list } = await setUp(t)
+    await server.query('ALTER TABLE inventory RENAME TO away')
+    t.equal((await app.send('GET', '/v1/inventory')).status, 503)
+    await server.query('ALTER TABLE away RENAME TO inventory')
+    t.equal(await list(), `[${first},${second}]`)
+    t.match(app.log.filter(({ comparable }) => comparable !== undefined).at(-1), { comparable: true })
+  },
+)
+
+t.test('another connection is another source, whatever its process id', async (t) => {
+  const { url } = await testDatabase(t)
+  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  t.teardown(() => database.close())
+  let others = 0
+  // A process id is assigned again at some time, which a test cannot wait for; only the count of connections differs then.
+  const lists: Database = {
+    ...database,
+    statistics: () => ({ ...database.statistics(), opened: database.statistics().opened + others }),
+  }
+  const { validator } = inventoryRepository(database, lists)
+  const { source } = await validator()
+  t.equal((await validator()).source, source)
+  others++
+  t.not((await validator()).source, source)
+})
+
+t.test('a table that becomes a foreign one while the service runs is read each time', async (t) => {
+  const { list } = await setUp(t)
+  t.equal(await list(), `[${first},${second}]`)
+  const folder = await temporaryFolder(t)
+  const file = path.join(folder, 'stock.csv')
+  await chmod(folder, 0o755)
+  await writeFile(file, '1,1,available\n2,2,sold\n')
+  await server.query(`CREATE EXTENSION file_fdw;
+    CREATE SERVER files FOREIGN DATA WRAPPER file_fdw;
+    DROP TABLE inventory;
+    CREATE FOREIGN TABLE inventory (pet_id bigint, quantity integer, status text)
+      SERVER files OPTIONS (filename '${file}', format 'csv');
+    GRANT SELECT ON inventory TO ${server.role}`)
+  t.equal(await list(), `[${first},${second}]`)
+  // A change that is no commit of this server.
+  await writeFile(file, '1,1,available\n')
+  t.equal(await list(), `[${first}]`)
+})

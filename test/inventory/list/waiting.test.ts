@@ -1,0 +1,177 @@
+import { mkdir, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { runner } from 'node-pg-migrate'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { startApp } from '../../support/app.ts'
+import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { startProgram, temporaryFolder } from '../../support/program.ts'
+
+const ENTRIES = 2000
+
+/** An advisory lock that the test holds while a migration must not commit yet. */
+const GATE = 4711
+
+const fill = (database: TestDatabase): Promise<unknown> =>
+  database.query(`INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, ${ENTRIES}) n`)
+
+/** Resolves when a session waits for a lock on a table, and that statement is not the migration's. */
+const someoneWaits = (database: TestDatabase, application: string): Promise<true> =>
+  eventually(`a session of ${application} that waits for a table`, async () => {
+    const waiting = await database.query(
+      `SELECT FROM pg_stat_activity
+       WHERE datname = current_database() AND application_name LIKE $1
+         AND wait_event_type = 'Lock' AND wait_event = 'relation'`,
+      [application],
+    )
+    return waiting.length > 0 ? true : undefined
+  })
+
+/**
+ * Applies a migration with that statement, as `inventory migrate up` does, and calls `whileOpen` when the statement is
+ * done and the commit is still to come.
+ */
+async function migrateWith(
+  t: Test,
+  database: TestDatabase,
+  statement: string,
+  whileOpen: () => Promise<void>,
+): Promise<void> {
+  const dir = path.join(await temporaryFolder(t), 'migrations')
+  await mkdir(dir)
+  await writeFile(
+    path.join(dir, '29991231000000000_rewrite.sql'),
+    `-- Up Migration
+     SET LOCAL lock_timeout = '2s';
+     ${statement};
+     SET LOCAL lock_timeout = 0;
+     SELECT pg_advisory_xact_lock(${GATE});
+     -- Down Migration`,
+  )
+  const gate = new pg.Client({ connectionString: database.url })
+  const client = new pg.Client({ connectionString: database.url, application_name: 'the migration' })
+  await Promise.all([gate.connect(), client.connect()])
+  try {
+    await gate.query('SELECT pg_advisory_lock($1)', [GATE])
+    const migrated = runner({
+      dbClient: client,
+      dir,
+      direction: 'up',
+      migrationsTable: 'pgmigrations',
+      checkOrder: false,
+      log: () => {},
+    })
+    await eventually('the migration at its gate', async () => {
+      const [row] = await database.query(
+        "SELECT FROM pg_stat_activity WHERE application_name = 'the migration' AND wait_event = 'advisory'",
+      )
+      return row
+    })
+    await whileOpen()
+    await gate.query('SELECT pg_advisory_unlock($1)', [GATE])
+    await migrated
+  } finally {
+    await Promise.all([gate.end(), client.end()])
+  }
+}
+
+const rewrites = [
+  ['changes the type of a column', 'ALTER TABLE inventory ALTER COLUMN quantity TYPE bigint'],
+  [
+    'adds a column with a volatile default',
+    'ALTER TABLE inventory ADD noted timestamptz DEFAULT clock_timestamp()',
+  ],
+  [
+    'replaces the rows',
+    `CREATE TEMPORARY TABLE rows ON COMMIT DROP AS SELECT * FROM inventory;
+     TRUNCATE inventory;
+     INSERT INTO inventory SELECT * FROM rows`,
+  ],
+] as const
+
+for (const [what, statement] of rewrites) {
+  t.test(`a list that waited for a migration that ${what} is whole`, async (t) => {
+    const database = await testDatabase(t)
+    await fill(database)
+    for (const isFirst of [true, false]) {
+      const { send } = await startApp(t, database.url)
+      // One app has read the list before and asks what changed; the other reads it for the first time.
+      if (!isFirst) {
+        await send('GET', '/v1/inventory')
+        await database.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 7')
+      }
+      await database.query("DELETE FROM pgmigrations WHERE name LIKE '2999%'")
+      await database.query('ALTER TABLE inventory DROP COLUMN IF EXISTS noted, ALTER quantity TYPE integer')
+      let list: ReturnType<typeof send> | undefined
+      await migrateWith(t, database, statement, async () => {
+        list = send('GET', '/v1/inventory')
+        await someoneWaits(database, 'petstore-inventory')
+      })
+      const { status, text } = (await list) ?? {}
+      t.equal(status, 200)
+      t.equal(JSON.parse(text ?? '').length, ENTRIES)
+    }
+  })
+}
+
+t.test('an export that waited for a migration is whole', async (t) => {
+  const database = await testDatabase(t)
+  await fill(database)
+  let program: Awaited<ReturnType<typeof startProgram>> | undefined
+  await migrateWith(t, database, rewrites[0][1], async () => {
+    program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: database.url } })
+    await someoneWaits(database, 'petstore-inventory cli')
+  })
+  const { code, stdout } = (await program?.ended) ?? {}
+  t.equal(code, 0)
+  t.equal(stdout?.trimEnd().split('\n').length, ENTRIES + 1)
+})
+
+t.test(
+  'a list is refused when it has waited for two seconds, and served when the table is free',
+  async (t) => {
+    const database = await testDatabase(t)
+    await fill(database)
+    const { send } = await startApp(t, database.url)
+    const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+    const start = performance.now()
+    const lists = Array.from({ length: 5 }, () => send('GET', '/v1/inventory'))
+    for (const { status, headers, text } of await Promise.all(lists)) {
+      t.equal(status, 503)
+      t.match(headers['retry-after'], /^[1-9]\d*$/)
+      t.match(text, '"code":"service_unavailable"')
+    }
+    // The limit of the lock, and that of an answer, which would end the wait if the lock had none.
+    t.ok(performance.now() - start < 5000, 'by the limit for a lock')
+    await release()
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+  },
+)
+
+const kinds = {
+  view: 'CREATE VIEW inventory AS SELECT * FROM stock',
+  'materialized view': 'CREATE MATERIALIZED VIEW inventory AS SELECT * FROM stock',
+  'partitioned table': `CREATE TABLE inventory (LIKE stock) PARTITION BY RANGE (pet_id);
+    ALTER TABLE inventory ATTACH PARTITION stock FOR VALUES FROM (0) TO (1000000)`,
+  'table with children': 'CREATE TABLE inventory (LIKE stock); ALTER TABLE stock INHERIT inventory',
+} as const
+
+for (const [kind, statement] of Object.entries(kinds)) {
+  t.test(`a ${kind} is listed`, async (t) => {
+    const database = await testDatabase(t)
+    await fill(database)
+    await database.query('ALTER TABLE inventory RENAME TO stock')
+    await database.query(statement)
+    const { send } = await startApp(t, database.url)
+    for (const quantity of [1, 2, 3]) {
+      await database.query('UPDATE stock SET quantity = $1 WHERE pet_id = 1', [quantity])
+      if (kind === 'materialized view') await database.query('REFRESH MATERIALIZED VIEW inventory')
+      const { status, text } = await send('GET', '/v1/inventory')
+      t.equal(status, 200)
+      const items: { quantity: number }[] = JSON.parse(text)
+      t.equal(items.length, ENTRIES)
+      t.equal(items[0]?.quantity, quantity)
+    }
+  })
+}

@@ -1,0 +1,218 @@
+import { Agent } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { apiKey, startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { type Answer, callerOf, json } from '../../support/http.ts'
+import { sendRaw } from '../../support/raw.ts'
+
+/** All increments of the two writers together. */
+const INCREMENTS = 10_000
+const PETS = 100
+
+const refused = {
+  code: 'precondition_failed',
+  message: 'The entry is not as the request requires. Nothing was changed.',
+  status: 412,
+}
+
+t.test('an update is made only if the entry is as If-Match and If-None-Match require', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const { send } = await startApp(t, database.url)
+  let quantity = 0
+  const cases: readonly (readonly [headers: Record<string, string | string[]>, isMade: boolean])[] = [
+    [{}, true],
+    [{ 'If-Match': '*' }, true],
+    [{ 'If-Match': ' * ' }, true],
+    [{ 'If-Match': '"NOW-available"' }, true],
+    [{ 'If-Match': '"NOW-available" ' }, true],
+    [{ 'If-Match': '"x", "NOW-available"' }, true],
+    [{ 'If-Match': '"a,b",, "NOW-available",' }, true],
+    [{ 'If-Match': ['"x"', '"NOW-available"'] }, true],
+    [{ 'If-Match': 'W/"x", "NOW-available"' }, true],
+    [{ 'If-Match': 'W/"NOW-available"' }, false],
+    [{ 'If-Match': '"zzz"' }, false],
+    [{ 'If-Match': '""' }, false],
+    [{ 'If-Match': '' }, false],
+    [{ 'If-Match': '"NOW-sold"' }, false],
+    [{ 'If-Match': '"0NOW-available"' }, false],
+    [{ 'If-Match': '"NOW"' }, false],
+    [{ 'If-Match': '"a,NOW-available"' }, false],
+    [{ 'If-None-Match': '*' }, false],
+    [{ 'If-None-Match': '"NOW-available"' }, false],
+    [{ 'If-None-Match': 'W/"NOW-available"' }, false],
+    [{ 'If-None-Match': '"x", "NOW-available"' }, false],
+    [{ 'If-None-Match': '"zzz"' }, true],
+    [{ 'If-None-Match': '"4-available"' }, true],
+    [{ 'If-None-Match': '' }, true],
+    [{ 'If-Match': '"NOW-available"', 'If-None-Match': '*' }, false],
+    [{ 'If-Match': '"NOW-available"', 'If-None-Match': '"9-sold"' }, true],
+    [{ 'If-Match': '*', 'If-None-Match': '"NOW-available"' }, false],
+  ]
+  for (const [given, isMade] of cases) {
+    const now = (value: string): string => value.replaceAll('NOW', String(quantity))
+    const headers = Object.fromEntries(
+      Object.entries(given).map(([name, value]) => [
+        name,
+        Array.isArray(value) ? value.map(now) : now(value),
+      ]),
+    )
+    const next = quantity + 100
+    const {
+      status,
+      headers: answered,
+      text,
+    } = await send('PATCH', '/v1/inventory/1', {
+      ...json({ quantity: next }),
+      headers: { ...json({}).headers, ...headers },
+    })
+    const name = JSON.stringify(headers)
+    if (isMade) {
+      quantity = next
+      t.equal(status, 200, name)
+      t.equal(answered.etag, `"${next}-available"`)
+    } else {
+      t.equal(status, 412, name)
+      t.equal(answered.etag, undefined)
+      t.strictSame(JSON.parse(text), refused)
+    }
+    t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: String(quantity) }])
+  }
+})
+
+t.test('401, 404 and 400 come before 412', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const { send, port } = await startApp(t, database.url)
+  const update = async (petId: string, header: string, body: object = { quantity: 5 }): Promise<number> =>
+    (
+      await send('PATCH', `/v1/inventory/${petId}`, {
+        ...json(body),
+        headers: { ...json({}).headers, 'If-Match': header },
+      })
+    ).status
+  t.equal(await update('2', '"zzz"'), 404)
+  t.equal(await update('2', '*'), 404)
+  t.equal(await update('2', '"0-available"'), 404)
+  t.equal(await update('x', '"zzz"'), 400)
+  t.equal(await update('1', '"zzz"', { quantity: -1 }), 400)
+  t.equal(await update('1', '"zzz"', {}), 400)
+  for (const malformed of [
+    'zzz',
+    '0-available',
+    '"0-available',
+    '"0-available" "x"',
+    '*, "x"',
+    'w/"x"',
+    '"a b"',
+  ])
+    t.equal(await update('1', malformed), 400, malformed)
+  const stranger = callerOf(port)
+  const { status } = await stranger('PATCH', '/v1/inventory/1', {
+    ...json({ quantity: 5 }),
+    headers: { ...json({}).headers, 'If-Match': '"zzz"' },
+  })
+  t.equal(status, 401)
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '0' }])
+})
+
+t.test('several updates of one pet that arrive together are decided in their order', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'sold']])
+  const { port } = await startApp(t, database.url)
+  const updates: readonly (readonly [quantity: number, condition: string, status: number])[] = [
+    [1, 'If-Match: "0-sold"', 200],
+    [2, 'If-Match: "1-sold"', 200],
+    [3, 'If-Match: "1-sold"', 412],
+    [4, 'X-None: 1', 200],
+    [5, 'If-Match: "4-sold"', 200],
+    [6, 'X-None: 1', 200],
+    [7, 'X-None: 1', 200],
+    [8, 'If-Match: "6-sold"', 412],
+    [9, 'If-None-Match: "6-sold"', 200],
+  ]
+  const messages = updates.map(([quantity, condition], index) => {
+    const body = JSON.stringify({ quantity })
+    const close = index === updates.length - 1 ? 'Connection: close\r\n' : ''
+    return (
+      `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n${condition}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n${close}\r\n${body}`
+    )
+  })
+  const text = await sendRaw(port, messages.join(''))
+  t.strictSame(
+    Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status)),
+    updates.map(([, , status]) => status),
+  )
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
+})
+
+t.test('a condition waits for a locked row, and is decided by what is there then', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 0, 'sold'],
+    ['2', 0, 'sold'],
+  ])
+  const { send } = await startApp(t, database.url)
+  const update = (petId: number, quantity: number, tag: string): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${petId}`, {
+      ...json({ quantity }),
+      headers: { ...json({}).headers, 'If-Match': tag },
+    })
+  for (const [end, status] of [
+    ['ROLLBACK', 200],
+    ['COMMIT', 412],
+    ['DELETE', 404],
+  ] as const) {
+    await database.query('UPDATE inventory SET quantity = 0')
+    const statement =
+      end === 'DELETE'
+        ? 'DELETE FROM inventory WHERE pet_id = 1'
+        : 'UPDATE inventory SET quantity = 3 WHERE pet_id = 1'
+    const release = await database.hold(statement, end === 'ROLLBACK' ? 'ROLLBACK' : 'COMMIT')
+    const waiting = Promise.all([update(1, 1, '"0-sold"'), update(2, 2, '"0-sold"')])
+    await setTimeout(400)
+    await release()
+    const [locked, free] = await waiting
+    t.equal(locked.status, status, end)
+    t.equal(free.status, 200)
+  }
+})
+
+t.test('two writers that increment by read, compare and set lose nothing', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
+  const ports = [(await startApp(t, database.url)).port, (await startApp(t, database.url)).port]
+  let conflicts = 0
+  const increment = async (port: number, petId: number): Promise<void> => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+    const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+    const read = async (): Promise<number> => {
+      const items: { petId: number; quantity: number }[] = JSON.parse(
+        (await send('GET', '/v1/inventory')).text,
+      )
+      return items.find((item) => item.petId === petId)?.quantity ?? -1
+    }
+    let seen = await read()
+    for (let made = 0; made < INCREMENTS / PETS / ports.length; ) {
+      const { status } = await send('PATCH', `/v1/inventory/${petId}`, {
+        ...json({ quantity: seen + 1 }),
+        headers: { ...json({}).headers, 'If-Match': `"${seen}-available"` },
+      })
+      if (status === 200) {
+        made++
+        seen++
+      } else {
+        if (status !== 412) throw new Error(`An increment was answered with ${status}`)
+        conflicts++
+        seen = await read()
+      }
+    }
+    agent.destroy()
+  }
+  const pets = Array.from({ length: PETS }, (_, index) => index + 1)
+  await Promise.all(pets.flatMap((petId) => ports.map((port) => increment(port, petId))))
+  t.strictSame(await database.query('SELECT sum(quantity) FROM inventory'), [{ sum: String(INCREMENTS) }])
+  t.ok(conflicts > 0, `${conflicts} conflicts`)
+})

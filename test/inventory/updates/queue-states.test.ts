@@ -1,0 +1,506 @@
+import { setTimeout } from 'node:timers/promises'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { ApiError } from '../../../src/contract/errors.ts'
+import { DatabaseUnavailableError } from '../../../src/database/failures.ts'
+import type { Condition } from '../../../src/inventory/condition.ts'
+import type { QuantityUpdate, UpdateRepository, Written } from '../../../src/inventory/repository.ts'
+import type { InventoryItem } from '../../../src/inventory/schemas.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
+
+/** How long a test waits for something to happen, in milliseconds. */
+const LIMIT_MS = 5000
+
+/** A statement that the queue has sent, which the test answers. */
+interface Statement {
+  /** What it sets, in words: `1=5` is the quantity 5 for pet 1. */
+  readonly text: string
+  readonly asksForRules: boolean
+  /** Stores all of it but for some pets; `as` says what is stored instead. */
+  store(options?: {
+    except?: readonly number[]
+    unmet?: readonly number[]
+    as?: number
+    hasRules?: boolean
+  }): void
+  refuse(code: string): void
+  fail(error: Error): void
+}
+
+/** A repository whose statements do what the test says. */
+class ScriptedRepository implements UpdateRepository {
+  readonly updateConnections: number
+  /** The statements that nobody has looked at yet. */
+  readonly statements: Statement[] = []
+  /** How many there were. */
+  sent = 0
+  locked: readonly number[] | Error = []
+  existing: readonly number[] | Error = []
+  /** What the answer about existing entries waits for. */
+  existingAnswer: Promise<void> = Promise.resolve()
+  commits: 'wait' | 'get through' | Error = 'get through'
+  readonly asked: string[] = []
+
+  /** With 3 connections, two batches may be in flight whatever the round trip, and one retry. */
+  constructor(updateConnections = 3) {
+    this.updateConnections = updateConnections
+  }
+
+  setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written> {
+    this.sent++
+    return new Promise((resolve, reject) => {
+      this.statements.push({
+        text: updates
+          .map(({ petId, quantity, condition }) => `${petId}=${quantity}${condition ? ' if' : ''}`)
+          .join(' '),
+        asksForRules,
+        store: ({ except = [], unmet = [], as, hasRules = false } = {}) => {
+          const stored = updates.filter(({ petId }) => ![...except, ...unmet].includes(Number(petId)))
+          const entries = stored.map(({ petId, quantity }): [bigint, InventoryItem] => [
+            petId,
+            { petId, quantity: as ?? quantity, status: 'sold' },
+          ])
+          resolve({ entries: new Map(entries), unmet: new Set(unmet.map(BigInt)), hasRules })
+        },
+        refuse: (code) => reject(refusal(code)),
+        fail: (error) => reject(new DatabaseUnavailableError(error)),
+      })
+    })
+  }
+
+  async lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>> {
+    this.asked.push(`locked ${petIds.join(' ')}`)
+    if (this.locked instanceof Error) throw this.locked
+    const locked = this.locked.map(BigInt)
+    return new Set(petIds.filter((petId) => locked.includes(petId)))
+  }
+
+  async existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>> {
+    this.asked.push(`existing ${petIds.join(' ')}`)
+    await this.existingAnswer
+    if (this.existing instanceof Error) throw this.existing
+    const existing = this.existing.map(BigInt)
+    return new Set(petIds.filter((petId) => existing.includes(petId)))
+  }
+
+  async commitsWait(): Promise<boolean> {
+    this.asked.push('commits')
+    if (this.commits instanceof Error) throw this.commits
+    return this.commits === 'wait'
+  }
+
+  /** The next statement; it fails the test if there is none soon, or another one than expected. */
+  async next(t: Test, text: string): Promise<Statement> {
+    await until(`the statement ${text}`, () => this.statements.length > 0)
+    const statement = this.statements.shift()
+    if (statement === undefined) throw new Error('There is no statement')
+    t.equal(statement.text, text)
+    return statement
+  }
+
+  /** Holds that nothing is sent for a few iterations of the event loop. */
+  async nothing(t: Test): Promise<void> {
+    await setTimeout(20)
+    t.strictSame(
+      this.statements.map(({ text }) => text),
+      [],
+      'nothing is sent',
+    )
+  }
+}
+
+/** PostgreSQL's refusal of a statement, as the pool raises it. */
+function refusal(code: string): Error {
+  const error = new pg.DatabaseError('refused', 0, 'error')
+  error.code = code
+  return ['55P03', '57014', '40P01', '25006'].includes(code) ? new DatabaseUnavailableError(error) : error
+}
+
+async function until(what: string, isSo: () => boolean): Promise<void> {
+  const deadline = performance.now() + LIMIT_MS
+  while (!isSo()) {
+    if (performance.now() > deadline) throw new Error(`Waited for ${LIMIT_MS} ms for ${what}`)
+    await setTimeout(1)
+  }
+}
+
+interface Queue {
+  readonly statistics: InventoryStatistics
+  /** Sets a quantity; returns, in words, what the caller is told. */
+  set(petId: number, quantity: number, condition?: Condition): Promise<string>
+}
+
+const patient = { wait: 60_000, overdue: 60_000, check: 5, probe: 5 }
+
+function queueOf(repository: UpdateRepository, times = patient): Queue {
+  const statistics = new InventoryStatistics()
+  const queue = new UpdateQueue(repository, statistics, undefined, times)
+  return {
+    statistics,
+    set: (petId, quantity, condition) =>
+      queue.set({ petId: BigInt(petId), quantity, condition }).then(
+        (item) => (item === undefined ? 'no entry' : `${item.petId}=${item.quantity}`),
+        (error: unknown) => {
+          if (error instanceof ApiError) return `${error.status} ${error.message}`
+          return error instanceof Error ? error.name : 'unknown'
+        },
+      ),
+  }
+}
+
+t.test('a single update goes out at once, those that arrive meanwhile as one batch', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set, statistics } = queueOf(repository)
+  const first = set(1, 11)
+  const one = await repository.next(t, '1=11')
+  const second = set(2, 22)
+  const two = await repository.next(t, '2=22')
+  const others = [set(5, 55), set(3, 33), set(4, 44)]
+  await repository.nothing(t)
+  t.equal(statistics.waitingUpdates, 3, 'two are in flight, without a round trip that would ask for more')
+  one.store()
+  t.equal(await first, '1=11')
+  const batch = await repository.next(t, '3=33 4=44 5=55')
+  t.equal(statistics.waitingUpdates, 0)
+  batch.store()
+  two.store()
+  t.strictSame(await Promise.all([second, ...others]), ['2=22', '5=55', '3=33', '4=44'])
+})
+
+t.test('a long round trip has more batches in flight, up to the connections', async (t) => {
+  const repository = new ScriptedRepository(9)
+  const { set } = queueOf(repository)
+  const slow = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  await setTimeout(20)
+  statement.store()
+  await slow
+  const answers = []
+  for (let petId = 1; petId <= 7; petId++) answers.push(set(petId, petId))
+  for (let petId = 1; petId <= 7; petId++) {
+    const sent = await repository.next(t, `${petId}=${petId}`)
+    void setTimeout(40).then(() => sent.store())
+  }
+  const waiting = set(8, 8)
+  t.equal(repository.sent, 8, 'two connections are left to rows that are locked')
+  const last = await repository.next(t, '8=8')
+  last.store()
+  await Promise.all([...answers, waiting])
+})
+
+t.test('no pet is in two statements at once, and its updates are decided in their order', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const first = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  const others = [set(1, 2), set(1, 3)]
+  await repository.nothing(t)
+  statement.store()
+  t.equal(await first, '1=1')
+  const next = await repository.next(t, '1=3')
+  t.ok(next.asksForRules)
+  next.store()
+  t.strictSame(await Promise.all(others), ['1=2', '1=3'], 'each has its own quantity')
+})
+
+t.test('an update is not forgotten when an older batch of its pet ends after it has arrived', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  let answer = (): void => {}
+  repository.existingAnswer = new Promise((resolve) => {
+    answer = resolve
+  })
+  const older = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  batch.store({ except: [2] })
+  t.equal(await older[0], '1=1')
+  await until('the question about pet 2', () => repository.asked.length > 0)
+  // Meanwhile, the queue looks for updates that have waited for too long, and finds pet 1 without any.
+  await repository.nothing(t)
+  const other = set(3, 3)
+  const statement = await repository.next(t, '3=3')
+  const newer = set(1, 4)
+  await repository.nothing(t)
+  answer()
+  t.equal(await older[1], 'no entry')
+  const last = await repository.next(t, '1=4')
+  last.store()
+  t.equal(await newer, '1=4')
+  statement.store()
+  t.equal(await other, '3=3')
+})
+
+t.test('where the database has rules of its own, everybody is told what is stored', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const both = [set(1, 500), set(1, 50)]
+  const statement = await repository.next(t, '1=50')
+  statement.store({ hasRules: true })
+  t.strictSame(await Promise.all(both), ['1=50', '1=50'])
+  const changed = set(1, 500)
+  const capped = await repository.next(t, '1=500')
+  capped.store({ as: 100, hasRules: true })
+  t.equal(await changed, '1=100')
+})
+
+t.test('a pet without an entry, and one whose row a trigger passes over', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.existing = [2, 3]
+  const { set } = queueOf(repository)
+  const answers = [set(1, 1), set(2, 2), set(3, 3), set(4, 4)]
+  const batch = await repository.next(t, '1=1 2=2 3=3 4=4')
+  batch.store({ except: [1, 2, 3] })
+  t.equal(await answers[0], 'no entry')
+  t.equal(await answers[3], '4=4')
+  t.strictSame(repository.asked, ['existing 1 2 3'])
+  const again = await repository.next(t, '2=2 3=3')
+  again.store({ except: [2] })
+  t.equal(await answers[2], '3=3', 'an import had replaced it')
+  t.match(await answers[1], /^400 A rule of this store/)
+  repository.existing = new DatabaseUnavailableError(new Error('gone'))
+  const lost = set(1, 1)
+  const last = await repository.next(t, '1=1')
+  last.store({ except: [1] })
+  t.equal(await lost, 'DatabaseUnavailableError')
+})
+
+t.test('a locked row waits for itself, and newer updates of its pet behind it', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [7]
+  const { set, statistics } = queueOf(repository)
+  const answers = [set(7, 71), set(8, 8)]
+  const batch = await repository.next(t, '7=71 8=8')
+  const newer = set(7, 72)
+  batch.refuse('55P03')
+  const others = await repository.next(t, '8=8')
+  t.strictSame(repository.asked, ['locked 7 8'])
+  const retry = await repository.next(t, '7=72')
+  others.store()
+  t.equal(await answers[1], '8=8')
+  const newest = set(7, 73)
+  await repository.nothing(t)
+  retry.refuse('55P03')
+  const again = await repository.next(t, '7=73')
+  t.equal(statistics.waitingUpdates, 0)
+  again.store()
+  t.strictSame(await Promise.all([answers[0], newer, newest]), ['7=71', '7=72', '7=73'])
+  const ordinary = [set(7, 74), set(8, 80)]
+  const together = await repository.next(t, '7=74 8=80')
+  together.store()
+  t.strictSame(await Promise.all(ordinary), ['7=74', '8=80'], 'it is an ordinary row again')
+})
+
+t.test('locked rows are retried in turn, two at a time, beside batches', async (t) => {
+  const repository = new ScriptedRepository(9)
+  repository.locked = [1, 2, 3]
+  const { set } = queueOf(repository)
+  const answers = [set(1, 1), set(2, 2), set(3, 3)]
+  const batch = await repository.next(t, '1=1 2=2 3=3')
+  batch.refuse('55P03')
+  const one = await repository.next(t, '1=1')
+  const two = await repository.next(t, '2=2')
+  await repository.nothing(t)
+  const free = set(4, 4)
+  const other = await repository.next(t, '4=4')
+  other.store()
+  t.equal(await free, '4=4')
+  one.refuse('55P03')
+  const three = await repository.next(t, '3=3')
+  three.store()
+  two.store()
+  const last = await repository.next(t, '1=1')
+  last.store()
+  t.strictSame(await Promise.all(answers), ['1=1', '2=2', '3=3'])
+})
+
+t.test('a locked table is retried as a batch, together with what has arrived', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = refusal('55P03')
+  const { set } = queueOf(repository, { ...patient, wait: 200 })
+  const answers = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  batch.refuse('55P03')
+  const again = await repository.next(t, '1=1 2=2')
+  repository.locked = []
+  again.refuse('55P03')
+  const third = await repository.next(t, '1=1 2=2')
+  await setTimeout(250)
+  third.refuse('55P03')
+  for (const answer of await Promise.all(answers))
+    t.match(answer, /^503 Another transaction has locked the whole inventory\. Nothing was changed\./)
+  t.equal(repository.sent, 3, 'nothing is sent once the time is up')
+  t.equal(repository.asked.length, 2, 'nor asked')
+})
+
+t.test('a refused batch is retried in halves until the bad update is alone', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const answers = Array.from({ length: 8 }, (_, index) => set(index + 1, 1))
+  let statements = 0
+  const run = Promise.all(answers)
+  let isOver = false
+  void run.then(() => {
+    isOver = true
+  })
+  while (!isOver) {
+    const statement = repository.statements.shift()
+    if (statement?.text.includes('3=1')) statement.refuse('22003')
+    else statement?.store()
+    if (statement) statements++
+    await setTimeout(1)
+  }
+  const told = await run
+  t.equal(told[2], 'error', 'what PostgreSQL has said')
+  t.strictSame(
+    told.filter((answer) => answer !== 'error'),
+    [1, 2, 4, 5, 6, 7, 8].map((petId) => `${petId}=1`),
+  )
+  t.ok(statements <= 8, `${statements} statements`)
+})
+
+t.test('what may have been committed is never sent again', async (t) => {
+  for (const end of [
+    (statement: Statement) => statement.refuse('57014'),
+    (statement: Statement) => statement.refuse('40003'),
+    (statement: Statement) => statement.fail(new Error('Connection terminated unexpectedly')),
+    (statement: Statement) => statement.fail(new Error('Query read timeout')),
+  ]) {
+    const repository = new ScriptedRepository()
+    const { set } = queueOf(repository)
+    const answers = [set(1, 1), set(2, 2)]
+    const batch = await repository.next(t, '1=1 2=2')
+    const newer = set(1, 3)
+    end(batch)
+    t.notMatch(await Promise.all(answers), [/=/, /=/])
+    const next = await repository.next(t, '1=3')
+    next.store()
+    t.equal(await newer, '1=3')
+  }
+})
+
+t.test('what concerns every update is not retried in halves', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const answers = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  batch.refuse('25006')
+  t.strictSame(await Promise.all(answers), ['DatabaseUnavailableError', 'DatabaseUnavailableError'])
+  t.equal(repository.sent, 1)
+})
+
+t.test('an update that has waited for too long is rejected and never sent', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [1, 3]
+  const { set, statistics } = queueOf(repository, { ...patient, wait: 100 })
+  const blocked = [set(1, 1), set(3, 3)]
+  const statement = await repository.next(t, '1=1 3=3')
+  const late = set(1, 2)
+  t.match(await late, /^503 The database is too busy\. Nothing was changed/, 'while another is in flight')
+  t.equal(statistics.waitingUpdates, 0)
+  statement.refuse('55P03')
+  t.match(await blocked[0], /^503/)
+  t.strictSame(repository.asked, [], 'nothing is asked for those that are too late')
+  const young = set(1, 4)
+  const first = await repository.next(t, '1=4')
+  first.refuse('55P03')
+  const retry = await repository.next(t, '1=4')
+  await setTimeout(150)
+  retry.refuse('55P03')
+  t.match(await young, /^503 Another transaction has locked the entry\. Nothing was changed/)
+  t.equal(repository.sent, 3)
+})
+
+t.test('three statements without an answer suspend the queue until commits get through', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.commits = 'wait'
+  const { set } = queueOf(repository, { wait: 60_000, overdue: 50, check: 5, probe: 5 })
+  const hanging = []
+  const statements: Statement[] = []
+  for (let petId = 1; petId <= 3; petId++) {
+    hanging.push(set(petId, petId))
+    statements.push(await repository.next(t, `${petId}=${petId}`))
+  }
+  await setTimeout(60)
+  t.match(await set(4, 4), /^503 The database does not confirm changes/)
+  repository.commits = new Error('away')
+  t.match(await set(5, 5), /^503 The database does not answer/)
+  t.equal(repository.sent, 3)
+  repository.commits = 'get through'
+  const probe = set(6, 6)
+  const one = await repository.next(t, '6=6')
+  const other = set(7, 7)
+  await repository.nothing(t)
+  one.store()
+  t.equal(await probe, '6=6')
+  const next = await repository.next(t, '7=7')
+  next.store()
+  t.equal(await other, '7=7')
+  for (const statement of statements) statement.fail(new Error('Query read timeout'))
+  t.strictSame(
+    await Promise.all(hanging),
+    hanging.map(() => 'DatabaseUnavailableError'),
+  )
+  const after = [set(8, 8), set(9, 9)]
+  const batch = await repository.next(t, '8=8 9=9')
+  batch.store()
+  await Promise.all(after)
+  t.pass('the ends of those that had suspended it change nothing')
+})
+
+t.test('a probe without an answer suspends the queue again', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository, { wait: 60_000, overdue: 30, check: 5, probe: 5 })
+  const first = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  await setTimeout(40)
+  statement.fail(new Error('Query read timeout'))
+  t.equal(await first, 'DatabaseUnavailableError')
+  const probe = set(2, 2)
+  const hanging = await repository.next(t, '2=2')
+  t.strictSame(repository.asked, ['commits'], 'one that ends without an answer is enough')
+  repository.commits = 'wait'
+  await setTimeout(40)
+  t.match(await set(3, 3), /^503 The database does not confirm/)
+  hanging.store()
+  t.equal(await probe, '2=2')
+})
+
+t.test('an update with a condition is decided after those before it, and alone', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [1]
+  const { set } = queueOf(repository)
+  const condition = { anyOf: ['2-sold'] }
+  const answers = [
+    set(1, 1),
+    set(1, 2),
+    set(1, 3, condition),
+    set(1, 4, condition),
+    set(1, 5),
+    set(1, 6),
+    set(2, 7),
+  ]
+  const first = await repository.next(t, '1=2 2=7')
+  first.store()
+  const second = await repository.next(t, '1=3 if')
+  second.refuse('55P03')
+  const again = await repository.next(t, '1=3 if')
+  again.store()
+  const third = await repository.next(t, '1=4 if')
+  third.store({ unmet: [1] })
+  const last = await repository.next(t, '1=6')
+  last.store()
+  const told = await Promise.all(answers)
+  t.match(told[3], /^412 .* Nothing was changed/)
+  t.strictSame(told.toSpliced(3, 1), ['1=1', '1=2', '1=3', '1=5', '1=6', '2=7'])
+})
+
+t.test('an update with a condition whose outcome is unknown is not sent again', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const lost = set(1, 3, { anyOf: ['2-sold'] })
+  const statement = await repository.next(t, '1=3 if')
+  statement.fail(new Error('Query read timeout'))
+  t.equal(await lost, 'DatabaseUnavailableError')
+  await repository.nothing(t)
+})

@@ -1,0 +1,278 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { apiKey, startApp } from '../../support/app.ts'
+import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { type Answer, json } from '../../support/http.ts'
+import { sendRaw } from '../../support/raw.ts'
+
+const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
+  database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
+
+/** Sends one update after the other on one connection without waiting, and returns all that came back. */
+async function pipeline(
+  port: number,
+  updates: readonly (readonly [petId: number, quantity: number])[],
+): Promise<string> {
+  const messages = updates.map(([petId, quantity], index) => {
+    const body = JSON.stringify({ quantity })
+    const close = index === updates.length - 1 ? 'Connection: close\r\n' : ''
+    return (
+      `PATCH /v1/inventory/${petId} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n${close}\r\n${body}`
+    )
+  })
+  return sendRaw(port, messages.join(''))
+}
+
+t.test('commits updates that arrive together at once, and gives each caller its own', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 100)
+  const { port, send } = await startApp(t, database.url)
+  await pipeline(
+    port,
+    Array.from({ length: 100 }, (_, index) => [index + 1, 7] as const),
+  )
+  const [commits] = await database.query(
+    'SELECT count(DISTINCT xmin::text), min(quantity), max(quantity) FROM inventory',
+  )
+  t.ok(Number(commits?.['count']) < 20, '100 entries were written by a few transactions')
+  t.match(commits, { min: '7', max: '7' })
+  await Promise.all(
+    Array.from({ length: 400 }, async (_, index) => {
+      const petId = (index % 110) + 1
+      const answer = await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: index }))
+      if (petId > 100) t.equal(answer.status, 404)
+      else t.equal(answer.text, `{"petId":${petId},"quantity":${index},"status":"sold"}`)
+    }),
+  )
+  const rows = await database.query('SELECT pet_id, quantity FROM inventory')
+  for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
+})
+
+t.test('looks up the few rows of a batch in the index, though the table is small', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1000)
+  await database.query('VACUUM ANALYZE inventory')
+  const count = async (query: string): Promise<number> => {
+    const [row] = await database.query(query)
+    return Number(Object.values(row ?? {})[0])
+  }
+  const scans = (): Promise<number> =>
+    count(`SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'inventory'`)
+  const before = await scans()
+  const { close, port } = await startApp(t, database.url)
+  for (let round = 0; round < 20; round++)
+    await pipeline(
+      port,
+      Array.from({ length: 10 }, (_, index) => [round * 10 + index + 1, round] as const),
+    )
+  // A session that ends has told of all its scans before it goes.
+  await close()
+  while (
+    (await count(`SELECT count(*) FROM pg_stat_activity
+                  WHERE datname = current_database() AND application_name = 'petstore-inventory'`)) > 0
+  )
+    await setTimeout(10)
+  t.equal(await scans(), before)
+})
+
+t.test('lets the last of several updates of one pet win, as they arrived', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1)
+  const { port } = await startApp(t, database.url)
+  const text = await pipeline(
+    port,
+    Array.from({ length: 50 }, (_, index) => [1, index + 1] as const),
+  )
+  const quantities = Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => Number(quantity))
+  t.strictSame(
+    quantities,
+    Array.from({ length: 50 }, (_, index) => index + 1),
+  )
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '50' }])
+})
+
+t.test('a locked row fails only those who want it', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
+  for (let round = 1; round <= 2; round++) {
+    const answers = await Promise.all(
+      Array.from({ length: 50 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: round })),
+      ),
+    )
+    for (const [index, { status, text }] of answers.entries()) {
+      t.equal(status, index + 1 === 7 ? 503 : 200)
+      if (status === 503) t.match(text, 'Another transaction has locked the entry. Nothing was changed.')
+    }
+  }
+  await release()
+  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
+    { quantity: '2' },
+  ])
+  t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 3 }))).status, 200)
+})
+
+t.test('nobody waits for rows that others want and someone holds', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id <= 6')
+  const update = async (petId: number): Promise<number> =>
+    (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
+  let answered = 0
+  const held = [1, 2, 3, 4, 5, 6].map((petId) => update(petId).finally(() => answered++))
+  const free = Array.from({ length: 44 }, (_, index) => index + 7)
+  for (let round = 0; round < 2; round++) {
+    const statuses = await Promise.all(free.map(update))
+    t.ok(statuses.every((status) => status === 200))
+    t.equal(await update(51), 404)
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+  }
+  t.equal(answered, 0, 'all of it happened while the callers of the held rows still waited')
+  for (const status of await Promise.all(held)) t.equal(status, 503)
+  await release()
+  t.equal(await update(1), 200)
+})
+
+t.test('callers of a held row are served once it is free, the last of them last', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
+  const update = async (petId: number, quantity: number): Promise<string> =>
+    (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))).text
+  // Several at once make a batch, which is refused; the next ones of the pet come when it is known to be held.
+  const first = Promise.all([update(7, 71), update(8, 8), update(9, 9)])
+  const others = [update(8, 80), update(9, 90)]
+  await Promise.all(others)
+  const second = update(7, 72)
+  await update(8, 800)
+  await release()
+  const entry = (petId: number, quantity: number): string =>
+    JSON.stringify({ petId, quantity, status: 'sold' })
+  t.strictSame(await first, [entry(7, 71), entry(8, 8), entry(9, 9)])
+  t.equal(await second, entry(7, 72))
+  t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id = 7'), [{ quantity: '72' }])
+  t.equal(await update(7, 73), entry(7, 73), 'and it is an ordinary row again')
+})
+
+t.test('a row that cannot be written fails only those who want it', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  await database.query(
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`,
+  )
+  await database.query(
+    'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 7) EXECUTE FUNCTION fail()',
+  )
+  const { send } = await startApp(t, database.url)
+  const answers = await Promise.all(
+    Array.from({ length: 50 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
+    ),
+  )
+  for (const [index, { status }] of answers.entries()) t.equal(status, index + 1 === 7 ? 400 : 200)
+  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
+    { quantity: '5' },
+  ])
+})
+
+t.test('two processes that write the same pets in any order all succeed', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 30)
+  const apps = [await startApp(t, database.url), await startApp(t, database.url)]
+  for (let round = 0; round < 10; round++) {
+    const answers = await Promise.all(
+      apps.flatMap(({ send }, app) =>
+        Array.from({ length: 30 }, (_, index) => {
+          const petId = app === 0 ? index + 1 : 30 - index
+          return send('PATCH', `/v1/inventory/${petId}`, json({ quantity: round }))
+        }),
+      ),
+    )
+    t.ok(answers.every(({ status }) => status === 200))
+  }
+})
+
+t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  const { send } = await startApp(t, database.url)
+  const update = (petId: number): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
+    const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
+    for (const { status, text } of await Promise.all([1, 2, 3].map(update))) {
+      t.equal(status, 503)
+      t.match(text, 'Another transaction has locked the whole inventory. Nothing was changed.')
+    }
+    const waiting = Promise.all([1, 2, 3].map(update))
+    await setTimeout(500)
+    await release()
+    t.ok((await waiting).every(({ status }) => status === 200))
+  }
+})
+
+t.test(
+  'answers with what is stored where triggers and constraints of the operator are at work',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addMany(database, 50)
+    await database.query(
+      `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN
+       IF NEW.pet_id = 7 THEN RETURN NULL; END IF;
+       NEW.quantity = least(NEW.quantity, 100);
+       RETURN NEW;
+     END $$`,
+    )
+    await database.query(
+      'CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()',
+    )
+    await database.query('ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50)')
+    const { send } = await startApp(t, database.url)
+    const update = (petId: number, quantity: number): Promise<Answer> =>
+      send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
+    t.match(await update(1, 500), { status: 200, text: '{"petId":1,"quantity":100,"status":"sold"}' })
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index)),
+    )
+    for (const [index, { status, text }] of answers.entries()) {
+      const petId = (index % 51) + 1
+      if (petId === 51) t.equal(status, 404)
+      else if (petId === 7 || petId === 8) t.match([status, text], [400, /A rule of this store/])
+      else t.ok(status === 200 && JSON.parse(text).quantity <= 100, text)
+    }
+    t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id IN (7, 8)'), [
+      { quantity: '0' },
+      { quantity: '0' },
+    ])
+  },
+)
+
+t.test('a batch that runs into the statement timeout is not sent again', async (t) => {
+  const database = await testDatabase(t)
+  // As many as one connection may have in flight, so that all of them are in the batch.
+  await addMany(database, 32)
+  await database.query(
+    `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(20); RETURN NEW; END $$`,
+  )
+  await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
+  const { port } = await startApp(t, database.url)
+  const start = performance.now()
+  const text = await pipeline(
+    port,
+    Array.from({ length: 32 }, (_, index) => [index + 1, 5] as const),
+  )
+  t.equal(text.match(/HTTP\/1\.1 503/g)?.length, 32)
+  t.ok(performance.now() - start < 10_000, `${Math.round(performance.now() - start)} ms`)
+  t.strictSame(
+    await database.query(
+      `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'UPDATE%' AND state = 'active'`,
+    ),
+    [],
+  )
+})

@@ -1,0 +1,310 @@
+import t from 'tap'
+import { startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { isError } from '../../support/error-shape.ts'
+import { type Answer, json } from '../../support/http.ts'
+
+const parts = ({ status, headers, text }: Answer) => ({
+  status,
+  contentType: headers['content-type'],
+  body: text,
+})
+
+t.test('sets the quantity, keeps the status and returns the entry', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [
+    ['7', 1, 'pending'],
+    ['8', 2, 'sold'],
+  ])
+  const answer = await send('PATCH', '/v1/inventory/7', json({ quantity: 42 }))
+  t.equal(answer.status, 200)
+  t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
+  t.equal(answer.text, '{"petId":7,"quantity":42,"status":"pending"}')
+  t.strictSame(await database.query('SELECT * FROM inventory ORDER BY pet_id'), [
+    { pet_id: '7', quantity: '42', status: 'pending' },
+    { pet_id: '8', quantity: '2', status: 'sold' },
+  ])
+})
+
+t.test('is exact over the whole range of petId', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const ids = [
+    '9007199254740992',
+    '9007199254740993',
+    '9223372036854775807',
+    '-9223372036854775808',
+    '-5',
+    '0',
+  ]
+  await addEntries(
+    database,
+    ids.map((id) => [id, 0, 'available'] as const),
+  )
+  for (const [index, id] of ids.entries()) {
+    const answer = await send('PATCH', `/v1/inventory/${id}`, json({ quantity: index + 1 }))
+    t.equal(answer.text, `{"petId":${id},"quantity":${index + 1},"status":"available"}`)
+  }
+  const rows = await database.query('SELECT pet_id, quantity FROM inventory')
+  t.strictSame(
+    new Map(rows.map((row) => [row['pet_id'], row['quantity']])),
+    new Map(ids.map((id, index) => [id, String(index + 1)])),
+  )
+})
+
+t.test('takes every JSON spelling of an integer within the bounds', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 9, 'available']])
+  const spellings = [
+    ['0', 0],
+    ['-0', 0],
+    ['2147483647', 2147483647],
+    ['10.0', 10],
+    ['1e2', 100],
+    ['1.5E1', 15],
+    ['2147483647.000', 2147483647],
+    ['120e-1', 12],
+  ] as const
+  for (const [literal, quantity] of spellings) {
+    const answer = await send('PATCH', '/v1/inventory/1', json(`{"quantity":${literal}}`))
+    t.equal(answer.status, 200, literal)
+    t.equal(answer.text, `{"petId":1,"quantity":${quantity},"status":"available"}`)
+  }
+})
+
+t.test('ignores every other field of the body', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 9, 'available']])
+  const bodies = [
+    '{"quantity":5,"status":"sold","petId":2}',
+    '{"price":0.1,"huge":1e400,"quantity":5,"list":[null,{"quantity":"x"}]}',
+  ]
+  for (const body of bodies) {
+    const answer = await send('PATCH', '/v1/inventory/1', json(body))
+    t.equal(answer.text, '{"petId":1,"quantity":5,"status":"available"}')
+  }
+})
+
+t.test('refuses a body that is not the integer it stands for, and writes nothing', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 9, 'available']])
+  const bodies = [
+    '{}',
+    '{"quanttiy":5}',
+    '{"quantity":null}',
+    '{"quantity":true}',
+    '{"quantity":false}',
+    '{"quantity":"5"}',
+    '{"quantity":""}',
+    '{"quantity":[5]}',
+    '{"quantity":{}}',
+    '{"quantity":1.5}',
+    '{"quantity":-1}',
+    '{"quantity":2147483648}',
+    '{"quantity":-2147483649}',
+    '{"quantity":9007199254740993}',
+    '{"quantity":1e400}',
+    '{"quantity":4.99999999999999999999}',
+    '{"quantity":1e-400}',
+    '{"quantity":2147483647.0000000001}',
+    '{"quantity":05}',
+    '{"quantity":+5}',
+    '{"quantity":0x10}',
+    '{"quantity":NaN}',
+    '{"quantity":Infinity}',
+    '{"quantity":5,"quantity":6}',
+    '{"quantity":5} x',
+    '{"quantity":5',
+    '{"__proto__":{"quantity":5}}',
+    '{"constructor":{"prototype":{"quantity":5}}}',
+    "{'quantity':5}",
+    '[{"quantity":5}]',
+    '5',
+    '"5"',
+    'null',
+    'true',
+    '',
+    ' ',
+    '\ufeff{"quantity":5}',
+    `${'['.repeat(2000)}`,
+    Buffer.concat([Buffer.from('{"quantity":5,"note":"'), Buffer.from([0xff]), Buffer.from('"}')]),
+    Buffer.from('{"quantity":5}', 'utf16le'),
+  ]
+  for (const body of bodies) {
+    const answer = await send('PATCH', '/v1/inventory/1', {
+      headers: { 'content-type': 'application/json' },
+      body,
+    })
+    await t.test(`body ${body.toString().slice(0, 50)}`, async (t) =>
+      isError(t, parts(answer), 400, 'invalid_request'),
+    )
+  }
+  isError(t, parts(await send('PATCH', '/v1/inventory/1')), 400, 'invalid_request')
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
+})
+
+t.test('says what was wrong with the quantity, and what would be right', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const messageTo = async (path: string, body: string): Promise<unknown> =>
+    JSON.parse((await send('PATCH', path, json(body))).text).message
+  t.match(
+    await messageTo('/v1/inventory/1', '{"quantity":"5"}'),
+    /quantity must be an integer from 0 to 2147483647/,
+  )
+  t.match(
+    await messageTo('/v1/inventory/1', '{}'),
+    /must have the field quantity: an integer from 0 to 2147483647/,
+  )
+  t.match(await messageTo('/v1/inventory/1', '[]'), /body must be a JSON object/)
+  t.match(await messageTo('/v1/inventory/1', '{'), /body must be UTF-8 JSON/)
+  t.match(
+    await messageTo('/v1/inventory/01', '{"quantity":5}'),
+    /petId in the path must be an integer from -9223372036854775808 to 9223372036854775807 in plain decimal/,
+  )
+})
+
+t.test('refuses a petId that is no plain decimal int64, and writes nothing', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [
+    ['5', 9, 'available'],
+    ['16', 9, 'available'],
+    ['1000', 9, 'available'],
+  ])
+  const spellings = [
+    '05',
+    '+5',
+    '%2B5',
+    '-0',
+    '--5',
+    '5.0',
+    '5.',
+    '.5',
+    '1e3',
+    '0x10',
+    '0b1',
+    '1_000',
+    '1,000',
+    '%205',
+    '5%20',
+    '5%00',
+    '5%0a',
+    '٥',
+    'abc',
+    'null',
+    'NaN',
+    'Infinity',
+    '-Infinity',
+    '9223372036854775808',
+    '-9223372036854775809',
+    '99999999999999999999999999999999',
+    '5;drop',
+    "5'",
+  ]
+  for (const spelling of spellings) {
+    const answer = await send(
+      'PATCH',
+      `/v1/inventory/${encodeURI(spelling).replaceAll('%25', '%')}`,
+      json({ quantity: 1 }),
+    )
+    await t.test(`petId ${spelling}`, async (t) => isError(t, parts(answer), 400, 'invalid_request'))
+  }
+  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory'), [{ quantity: '9' }])
+})
+
+t.test('answers 404 for a pet without an entry, and 400 first where the body is bad as well', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  for (const id of ['1', '-1', '9223372036854775807']) {
+    isError(t, parts(await send('PATCH', `/v1/inventory/${id}`, json({ quantity: 1 }))), 404, 'not_found')
+  }
+  isError(t, parts(await send('PATCH', '/v1/inventory/1', json({ quantity: -1 }))), 400, 'invalid_request')
+  t.strictSame(await database.query('SELECT * FROM inventory'), [])
+})
+
+t.test('ends at one of the values when many callers set one pet at once', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 0, 'available']])
+  const answers = await Promise.all(
+    Array.from({ length: 100 }, (_, quantity) => send('PATCH', '/v1/inventory/1', json({ quantity }))),
+  )
+  for (const [quantity, answer] of answers.entries()) {
+    t.equal(answer.text, `{"petId":1,"quantity":${quantity},"status":"available"}`)
+  }
+  const [row] = await database.query('SELECT quantity FROM inventory')
+  t.ok(Number(row?.['quantity']) < 100)
+})
+
+t.test('takes application/json in UTF-8 under every spelling, and no other type', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  await addEntries(database, [['1', 9, 'available']])
+  const types = [
+    ['application/json', 200],
+    ['Application/JSON', 200],
+    ['application/json;charset=utf-8', 200],
+    ['application/json; charset="UTF-8"', 200],
+    ['application/json ; charset=utf8', 200],
+    ['application/json; version=2', 200],
+    ['application/json; charset=latin1', 415],
+    ['text/plain', 415],
+    ['text/json', 415],
+    ['application/merge-patch+json', 415],
+    ['application/jsonx', 415],
+    ['application/x-www-form-urlencoded', 415],
+    ['application', 415],
+    ['*/*', 415],
+    [undefined, 415],
+  ] as const
+  for (const [type, status] of types) {
+    const answer = await send('PATCH', '/v1/inventory/1', {
+      headers: type === undefined ? {} : { 'content-type': type },
+      body: '{"quantity":5}',
+    })
+    t.equal(answer.status, status, String(type))
+    if (status === 415) isError(t, parts(answer), 415, 'unsupported_media_type')
+  }
+})
+
+t.test("a rule of the operator's own that refuses a quantity is a 400 for that caller alone", async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(
+    database,
+    Array.from({ length: 20 }, (_, index) => [String(index), 0, 'available'] as const),
+  )
+  await database.query('ALTER TABLE inventory ADD CONSTRAINT shelf CHECK (pet_id <> 7 OR quantity <= 10)')
+  await database.query(
+    `CREATE FUNCTION even_only() RETURNS trigger LANGUAGE plpgsql AS
+     $$BEGIN IF new.pet_id = 8 AND new.quantity % 2 = 1 THEN RAISE EXCEPTION 'not even'; END IF; RETURN new; END$$`,
+  )
+  await database.query(
+    'CREATE TRIGGER even_only BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION even_only()',
+  )
+  const { send } = await startApp(t, database.url)
+  // The first goes alone; the others wait for it and go out together.
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, (_, id) => send('PATCH', `/v1/inventory/${id}`, json({ quantity: 11 }))),
+  )
+  for (const [id, answer] of answers.entries()) {
+    if (id === 7 || id === 8) {
+      isError(t, parts(answer), 400, 'invalid_request')
+      t.notMatch(answer.text, /shelf|not even/, 'names of the database stay inside')
+    } else {
+      t.equal(answer.status, 200)
+    }
+  }
+  t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 10 }))).status, 200)
+  t.strictSame(
+    await database.query('SELECT pet_id, quantity FROM inventory WHERE quantity <> 11 ORDER BY pet_id'),
+    [
+      { pet_id: '7', quantity: '10' },
+      { pet_id: '8', quantity: '0' },
+    ],
+  )
+})
