@@ -4,6 +4,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import { migrate } from '../src/database/migrations.ts'
+import { ENTRY_JSON } from '../src/inventory/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { onServer, urlOf } from '../test/support/template.ts'
 
@@ -32,11 +33,8 @@ export interface BenchDatabase {
 /** An entry with the status `available`, which is the one that `change` changes. */
 export const changedPet = 3
 
-/** The JSON text of an entry. */
-const ENTRY = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
-
 /** Reads the whole list as text, an entry a line: as many bytes as the list has. */
-export const COPY_LIST = `COPY (SELECT ${ENTRY} FROM inventory ORDER BY pet_id) TO STDOUT`
+export const COPY_LIST = `COPY (SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id) TO STDOUT`
 
 /** What a production server has; only the sizes that the defaults keep for very small machines are raised. */
 const settings = {
@@ -74,7 +72,7 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
     async fill(entries) {
       await client.query('TRUNCATE inventory')
       await client.query(
-        `INSERT INTO inventory
+        `INSERT INTO inventory (pet_id, quantity, status)
          SELECT id, id % 1000, (ARRAY['available', 'pending', 'sold'])[1 + id % 3] FROM generate_series(1, $1::bigint) id`,
         [entries],
       )
@@ -104,7 +102,7 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
     },
     async list() {
       const { rows } = await client.query<{ list: string }>(
-        `SELECT '[' || string_agg(${ENTRY}, ',' ORDER BY pet_id) || ']' AS list FROM inventory`,
+        `SELECT '[' || string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id) || ']' AS list FROM inventory`,
       )
       return Buffer.from(rows[0]?.list ?? '')
     },

@@ -15,7 +15,7 @@ import {
   stageEntries,
 } from '../inventory/transfer/bulk.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
-import type { ImportLine } from '../inventory/transfer/import-line.ts'
+import { type ImportLine, optionalFields, requiredFields } from '../inventory/transfer/import-line.ts'
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { untilInterrupted } from '../process/interruption.ts'
@@ -49,7 +49,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     .description('write the entries of a file into the inventory, all or none')
     .argument(
       '<file>',
-      'CSV or NDJSON with petId, quantity and an optional status; - for standard input, with --rows, --sha256 or --unverified',
+      `CSV or NDJSON with ${requiredFields.join(', ')}, optionally ${optionalFields.join(', ')}; - for standard input, with --rows, --sha256 or --unverified`,
     )
     .addOption(formatOption())
     .addOption(

@@ -43,11 +43,9 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
     })
 }
 
-/** Prints a JSON array, an entry a line. A petId may be above what a JavaScript number can hold. */
+/** Prints a JSON array, an entry a line. */
 async function printJson(entries: readonly LowEntry[]): Promise<void> {
-  const lines = entries.map(
-    ({ petId, quantity, status }) => `{"petId":${petId},"quantity":${quantity},"status":"${status}"}`,
-  )
+  const lines = entries.map(({ json }) => json)
   if (lines.length === 0) return print('[]')
   for (let start = 0; start < lines.length; start += BATCH) {
     const isLast = start + BATCH >= lines.length

@@ -1,7 +1,9 @@
 import type { TextRow } from '../database/copy-out.ts'
+import { copyOutputReader } from '../database/copy-text.ts'
 import { isCancelled } from '../database/failures.ts'
 import { isPlainPostgres } from '../database/plain-postgres.ts'
 import type { Database } from '../database/pool.ts'
+import { COLUMN_NAMES, columns, ENTRY_JSON, type NewItem, selectFields, valueOrInitial } from './columns.ts'
 import type { Condition } from './condition.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
 
@@ -103,7 +105,7 @@ export interface InventoryRepository {
   countByStatus(): Promise<Record<PetStatus, number>>
 
   /** Adds entries to a table that has none; a table with entries stays as it is. */
-  addIfEmpty(items: readonly InventoryItem[]): Promise<void>
+  addIfEmpty(items: readonly NewItem[]): Promise<void>
 }
 
 /**
@@ -129,7 +131,7 @@ const hasRules = `(
 const setOne = {
   name: 'inventory_set_quantity',
   text: `UPDATE inventory SET quantity = $2 WHERE pet_id = $1
-         RETURNING $1 AS key, pet_id AS "petId", quantity, status, false AS "hasRules"`,
+         RETURNING $1 AS key, ${selectFields()}, false AS "hasRules"`,
 }
 
 const setMany = {
@@ -137,7 +139,7 @@ const setMany = {
   text: `UPDATE inventory SET quantity = new.quantity
          FROM unnest($1::bigint[], $2::integer[]) AS new (pet_id, quantity)
          WHERE inventory.pet_id = new.pet_id
-         RETURNING new.pet_id AS key, inventory.pet_id AS "petId", inventory.quantity, status, ${hasRules}`,
+         RETURNING new.pet_id AS key, ${selectFields('inventory')}, ${hasRules}`,
 }
 
 /**
@@ -163,22 +165,18 @@ const setManyIf = {
            UPDATE inventory SET quantity = new_quantity
            FROM decided
            WHERE inventory.pet_id = decided.pet_id AND is_met
-           RETURNING decided.pet_id AS key, inventory.pet_id, inventory.quantity, inventory.status
+           RETURNING decided.pet_id AS key, ${columns.map(({ column }) => `inventory.${column}`).join(', ')}
          )
-         SELECT decided.pet_id AS key, is_met AS "isMet", updated.pet_id AS "petId", updated.quantity, updated.status,
+         SELECT decided.pet_id AS key, is_met AS "isMet", ${selectFields('updated')},
                 ${hasRules}
          FROM decided LEFT JOIN updated ON updated.key = decided.pet_id`,
 }
 
-interface DecidedRow {
-  readonly key: bigint
-  readonly isMet: boolean
-  /** Null, as all of the entry, if nothing was written. */
-  readonly petId: bigint | null
-  readonly quantity: number | null
-  readonly status: PetStatus | null
-  readonly hasRules: boolean
-}
+/** Every field of the entry is null if nothing was written. */
+type DecidedRow = { readonly key: bigint; readonly isMet: boolean; readonly hasRules: boolean } & (
+  | InventoryItem
+  | { readonly petId: null }
+)
 
 async function setConditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
   const rows = await database.query<DecidedRow>(setManyIf, [
@@ -188,8 +186,10 @@ async function setConditionally(database: Database, updates: readonly QuantityUp
     updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
   ])
   const entries = new Map<bigint, InventoryItem>()
-  for (const { key, petId, quantity, status } of rows) {
-    if (petId !== null && quantity !== null && status !== null) entries.set(key, { petId, quantity, status })
+  for (const row of rows) {
+    if (row.petId === null) continue
+    const { key, isMet, hasRules, ...entry } = row
+    entries.set(key, entry)
   }
   return {
     entries,
@@ -203,9 +203,6 @@ export type UpdateRepository = Pick<
   InventoryRepository,
   'updateConnections' | 'setQuantities' | 'lockedAmong' | 'existingAmong' | 'commitsWait'
 >
-/** The JSON text of an entry, as the response schema makes it. */
-const ENTRY = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
-
 const TABLE = "to_regclass('inventory')::oid"
 
 const SNAPSHOT = 'pg_current_snapshot()::text'
@@ -229,7 +226,7 @@ function sourceText({ isPooled }: Database): string {
   return `concat_ws(' ', ${parts.join()})`
 }
 
-const COLUMNS = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
+const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
 
 /**
  * True where every change of the list is a commit that moves this server's snapshot, and writes a new version of each row
@@ -242,9 +239,9 @@ const IS_COMPARABLE = `NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'cit
     SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
     WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
       AND NOT row_security_active(pg_class.oid)
-      AND 3 = (
+      AND ${columns.length} = (
         SELECT count(*) FROM pg_attribute
-        WHERE ${COLUMNS} AND attgenerated <> 'v'
+        WHERE ${IS_COLUMN} AND attgenerated <> 'v'
           AND atttypid = ANY ('{bigint,integer,smallint,text,varchar}'::regtype[])
       )
       AND EXISTS (
@@ -257,7 +254,7 @@ const IS_COMPARABLE = `NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'cit
 /** Differs after whatever gives rows another text or other versions without an UPDATE, such as ALTER TABLE or VACUUM FULL. */
 const TABLE_STATE = `(
   SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
-    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${COLUMNS}))
+    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}))
   FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
   WHERE pg_class.oid = ${TABLE}
 )`
@@ -289,7 +286,7 @@ function changesText(source: string): string {
   return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${TABLE_STATE} AS "table",
                  ${IS_COMPARABLE} AS "isComparable", count, changed,
                  CASE WHEN changed <= $2 THEN (
-                   SELECT string_agg(${ENTRY}, E'\\n' ORDER BY pet_id)
+                   SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id)
                    FROM unnest(ids) AS id JOIN inventory ON pet_id = id
                  ) END AS lines
           FROM (
@@ -325,8 +322,9 @@ export function inventoryRepository(database: Database, lists: Database): Invent
 
   return {
     async *lines(onSource) {
+      const read = copyOutputReader()
       let row: TextRow | undefined
-      const pieces = lists.copy(`SELECT ${ENTRY} FROM inventory ORDER BY pet_id`, {
+      const pieces = lists.copy(`SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`, {
         text: `SELECT ${source}, ${SNAPSHOT}, ${IS_READ_ONLY}, version(), ${TABLE_STATE}, ${IS_COMPARABLE}`,
         onRow: (received) => {
           row = received
@@ -335,7 +333,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
       for await (const piece of pieces) {
         if (row !== undefined) onSource(sourceIn(row))
         row = undefined
-        yield piece
+        yield read(piece)
       }
       // Of a list without entries there is no piece.
       if (row !== undefined) onSource(sourceIn(row))
@@ -369,10 +367,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
         newest - oldest < OLDEST_AGE &&
         row.changed <= limit
       if (!isTold) return undefined
-      const lines = row.lines ?? ''
-      // COPY would have written such a character in another way. The checks of the table do not let it in.
-      if (lines.includes('\\')) return undefined
-      return { state, count: Number(row.count), lines: Buffer.from(lines) }
+      return { state, count: Number(row.count), lines: Buffer.from(row.lines ?? '') }
     },
 
     async validator() {
@@ -397,7 +392,7 @@ export function inventoryRepository(database: Database, lists: Database): Invent
               arrayOf(updates.map(({ quantity }) => quantity)),
             ])
       return {
-        entries: new Map(rows.map(({ key, petId, quantity, status }) => [key, { petId, quantity, status }])),
+        entries: new Map(rows.map(({ key, hasRules, ...entry }) => [key, entry])),
         unmet: new Set(),
         hasRules: rows.some(({ hasRules }) => hasRules),
       }
@@ -444,14 +439,11 @@ export function inventoryRepository(database: Database, lists: Database): Invent
 
     async addIfEmpty(items) {
       await database.query(
-        `INSERT INTO inventory (pet_id, quantity, status)
-         SELECT * FROM unnest($1::bigint[], $2::integer[], $3::text[])
+        `INSERT INTO inventory (${COLUMN_NAMES})
+         SELECT ${columns.map((column) => valueOrInitial(column.column, column)).join(', ')}
+         FROM unnest(${columns.map(({ type }, index) => `$${index + 1}::${type}[]`).join(', ')}) AS new (${COLUMN_NAMES})
          WHERE NOT EXISTS (SELECT FROM inventory)`,
-        [
-          items.map((item) => item.petId),
-          items.map((item) => item.quantity),
-          items.map((item) => item.status),
-        ],
+        columns.map(({ field }) => items.map((item) => item[field] ?? null)),
       )
     },
   }

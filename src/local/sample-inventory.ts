@@ -1,7 +1,7 @@
-import type { InventoryItem } from '../inventory/schemas.ts'
+import type { NewItem } from '../inventory/columns.ts'
 
 /** A few entries to try the service with, among them a petId that no JavaScript number can hold. */
-export const sampleInventory: readonly InventoryItem[] = [
+export const sampleInventory: readonly NewItem[] = [
   { petId: 1n, quantity: 12, status: 'available' },
   { petId: 2n, quantity: 3, status: 'available' },
   { petId: 3n, quantity: 0, status: 'sold' },

@@ -1,6 +1,16 @@
 import type { Readable, Writable } from 'node:stream'
+import { copyOutputReader, toCopyText } from '../../database/copy-text.ts'
 import { isWrongKind } from '../../database/failures.ts'
 import type { Transaction } from '../../database/transaction.ts'
+import {
+  COLUMN_NAMES,
+  type Column,
+  columns,
+  ENTRY_JSON,
+  selectFields,
+  valueColumns,
+  valueOrInitial,
+} from '../columns.ts'
 import type { PetStatus } from '../schemas.ts'
 import type { ImportEntry } from './import-line.ts'
 
@@ -25,14 +35,18 @@ export interface Conflict {
 const IMPORT_LOCK = 7_301_482_266
 
 /** The text that `stageEntries` takes for an entry: the COPY format of PostgreSQL (manual, COPY, Text Format). */
-export function stagedText(line: number, { petId, quantity, status }: ImportEntry): string {
-  return `${line}\t${petId}\t${quantity}\t${status ?? '\\N'}\n`
+export function stagedText(line: number, entry: ImportEntry): string {
+  let text = `${line}`
+  for (const value of entry) text += `\t${toCopyText(value)}`
+  return `${text}\n`
 }
 
 /** Makes a table for the entries of an import, which goes with the transaction, and returns the way into it. */
 export async function stageEntries(transaction: Transaction): Promise<Writable> {
   await transaction.query(
-    `CREATE TEMPORARY TABLE staged (line bigint, pet_id bigint, quantity integer, status text) ON COMMIT DROP`,
+    `CREATE TEMPORARY TABLE staged (
+       line bigint, ${columns.map(({ column, type }) => `${column} ${type}`).join(', ')}
+     ) ON COMMIT DROP`,
   )
   return transaction.copyIn('COPY staged FROM STDIN')
 }
@@ -68,8 +82,17 @@ export async function findConflicts(
   }
 }
 
-const DIFFERS =
-  '(entry.quantity, entry.status) IS DISTINCT FROM (staged.quantity, coalesce(staged.status, entry.status))'
+/** What a line makes of an entry that is there, by columns: where it leaves a value open, the entry keeps its own. */
+const keptOrStaged = ({ column, initial }: Column): string =>
+  initial === undefined ? `staged.${column}` : `coalesce(staged.${column}, entry.${column})`
+
+const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${keptOrStaged(column)}`).join(', ')
+
+/** What a line makes of a new entry. */
+const NEW_VALUES = columns.map((column) => valueOrInitial(`staged.${column.column}`, column)).join(', ')
+
+const DIFFERS = `(${valueColumns.map(({ column }) => `entry.${column}`).join(', ')})
+  IS DISTINCT FROM (${valueColumns.map(keptOrStaged).join(', ')})`
 const NOT_STAGED = 'NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)'
 
 /** How importing what was staged would change the inventory as it is now. */
@@ -102,13 +125,18 @@ export async function countRemovals(transaction: Transaction): Promise<{ removed
  * empty where there is no entry. `change` is `add`, `change` or `remove`.
  */
 export function listChanges(transaction: Transaction, mode: ImportMode): Readable {
+  const changes = valueColumns.map((column) => {
+    const { field, column: name } = column
+    const newName = `new${field.charAt(0).toUpperCase()}${field.slice(1)}`
+    return `entry.${name} AS "${field}", ${valueOrInitial(keptOrStaged(column), column)} AS "${newName}"`
+  })
   const removals = `
-    UNION ALL SELECT pet_id, 'remove', quantity, NULL, status, NULL FROM inventory AS entry WHERE ${NOT_STAGED}`
+    UNION ALL SELECT pet_id, 'remove', ${valueColumns.map(({ column }) => `${column}, NULL`).join(', ')}
+    FROM inventory AS entry WHERE ${NOT_STAGED}`
   return transaction.copyOut(
     `COPY (
        SELECT pet_id AS "petId", CASE WHEN entry.pet_id IS NULL THEN 'add' ELSE 'change' END AS change,
-              entry.quantity AS quantity, staged.quantity AS "newQuantity",
-              entry.status AS status, coalesce(staged.status, entry.status, 'available') AS "newStatus"
+              ${changes.join(', ')}
        FROM staged LEFT JOIN inventory AS entry USING (pet_id) WHERE entry.pet_id IS NULL OR ${DIFFERS}
        ${mode === 'replace' ? removals : ''}
        ORDER BY 1
@@ -121,6 +149,8 @@ export interface LowEntry {
   readonly petId: string
   readonly quantity: number
   readonly status: PetStatus
+  /** Its JSON text. */
+  readonly json: string
 }
 
 /** The entries with a quantity below `limit`, of one status if it is given, the lowest first. */
@@ -130,7 +160,7 @@ export function findLowEntries(
   status: PetStatus | undefined,
 ): Promise<LowEntry[]> {
   return transaction.query<LowEntry>(
-    `SELECT pet_id::text AS "petId", quantity, status FROM inventory
+    `SELECT pet_id::text AS "petId", quantity, status, ${ENTRY_JSON} AS json FROM inventory
      WHERE quantity < $1 AND ($2::text IS NULL OR status = $2) ORDER BY quantity, pet_id`,
     [limit, status ?? null],
   )
@@ -192,22 +222,21 @@ function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
   return transaction.change(
     `MERGE INTO inventory AS entry USING ${staged} ON entry.pet_id = staged.pet_id
      WHEN MATCHED AND ${DIFFERS}
-       THEN UPDATE SET quantity = staged.quantity, status = coalesce(staged.status, entry.status)
+       THEN UPDATE SET ${ASSIGNMENTS}
      WHEN NOT MATCHED
-       THEN INSERT (pet_id, quantity, status)
-            VALUES (staged.pet_id, staged.quantity, coalesce(staged.status, 'available'))`,
+       THEN INSERT (${COLUMN_NAMES}) VALUES (${NEW_VALUES})`,
   )
 }
 
 async function mergeInTwo(transaction: Transaction, staged: string): Promise<number> {
   const changed = await transaction.change(
-    `UPDATE inventory AS entry SET quantity = staged.quantity, status = coalesce(staged.status, entry.status)
+    `UPDATE inventory AS entry SET ${ASSIGNMENTS}
      FROM ${staged} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
   )
   // Not by NOT EXISTS: on a table that was small when it was last analyzed, it may take time by the square of the rows.
   const added = await transaction.change(
-    `INSERT INTO inventory (pet_id, quantity, status)
-     SELECT pet_id, quantity, coalesce(status, 'available') FROM ${staged}
+    `INSERT INTO inventory (${COLUMN_NAMES})
+     SELECT ${NEW_VALUES} FROM ${staged}
      ON CONFLICT (pet_id) DO NOTHING`,
   )
   return changed + added
@@ -242,14 +271,13 @@ export function countEntries(transaction: Transaction): Promise<number> {
 }
 
 /** The whole inventory in ascending petId as the text of a file, from the snapshot of the transaction. */
-export function exportEntries(transaction: Transaction, format: FileFormat): Readable {
-  // No value needs quotes or escapes: the checks of the table let in nothing but integers and three words.
-  return transaction.copyOut(
-    format === 'csv'
-      ? 'COPY (SELECT pet_id AS "petId", quantity, status FROM inventory ORDER BY pet_id) TO STDOUT (FORMAT csv, HEADER)'
-      : `COPY (
-           SELECT '{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'
-           FROM inventory ORDER BY pet_id
-         ) TO STDOUT`,
-  )
+export async function* exportEntries(transaction: Transaction, format: FileFormat): AsyncGenerator<Buffer> {
+  const ordered = 'FROM inventory ORDER BY pet_id'
+  if (format === 'csv') {
+    yield* transaction.copyOut(`COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`)
+    return
+  }
+  const read = copyOutputReader()
+  for await (const piece of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
+    yield read(piece)
 }

@@ -1,6 +1,13 @@
 import { pipeline } from 'node:stream'
 import { parse } from 'csv-parse'
-import { type ImportField, type ImportLine, importFields, importLine } from './import-line.ts'
+import {
+  type ImportField,
+  type ImportLine,
+  importFields,
+  importLine,
+  optionalFields,
+  requiredFields,
+} from './import-line.ts'
 
 /** The most characters that a line may have; none that is right has more than about 50. */
 const LINE_LIMIT = 65_536
@@ -65,7 +72,7 @@ export async function* readCsv(source: AsyncIterable<Buffer>): AsyncGenerator<Im
 
 function readHeader(names: readonly string[]): ImportField[] | undefined {
   const columns = names.flatMap((name) => importFields.find((field) => field === name) ?? [])
-  const isComplete = columns.includes('petId') && columns.includes('quantity')
+  const isComplete = requiredFields.every((field) => columns.includes(field))
   return isComplete && columns.length === names.length && new Set(columns).size === names.length
     ? columns
     : undefined
@@ -74,7 +81,8 @@ function readHeader(names: readonly string[]): ImportField[] | undefined {
 function headerFault(names: readonly string[]): string {
   const instead =
     names.length === 0 ? 'but the file is empty' : `not ${JSON.stringify(names.join(',').slice(0, 60))}`
-  return `the first line must name the columns: petId, quantity and optionally status, ${instead}`
+  const expected = `${requiredFields.join(', ')} and optionally ${optionalFields.join(', ')}`
+  return `the first line must name the columns: ${expected}, ${instead}`
 }
 
 function readValues(number: number, columns: readonly ImportField[], values: readonly string[]): ImportLine {
@@ -82,7 +90,10 @@ function readValues(number: number, columns: readonly ImportField[], values: rea
     return { number, fault: `there must be ${columns.length} values, not ${values.length}` }
   }
   const textOf = (field: ImportField): string | undefined => values[columns.indexOf(field)]
-  return importLine(number, textOf('petId'), textOf('quantity'), textOf('status') || undefined, (field) =>
-    JSON.stringify(textOf(field)),
-  )
+  const givenText = (field: ImportField): string | undefined => textOf(field) || undefined
+  return importLine(number, {
+    number: givenText,
+    text: givenText,
+    show: (field) => JSON.stringify(textOf(field)),
+  })
 }

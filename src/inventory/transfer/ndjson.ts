@@ -1,6 +1,6 @@
 import { StringDecoder } from 'node:string_decoder'
 import { isLosslessNumber, parse, stringify } from 'lossless-json'
-import { type ImportField, type ImportLine, importFields, importLine } from './import-line.ts'
+import { type ImportLine, importFields, importLine } from './import-line.ts'
 
 /** The most characters that a line may have; none that is right has more than about 80. */
 const LINE_LIMIT = 65_536
@@ -48,18 +48,22 @@ function readObject(number: number, text: string): ImportLine {
   if (unknown !== undefined) {
     return { number, fault: `the field ${JSON.stringify(unknown.slice(0, 60))} is not known` }
   }
-  return importLine(
-    number,
-    literal(value['petId']),
-    literal(value['quantity']),
-    value['status'],
-    (field: ImportField) => stringify(value[field]) ?? 'missing',
-  )
+  return importLine(number, {
+    number: (field) => numberLiteral(value[field]),
+    text: (field) => textOf(value[field]),
+    show: (field) => stringify(value[field]) ?? 'missing',
+  })
 }
 
-/** A number as it is written; undefined for any other value. */
-function literal(value: unknown): string | undefined {
-  return isLosslessNumber(value) ? value.value : undefined
+function numberLiteral(value: unknown): string | undefined | null {
+  if (value === undefined) return undefined
+  return isLosslessNumber(value) ? value.value : null
+}
+
+/** Text that is no valid Unicode would be stored as another one. */
+function textOf(value: unknown): string | undefined | null {
+  if (value === undefined) return undefined
+  return typeof value === 'string' && !/\p{Surrogate}/u.test(value) ? value : null
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {
