@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import fastify from 'fastify'
 import t from 'tap'
 import { openDatabase, requestLimits } from '../../../src/database/pool.ts'
+import { selectFields } from '../../../src/inventory/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/schemas.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../../support/database.ts'
@@ -31,9 +32,7 @@ t.test('is byte for byte what the response schema makes of the entries', async (
     onConnectionLost: () => {},
   })
   t.teardown(() => direct.close())
-  const rows = await direct.query<InventoryItem>(
-    'SELECT pet_id AS "petId", quantity, status FROM inventory ORDER BY pet_id',
-  )
+  const rows = await direct.query<InventoryItem>(`SELECT ${selectFields()} FROM inventory ORDER BY pet_id`)
   const serializer = fastify()
   for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
   serializer.get(
