@@ -3,7 +3,7 @@
 import { pino } from 'pino'
 import { version } from '../src/config/version.ts'
 import { openDatabase, requestLimits } from '../src/database/pool.ts'
-import { buildApp } from '../src/http/app.ts'
+import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { RequestStatistics } from '../src/http/connections/request-statistics.ts'
 import { inventoryRepository } from '../src/inventory/repository.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
@@ -25,6 +25,7 @@ const app = await buildApp({
   inventoryStatistics: new InventoryStatistics(),
   publicUrls: [],
   trustProxy: [],
+  timeouts: appTimeouts,
 })
 await app.ready()
 console.log(JSON.stringify(app.swagger(), null, 2))

@@ -1,6 +1,11 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { type ApiKeyDirectory, openApiKeyDirectory } from './api-keys/cache.ts'
+import {
+  type ApiKeyDirectory,
+  type ApiKeyIntervals,
+  apiKeyIntervals,
+  openApiKeyDirectory,
+} from './api-keys/cache.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config/config.ts'
@@ -19,10 +24,10 @@ import {
 import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
-import { buildApp } from './http/app.ts'
+import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
-import { READINESS_AGE_MS, type Readiness, reuse } from './http/health.ts'
+import { READINESS_AGE_MS, type Readiness, reuse, type SharedReadiness } from './http/health.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
@@ -62,6 +67,34 @@ export interface ServiceOptions extends Config {
   readonly primary: Primary | undefined
 }
 
+/** The timeouts and intervals of a service's parts, all in milliseconds. */
+export interface ServiceTimings {
+  readonly app: AppTimeouts
+  readonly apiKeys: ApiKeyIntervals
+  readonly requests: TimeLimits
+  readonly lists: TimeLimits
+  readonly probe: TimeLimits
+}
+
+export const serviceTimings: ServiceTimings = {
+  app: appTimeouts,
+  apiKeys: apiKeyIntervals,
+  requests: requestLimits,
+  lists: listLimits,
+  probe: probeLimits,
+}
+
+/** The parts of a service that does not listen yet. */
+export interface ServiceParts {
+  readonly app: AppOptions
+  readonly apiKeys: ApiKeyDirectory
+  /** The connection for readiness and the keys. */
+  readonly probe: Database
+  metrics: Service['metrics']
+  /** Leaves the database; to be called when no request is in flight. */
+  close(): Promise<void>
+}
+
 /** A service that listens. */
 export interface Service {
   readonly address: string
@@ -77,10 +110,18 @@ export interface Service {
 /**
  * Opens the database and listens. A database that is away is no error: the service answers 503 until it is there.
  *
- * @throws {DatabaseUnavailableError} when the database refuses this service, which no waiting would mend
- * @throws what `listen` does, a port in use for one
+ * @throws what `serve` does
  */
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
+  return serve(await connectService(options, serviceTimings, log), options, log)
+}
+
+/** Makes the parts of a service and connects them to each other. None of them connects to the database yet. */
+export async function connectService(
+  options: ServiceOptions,
+  timings: ServiceTimings,
+  log: Logger,
+): Promise<ServiceParts> {
   const { databaseUrl: url, behindPooler, connections, tracing, primary } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const primaryServer = new PrimaryServer({
@@ -95,56 +136,77 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
   })
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
     openDatabase({ url, primary: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
-  const database = open(connections - 1, requestLimits, { settings: updateSettings })
-  const lists = open(1, listLimits)
+  const database = open(connections - 1, timings.requests, { settings: updateSettings })
+  const lists = open(1, timings.lists)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
   // rotation, nor keep a revoked key alive.
-  const probe = open(1, probeLimits, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
+  const probe = open(1, timings.probe, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
 
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)
   const findFixed = fixedApiKeys(options.apiKeys)
-  const directory = openApiKeyDirectory({
+  const apiKeys = openApiKeyDirectory({
     repository: apiKeyRepository(probe),
     onStale: (err) => log.warn({ err }, 'the API keys cannot be read; those last known go on being valid'),
     onFresh: () => log.info('the API keys can be read again'),
     onUseLost: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
+    intervals: timings.apiKeys,
   })
   const requestStatistics = new RequestStatistics()
   const inventoryStatistics = new InventoryStatistics()
-  const app = await buildApp({
-    logger: log,
-    version: options.version,
-    findApiKey: (key) => findFixed(key) ?? directory.find(key),
-    inventory: tracing
-      ? inventoryRepository(tracing.statements(database, 'requests'), tracing.statements(lists, 'lists'))
-      : inventoryRepository(database, lists),
-    tracing,
-    readiness,
-    primary,
-    requestStatistics,
-    inventoryStatistics,
-    publicUrls: options.publicUrls,
-    trustProxy: options.trustProxy,
-  })
   const readinessNow = reuse(() => kindOf(readiness))
   const stockSample = new StockSample(probe)
-  const metrics = async (withStock: boolean): Promise<readonly MetricFamily[]> => {
-    const [notReady, stock] = await Promise.all([readinessNow(), withStock ? stockSample.read() : []])
-    return serviceMetrics({
-      notReady,
-      stock,
-      requests: requestStatistics,
-      inventory: inventoryStatistics,
-      pools: { requests: database, lists, probe },
-      keysReadAt: () => directory.readAt,
-      keyEndings: () => directory.endings(),
-    })
+  return {
+    app: {
+      logger: log,
+      version: options.version,
+      findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
+      inventory: tracing
+        ? inventoryRepository(tracing.statements(database, 'requests'), tracing.statements(lists, 'lists'))
+        : inventoryRepository(database, lists),
+      tracing,
+      readiness,
+      primary,
+      requestStatistics,
+      inventoryStatistics,
+      publicUrls: options.publicUrls,
+      trustProxy: options.trustProxy,
+      timeouts: timings.app,
+    },
+    apiKeys,
+    probe,
+    async metrics(withStock) {
+      const [notReady, stock] = await Promise.all([readinessNow(), withStock ? stockSample.read() : []])
+      return serviceMetrics({
+        notReady,
+        stock,
+        requests: requestStatistics,
+        inventory: inventoryStatistics,
+        pools: { requests: database, lists, probe },
+        keysReadAt: () => apiKeys.readAt,
+        keyEndings: () => apiKeys.endings(),
+      })
+    },
+    async close() {
+      await apiKeys.close()
+      await Promise.all([database.close(), lists.close(), probe.close()])
+    },
   }
+}
+
+/**
+ * Checks the database and listens. The service owns its parts from now on, and closes them if it cannot start.
+ *
+ * @throws {DatabaseUnavailableError} when the database refuses this service, which waiting would not change
+ * @throws what `listenAddress` and `listen` do, such as a port in use
+ */
+export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
+  const { apiKeys, probe, metrics } = parts
+  const { readiness, primary } = parts.app
+  const app = await buildApp(parts.app)
   const close = async (): Promise<void> => {
     await app.close()
-    await directory.close()
-    await Promise.all([database.close(), lists.close(), probe.close()])
+    await parts.close()
   }
 
   try {
@@ -152,8 +214,8 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
     const notReady = await readiness()
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     if (notReady && primary) await waitForOwnOrNoReadiness(readiness, primary)
-    if (behindPooler) await warnOfMissingLimits(probe, log)
-    await warnOfKeys(options.apiKeys, directory, log)
+    if (options.behindPooler) await warnOfMissingLimits(probe, log)
+    await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
     return { address, metrics, close }
@@ -167,7 +229,7 @@ export async function startService(options: ServiceOptions, log: Logger): Promis
  * Resolves when this process is ready or the other workers are not either: one that is not ready would make a service
  * that works without it not ready, while one that never listens could not answer that the service is not.
  */
-async function waitForOwnOrNoReadiness(own: Readiness, primary: Primary): Promise<void> {
+async function waitForOwnOrNoReadiness(own: Readiness, primary: SharedReadiness): Promise<void> {
   while ((await primary.readiness()) === undefined) {
     await setTimeout(READINESS_AGE_MS)
     if ((await own()) === undefined) return

@@ -4,14 +4,17 @@ import type { ApiKeyOwner, FindApiKey } from './fixed-keys.ts'
 import { apiKeyId, hashApiKey, isApiKey } from './key.ts'
 import type { ApiKeyRepository, KnownKey } from './repository.ts'
 
-/** How often the live keys are read, in milliseconds: a revoked key is refused after at most this and one query. */
-const REFRESH_INTERVAL = 2000
+/** How often the directory reads and writes, in milliseconds. */
+export interface ApiKeyIntervals {
+  /** Between two reads of the active keys: a revoked key is refused after at most this and one query. */
+  readonly refreshMs: number
+  /** The shortest time between two reads: limits what requests with unknown keys can cost the database. */
+  readonly minRefreshMs: number
+  /** Between two writes of the last use of a key that is in use. */
+  readonly lastUseMs: number
+}
 
-/** The shortest time between two reads, in milliseconds: all that requests with unknown keys can cost the database. */
-const LEAST_INTERVAL = 250
-
-/** How old the note of a key's last use may get while it is used, in milliseconds. */
-const USE_INTERVAL = 60_000
+export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250, lastUseMs: 60_000 }
 
 /** The most unknown keys that one read looks for among those that have ended, and the most ended keys that are kept. */
 const MAX_PRESENTED = 100
@@ -45,6 +48,7 @@ export interface ApiKeyDirectoryOptions {
   readonly onFresh: () => void
   /** Called when it could not be noted which keys were used. */
   readonly onUseLost: (error: unknown) => void
+  readonly intervals: ApiKeyIntervals
 }
 
 interface Entry {
@@ -60,7 +64,7 @@ interface Entry {
 
 /** Opens the directory, empty; it reads the keys at the first `refresh` and from then on by itself. */
 export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDirectory {
-  const { repository, onStale, onFresh, onUseLost } = options
+  const { repository, onStale, onFresh, onUseLost, intervals } = options
   const closed = new AbortController()
   // By digest: what a comparison with a stored one tells by its timing is of no use to somebody who cannot choose
   // the digest of what they present.
@@ -110,7 +114,7 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   function refresh(): Promise<void> {
     next ??= (async () => {
       await underWay.catch(() => {})
-      await sleep(Math.max(0, lastRead + LEAST_INTERVAL - performance.now()), undefined, {
+      await sleep(Math.max(0, lastRead + intervals.minRefreshMs - performance.now()), undefined, {
         signal: closed.signal,
       })
       next = undefined
@@ -123,7 +127,7 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
 
   async function noteUses(): Promise<void> {
     const uses = [...entries.values()]
-      .filter(({ usedAt, notedAt }) => usedAt - notedAt >= USE_INTERVAL)
+      .filter(({ usedAt, notedAt }) => usedAt - notedAt >= intervals.lastUseMs)
       .map(({ digest, usedAt }) => ({ digest, usedAt: new Date(usedAt) }))
     if (uses.length > 0) await repository.markUsed(uses).catch(onUseLost)
   }
@@ -136,7 +140,7 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
   }
 
   function schedule(): void {
-    if (!closed.signal.aborted) timer = setTimeout(tick, REFRESH_INTERVAL).unref()
+    if (!closed.signal.aborted) timer = setTimeout(tick, intervals.refreshMs).unref()
   }
 
   function known(id: string): ApiKeyOwner | undefined {

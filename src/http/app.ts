@@ -5,7 +5,7 @@ import { ErrorBody } from '../contract/errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
-import type { BatchTracer } from '../inventory/updates/queue.ts'
+import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
 import { requireApiKey } from './authentication.ts'
 import { Admission, keepSlotsInHandlers } from './connections/admission.ts'
 import { Connections, type SharedPort } from './connections/connections.ts'
@@ -22,11 +22,16 @@ import { serveReference } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
 import { ajvOptions, describeFault } from './validation.ts'
 
-/** How long a request may take to arrive, its body included, in milliseconds. */
-const ARRIVAL_LIMIT = 10_000
+/** How long the service waits for its clients, and updates for their statements, in milliseconds. */
+export interface AppTimeouts {
+  /** For a request to arrive, its body included. */
+  readonly arrivalMs: number
+  /** For a client that stops reading the response that it is being sent. */
+  readonly stallMs: number
+  readonly updates: UpdateTimes
+}
 
-/** How long a client may take none of a response that it is being sent, in milliseconds. */
-const STALL_LIMIT = 30_000
+export const appTimeouts: AppTimeouts = { arrivalMs: 10_000, stallMs: 30_000, updates: updateTimes }
 
 /**
  * How long a connection may be idle between two requests, in milliseconds. A client that sends a request just when the
@@ -54,6 +59,7 @@ export interface AppOptions {
   readonly publicUrls: readonly string[]
   /** Proxies whose `X-Forwarded-For` is believed, as IP addresses or networks. */
   readonly trustProxy: readonly string[]
+  readonly timeouts: AppTimeouts
 }
 
 /** Traces requests. */
@@ -66,7 +72,7 @@ export interface RequestTracing {
 /** The service's HTTP side with all of its options; what tests drive is what production runs. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
-  const { requestStatistics } = options
+  const { requestStatistics, timeouts } = options
   const outages = new OutageLog(options.logger)
   const refusals = connectionRefusals(connections, requestStatistics, options.logger)
   let closing = false
@@ -100,11 +106,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       sendError(error, request, reply, outages)
     },
     clientErrorHandler: clientErrorHandler(connections, refusals),
-    requestTimeout: ARRIVAL_LIMIT,
-    connectionTimeout: STALL_LIMIT,
+    requestTimeout: timeouts.arrivalMs,
+    connectionTimeout: timeouts.stallMs,
     keepAliveTimeout: KEEP_ALIVE_MS,
     http: {
-      headersTimeout: ARRIVAL_LIMIT,
+      headersTimeout: timeouts.arrivalMs,
       // Node looks every 30 seconds by itself, which would make up to 40 seconds of the 10.
       connectionsCheckingInterval: 1000,
       requireHostHeader: false,
@@ -171,6 +177,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
         repository: options.inventory,
         statistics: options.inventoryStatistics,
         tracer: options.tracing?.batches,
+        updateTimes: timeouts.updates,
       })
       refuseOthers()
     },

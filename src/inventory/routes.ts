@@ -11,13 +11,14 @@ import type { InventoryRepository } from './repository.ts'
 import { InventoryItem, InventoryUpdate, PetPath, PetStatus, UpdateConditions } from './schemas.ts'
 import type { InventoryStatistics } from './statistics.ts'
 import { preconditionFailed, ruleViolation } from './updates/batch.ts'
-import { type BatchTracer, UpdateQueue } from './updates/queue.ts'
+import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 
 export interface InventoryOptions {
   readonly repository: InventoryRepository
   readonly statistics: InventoryStatistics
   /** Absent where nothing is traced. */
   readonly tracer?: BatchTracer | undefined
+  readonly updateTimes: UpdateTimes
 }
 
 const listTag = { type: 'string', description: 'Identifies this state of the list; for If-None-Match' }
@@ -25,11 +26,11 @@ const listTag = { type: 'string', description: 'Identifies this state of the lis
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
-  { repository, statistics, tracer },
+  { repository, statistics, tracer, updateTimes },
 ) => {
   const readers = new Readers()
   const list = inventoryList(repository, readers, statistics, app.log)
-  const updates = new UpdateQueue(repository, statistics, tracer)
+  const updates = new UpdateQueue(repository, statistics, tracer, updateTimes)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
 

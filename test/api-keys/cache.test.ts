@@ -1,11 +1,17 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { type ApiKeyDirectory, openApiKeyDirectory } from '../../src/api-keys/cache.ts'
+import {
+  type ApiKeyDirectory,
+  type ApiKeyIntervals,
+  apiKeyIntervals,
+  openApiKeyDirectory,
+} from '../../src/api-keys/cache.ts'
 import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { apiKeyRepository } from '../../src/api-keys/repository.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { openDatabase, probeLimits } from '../../src/database/pool.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { outageOf } from '../support/outage.ts'
 
 interface Opened {
@@ -15,8 +21,11 @@ interface Opened {
   readonly events: string[]
 }
 
+/** Reads that a test need not wait for. */
+const quickReads: ApiKeyIntervals = { ...apiKeyIntervals, refreshMs: 50, minRefreshMs: 10 }
+
 /** A directory over a real database that counts its reads. */
-function open(t: Test, url: string): Opened {
+function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
   const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
   const repository = apiKeyRepository(database)
   const events: string[] = []
@@ -32,6 +41,7 @@ function open(t: Test, url: string): Opened {
     onStale: () => events.push('stale'),
     onFresh: () => events.push('fresh'),
     onUseLost: () => events.push('use lost'),
+    intervals,
   })
   t.teardown(async () => {
     await directory.close()
@@ -47,6 +57,12 @@ async function addKey(database: TestDatabase, name: string, expires: string | nu
     [name, hashApiKey(key), expires],
   )
   return key
+}
+
+/** Resolves once the keys were read so many times more; all of those reads but the last have ended. */
+function moreReads(reads: () => number, count: number): Promise<void> {
+  const enough = reads() + count
+  return until(`${count} reads of the keys`, () => reads() >= enough)
 }
 
 /** Whose the key is, as a directory tells it. */
@@ -147,11 +163,13 @@ t.test('whose a key was that ended before the start is found with the same few r
 t.test('a revoked key is refused within 5 seconds, without being presented in between', async (t) => {
   const database = await testDatabase(t)
   const key = await addKey(database, 'billing')
-  const { directory } = open(t, database.url)
+  const { refreshMs } = apiKeyIntervals
+  t.ok(refreshMs + probeLimits.connect + probeLimits.answer <= 5000, 'an interval and one query')
+  const { directory, reads } = open(t, database.url, quickReads)
   await directory.refresh()
   t.strictSame(directory.find(key), ownerOf('billing', key))
   await database.query('UPDATE api_keys SET revoked_at = now()')
-  await setTimeout(4500)
+  await moreReads(reads, 2)
   t.strictSame(await directory.find(key), { ...ownerOf('billing', key), ended: 'revoked' })
 })
 
@@ -191,25 +209,26 @@ t.test('the last use of a key is noted by itself, at most once a minute', async 
   const database = await testDatabase(t)
   const key = await addKey(database, 'billing')
   await addKey(database, 'unused')
-  const { directory } = open(t, database.url)
+  const { directory, reads } = open(t, database.url, quickReads)
   await directory.refresh()
   await directory.find(key)
   const lastUse = async (): Promise<string | null | undefined> => {
     const [row] = await database.query("SELECT last_used_at FROM api_keys WHERE name = 'billing'")
     return row?.['last_used_at']
   }
-  while ((await lastUse()) === null) await setTimeout(100)
-  const first = await lastUse()
+  const first = await eventually('the first use to be noted', async () => (await lastUse()) ?? undefined)
   await directory.find(key)
-  await setTimeout(4500)
+  // Uses are noted after a read, and before the next one.
+  await moreReads(reads, 3)
   t.equal(await lastUse(), first, 'a second use within the minute is not written')
   await database.query(
     "UPDATE api_keys SET last_used_at = now() - interval '1 minute' WHERE name = 'billing'",
   )
-  await setTimeout(2500)
+  const aged = await lastUse()
+  await moreReads(reads, 3)
+  t.equal(await lastUse(), aged, 'without a use, nothing is written')
   await directory.find(key)
-  await setTimeout(2500)
-  t.not(await lastUse(), first)
+  await eventually('the later use to be noted', async () => ((await lastUse()) === aged ? undefined : true))
   t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
     { name: 'unused' },
   ])

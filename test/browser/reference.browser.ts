@@ -178,7 +178,7 @@ t.test(
 t.test('names the public addresses', async (t) => {
   const database = await testDatabase(t)
   const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
-  const { port } = await startApp(t, database.url, { publicUrls })
+  const { port } = await startApp(t, database.url, { env: { PUBLIC_URLS: publicUrls.join() } })
   const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
   for (const url of publicUrls) t.ok(await page.getByText(url, { exact: true }).isVisible())
 })

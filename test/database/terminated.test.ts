@@ -1,4 +1,4 @@
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import { setImmediate } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
@@ -67,7 +67,9 @@ async function terminate(database: TestDatabase, state: string): Promise<void> {
   )
   const pids = ended.map(({ pid }) => pid)
   const left = 'SELECT FROM pg_stat_activity WHERE pid = ANY ($1::integer[])'
-  while ((await database.query(left, [pids])).length > 0) await setTimeout(10)
+  await eventually('the connections to end', async () =>
+    (await database.query(left, [pids])).length === 0 ? true : undefined,
+  )
 }
 
 /** Asserts that updates, lists and readiness are served, that no connection is lost for good, and that there are no others. */

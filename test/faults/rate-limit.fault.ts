@@ -12,7 +12,9 @@ const LIMIT = 20
 t.test('HAProxy limits the rate of each key, and of addresses that send none', async (t) => {
   const database = await testDatabase(t)
   const { port: server } = await startApp(t, database.url, {
-    findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
+    app: {
+      findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
+    },
   })
   const port = await freePort()
   const address = `127.0.0.1:${server}`

@@ -54,13 +54,15 @@ t.test('a list whose entries take longer than that to come from the database is 
   t.teardown(() => pool.close())
   const inventory = inventoryRepository(pool, pool)
   const { send } = await startApp(t, database.url, {
-    inventory: {
-      ...inventory,
-      async *lines(onSource) {
-        for await (const line of inventory.lines(onSource)) {
-          yield line
-          await setTimeout(35_000)
-        }
+    app: {
+      inventory: {
+        ...inventory,
+        async *lines(onSource) {
+          for await (const line of inventory.lines(onSource)) {
+            yield line
+            await setTimeout(35_000)
+          }
+        },
       },
     },
   })

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { type ApiKeyOwner, type FindApiKey, fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import type { ApiKeyOwner, FindApiKey } from '../../src/api-keys/fixed-keys.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
@@ -88,7 +88,9 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url, {
-    findApiKey: (key) => (key === 'reader' ? { name: 'shop', isReadOnly: true } : undefined),
+    app: {
+      findApiKey: (key) => (key === 'reader' ? { name: 'shop', isReadOnly: true } : undefined),
+    },
   })
   const send = callerOf(port, { authorization: 'Bearer reader' })
   t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -121,7 +123,7 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
 
 t.test('lets nobody in when no key is configured', async (t) => {
   const database = await testDatabase(t)
-  const { send, port } = await startApp(t, database.url, { findApiKey: fixedApiKeys([]) })
+  const { send, port } = await startApp(t, database.url, { env: { API_KEYS: '' } })
   t.equal((await send('GET', '/v1/inventory')).status, 401)
   for (const authorization of ['Bearer ', 'Bearer undefined', 'Bearer null']) {
     t.equal((await callerOf(port)('GET', '/v1/inventory', { headers: { authorization } })).status, 401)
@@ -134,7 +136,9 @@ t.test('lets each of several keys in, and names in the log which one it was', as
     { name: 'billing', key: 'the-key-of-billing-0123456789abcdef' },
     { name: 'shop', key: 'the-key-of-shop' },
   ]
-  const { port, log, close } = await startApp(t, database.url, { findApiKey: fixedApiKeys(keys) })
+  const { port, log, close } = await startApp(t, database.url, {
+    env: { API_KEYS: keys.map(({ name, key }) => `${name}:${key}`).join() },
+  })
   for (const { key } of keys) {
     const answer = await callerOf(port)('GET', '/v1/inventory', {
       headers: { authorization: `Bearer ${key}` },
@@ -155,8 +159,10 @@ t.test('lets each of several keys in, and names in the log which one it was', as
 t.test('answers 500 and tells nothing when the look-up of a key fails by a fault', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url, {
-    findApiKey: () => {
-      throw new Error('the secret cause')
+    app: {
+      findApiKey: () => {
+        throw new Error('the secret cause')
+      },
     },
   })
   const answer = await send('GET', '/v1/inventory')
@@ -177,7 +183,9 @@ t.test('waits for a key that is not known at once, and answers 503 when nobody c
     ['untold', () => Promise.reject(new DatabaseUnavailableError('away'))],
   ])
   const { port, log, close } = await startApp(t, database.url, {
-    findApiKey: (key) => answers.get(key)?.(),
+    app: {
+      findApiKey: (key) => answers.get(key)?.(),
+    },
   })
   const send = callerOf(port)
   const answerTo = (key: string): Promise<Answer> =>
@@ -204,7 +212,9 @@ t.test('refuses a key that has ended, and says in the log whose it was', async (
     ['older', { name: 'billing', id: 'ba9876543210', ended: 'expired' }],
     ['new', { name: 'billing', id: '00112233aabb' }],
   ])
-  const { port, log, close } = await startApp(t, database.url, { findApiKey: (key) => owners.get(key) })
+  const { port, log, close } = await startApp(t, database.url, {
+    app: { findApiKey: (key) => owners.get(key) },
+  })
   for (const [key, status] of [
     ['old', 401],
     ['older', 401],

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { request } from 'node:http'
 import t from 'tap'
+import { appTimeouts } from '../../src/http/app.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -222,7 +223,7 @@ t.test('takes what RFC 9112 lets a client send', async (t) => {
 
 t.test('answers a request that does not arrive in time with 408', async (t) => {
   const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
+  const { port } = await startApp(t, database.url, { timings: { app: { ...appTimeouts, arrivalMs: 1000 } } })
   const half = 'Content-Length: 14\r\n\r\n{"qua'
   const [nothing, answered] = await Promise.all([
     sendRaw(port, ''),

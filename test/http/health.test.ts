@@ -60,18 +60,22 @@ t.test('asks the database once for all who ask at the same time', async (t) => {
   const database = await testDatabase(t)
   let checks = 0
   const { send } = await startApp(t, database.url, {
-    readiness: async () => {
-      checks++
-      return undefined
+    app: {
+      readiness: async () => {
+        checks++
+        return undefined
+      },
     },
   })
+  // The start of the service asks, too.
+  checks = 0
   await Promise.all(Array.from({ length: 50 }, () => send('GET', '/readyz')))
   t.equal(checks, 1)
 })
 
 t.test('stays ready while all connections of the pool are busy', async (t) => {
   const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url, { poolSize: 2 })
+  const { send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const waiting = send('GET', '/v1/inventory')
   t.equal((await send('GET', '/readyz')).status, 200)

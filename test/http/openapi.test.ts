@@ -92,7 +92,7 @@ t.test('is openapi.json in the repository, which npm run openapi writes', async 
 t.test('names the base addresses, production first', async (t) => {
   const database = await testDatabase(t)
   const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/store/v1']
-  const { port } = await startApp(t, database.url, { publicUrls })
+  const { port } = await startApp(t, database.url, { env: { PUBLIC_URLS: publicUrls.join() } })
   const document: Json = JSON.parse((await callerOf(port)('GET', '/openapi.json')).text)
   t.strictSame(document['servers'], [
     { url: publicUrls[0], description: 'Production' },
@@ -181,7 +181,9 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   const outage = await outageOf(t, database.url)
   const findApiKey = fixedApiKeys([{ name: 'tests', key: apiKey }])
   const { port } = await startApp(t, outage.url, {
-    findApiKey: (key) => (key === 'reader' ? { name: 'reader', isReadOnly: true } : findApiKey(key)),
+    app: {
+      findApiKey: (key) => (key === 'reader' ? { name: 'reader', isReadOnly: true } : findApiKey(key)),
+    },
   })
   const document: Json = JSON.parse((await callerOf(port)('GET', '/openapi.json')).text)
   const ajv = new Ajv2020({ strict: false, validateSchema: false })

@@ -127,7 +127,7 @@ t.test('believes X-Forwarded-For from the proxies that it is told of, and from n
   await alone.send('GET', '/v1/inventory', { headers })
   await alone.close()
   t.equal(alone.log.find((line) => line['msg'] === 'request')?.['client'], '127.0.0.1')
-  const proxied = await startApp(t, database.url, { trustProxy: ['127.0.0.0/8'] })
+  const proxied = await startApp(t, database.url, { env: { TRUST_PROXY: '127.0.0.0/8' } })
   await proxied.send('GET', '/v1/inventory', { headers })
   await proxied.close()
   t.equal(proxied.log.find((line) => line['msg'] === 'request')?.['client'], '203.0.113.9')

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 async function run(t: Test, url: string, args: string[], cwd?: string): Promise<Outcome> {
@@ -85,7 +86,7 @@ t.test('a signal leaves the file as it was', async (t) => {
     env: { DATABASE_URL: database.url },
     cwd,
   })
-  while ((await readdir(cwd)).length === 1) await setTimeout(20)
+  await eventually('the new file', async () => ((await readdir(cwd)).length > 1 ? true : undefined))
   await setTimeout(300)
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: 'inventory: interrupted; nothing was changed\n' })

@@ -3,6 +3,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 /** Imports a text as a file. */
@@ -347,7 +348,9 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
 
   const reading = await startProgram(t, 'cli', { args: ['import', '-', '--rows', '1'], env, input: null })
   reading.process.stdin?.write('petId,quantity\n2,1\n')
-  while (JSON.stringify(await busy()) === '[]' && reading.process.exitCode === null) await setTimeout(20)
+  await eventually('the import to begin', async () =>
+    JSON.stringify(await busy()) === '[]' && reading.process.exitCode === null ? undefined : true,
+  )
   reading.process.kill('SIGINT')
   t.match(await reading.ended, {
     code: 130,

@@ -174,7 +174,11 @@ t.test('updates that wait, and the connection that they wait for, can be seen', 
     return used === 1 && total(metrics, 'inventory_updates_waiting') > 0
   }
   // One update more each time: the first of them went out together.
-  while (!(await isSeen())) updates.push(request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+  await eventually('an update that waits', async () => {
+    if (await isSeen()) return true
+    updates.push(request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+    return undefined
+  })
   await release()
   for (const { status } of await Promise.all(updates)) t.equal(status, 200)
   t.equal(total(await scrape(), 'inventory_updates_waiting'), 0)
@@ -191,7 +195,9 @@ t.test('they can be had while the database is away', async (t) => {
   t.equal(total(metrics, `${DURATIONS}_count`, { http_response_status_code: '503' }), 1)
   t.ok(total(metrics, 'inventory_database_failures_total', { db_client_connection_pool_name: 'lists' }) > 0)
   await outage.restore()
-  while (total(await scrape(), 'inventory_api_keys_read_timestamp_seconds') <= read);
+  await eventually('the keys to be read again', async () =>
+    total(await scrape(), 'inventory_api_keys_read_timestamp_seconds') > read ? true : undefined,
+  )
 })
 
 t.test('a caller that keeps its connection to the metrics does not hold up the stop', async (t) => {
@@ -334,7 +340,9 @@ t.test('a worker that is stuck does not hold up the others’ metrics', async (t
   t.equal(total(metrics, `${DURATIONS}_count`), total(before, `${DURATIONS}_count`))
   process.kill(Number(pid), 'SIGCONT')
   isAwake = true
-  while (total(await scrape(), 'inventory_workers', { state: 'silent' }) > 0);
+  await eventually('the worker to reply', async () =>
+    total(await scrape(), 'inventory_workers', { state: 'silent' }) === 0 ? true : undefined,
+  )
   server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
 })

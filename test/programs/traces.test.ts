@@ -6,7 +6,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
 import { outageOf } from '../support/outage.ts'
@@ -135,8 +135,7 @@ t.test('updates that share a statement and that statement link to each other', a
   const served = await collector.received('PATCH /v1/inventory/:petId', count)
   socket.destroy()
   t.equal(new Set(served.map(({ traceId }) => traceId)).size, count)
-  const isDone = (): boolean => servedBy(collector).size === count
-  while (!isDone()) await setTimeout(20)
+  await until('the spans of all updates', () => servedBy(collector).size === count)
   t.strictSame([...servedBy(collector)].sort(), served.map(({ spanId }) => spanId).sort())
   const shared = collector.spans.filter(({ kind, links }) => kind === 3 && links.length > 1)
   t.ok(shared.length > 0)

@@ -1,15 +1,10 @@
 import { Writable } from 'node:stream'
 import { pino } from 'pino'
 import type { Test } from 'tap'
-import { fixedApiKeys } from '../../src/api-keys/fixed-keys.ts'
+import { loadConfig } from '../../src/config/config.ts'
 import { version } from '../../src/config/version.ts'
-import { knownMigrations } from '../../src/database/migrations.ts'
-import { listLimits, openDatabase, probeLimits, requestLimits } from '../../src/database/pool.ts'
-import { reasonNotReady } from '../../src/database/readiness.ts'
-import { type AppOptions, buildApp } from '../../src/http/app.ts'
-import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
-import { inventoryRepository, updateSettings } from '../../src/inventory/repository.ts'
-import { InventoryStatistics } from '../../src/inventory/statistics.ts'
+import type { AppOptions } from '../../src/http/app.ts'
+import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import { callerOf, type Send } from './http.ts'
 
 /** The key that `TestApp.send` presents unless it is told otherwise. */
@@ -24,11 +19,19 @@ export interface TestApp {
   close(): Promise<void>
 }
 
-/** Starts the service as production makes it on a port of its own; only its log goes elsewhere. */
+export interface TestAppOptions {
+  /** Replaces options of the HTTP side that production would set. */
+  readonly app?: Partial<AppOptions>
+  readonly timings?: Partial<ServiceTimings>
+  /** Environment variables that are added to, or replace, those of the database, the port and the key. */
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Starts the service in this process on a free port, configured and wired as in production, and keeps its log. */
 export async function startApp(
   t: Test,
   databaseUrl: string,
-  overrides: Partial<AppOptions> & { poolSize?: number } = {},
+  { app = {}, timings = {}, env = {} }: TestAppOptions = {},
 ): Promise<TestApp> {
   const log: Record<string, unknown>[] = []
   const stream = new Writable({
@@ -38,42 +41,23 @@ export async function startApp(
     },
   })
   const logger = pino({ base: null }, stream)
-  const onConnectionLost = (reason: string): void => logger.warn({ reason }, 'a database connection was lost')
-  const { poolSize = 10, ...options } = overrides
-  const database = openDatabase({
-    url: databaseUrl,
-    size: poolSize - 1,
-    limits: requestLimits,
-    settings: updateSettings,
-    onConnectionLost,
-  })
-  const lists = openDatabase({ url: databaseUrl, size: 1, limits: listLimits, onConnectionLost })
-  const probe = openDatabase({ url: databaseUrl, size: 1, limits: probeLimits, onConnectionLost })
-  const migrations = await knownMigrations()
-  const app = await buildApp({
-    logger,
+  const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
+  const options = {
+    ...config,
     version,
-    findApiKey: fixedApiKeys([{ name: 'tests', key: apiKey }]),
-    inventory: inventoryRepository(database, lists),
-    readiness: () => reasonNotReady(probe, migrations),
-    requestStatistics: new RequestStatistics(),
-    inventoryStatistics: new InventoryStatistics(),
-    publicUrls: [],
-    trustProxy: [],
-    ...options,
-  })
-  const address = await app.listen({ host: '127.0.0.1', port: 0 })
+    databaseUrl,
+    connections: config.databasePoolSize,
+    tracing: undefined,
+    primary: undefined,
+  }
+  const parts = await connectService(options, { ...serviceTimings, ...timings }, logger)
+  const service = await serve({ ...parts, app: { ...parts.app, ...app } }, options, logger)
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {
-    closed ??= (async () => {
-      await app.close()
-      await probe.close()
-      await lists.close()
-      await database.close()
-    })()
+    closed ??= service.close()
     return closed
   }
   t.teardown(close)
-  const port = Number(new URL(address).port)
+  const port = Number(new URL(service.address).port)
   return { port, log, close, send: callerOf(port, { authorization: `Bearer ${apiKey}` }) }
 }

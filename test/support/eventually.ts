@@ -3,6 +3,15 @@ import { setTimeout } from 'node:timers/promises'
 /** How long to wait by default, in milliseconds: far more than it takes, for busy machines. */
 const LIMIT_MS = 30_000
 
+/** Waits until a condition of this process holds. Fails with what it waited for. */
+export async function until(what: string, isTrue: () => boolean, limitMs = LIMIT_MS): Promise<void> {
+  const deadline = performance.now() + limitMs
+  while (!isTrue()) {
+    if (performance.now() > deadline) throw new Error(`Waited ${limitMs} ms for ${what}`)
+    await setTimeout(1)
+  }
+}
+
 /** Tries until `attempt` returns something, and returns that. Fails with what it waited for. */
 export async function eventually<Found>(
   what: string,

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
 import type { Test } from 'tap'
+import { until } from './eventually.ts'
 
 /** A span as a collector gets it; ids are in hexadecimal. */
 export interface ReceivedSpan {
@@ -55,7 +55,7 @@ export async function startOtlpReceiver(t: Test): Promise<OtlpReceiver> {
     bytes: () => Buffer.concat(bodies),
     async received(name, count = 1) {
       const found = (): ReceivedSpan[] => spans.filter((span) => span.name === name)
-      while (found().length < count) await setTimeout(20)
+      await until(`${count} spans ${name}`, () => found().length >= count)
       return found()
     },
   }

@@ -28,7 +28,7 @@ export interface UpdateTimes {
   readonly probe: number
 }
 
-const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
+export const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
 /** Batches that may be in flight however short the round trip is. */
 const MIN_BATCHES = 2

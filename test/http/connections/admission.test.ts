@@ -1,13 +1,13 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Admission } from '../../../src/http/connections/admission.ts'
 import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
+import { until } from '../../support/eventually.ts'
 import { callerOf } from '../../support/http.ts'
 import { portOf, startProgram } from '../../support/program.ts'
 import { openRaw, parseResponse, type RawConnection, sendRaw } from '../../support/raw.ts'
@@ -40,7 +40,7 @@ t.test('lets new callers in while a thousand others keep it busy', async (t) => 
   t.teardown(() => {
     for (const socket of busy) socket.destroy()
   })
-  while (answers < 5000) await setTimeout(10)
+  await until('5000 answers', () => answers >= 5000)
   const before = answers
   const newcomers = await Promise.all(Array.from({ length: 40 }, () => callerOf(port)('GET', '/livez')))
   t.ok(newcomers.every(({ status }) => status === 200))
@@ -51,10 +51,12 @@ t.test('lets new callers in while a thousand others keep it busy', async (t) => 
 t.test('refuses what has waited for too long, and then serves as before', async (t) => {
   const database = await testDatabase(t)
   const { port, send } = await startApp(t, database.url, {
-    findApiKey: () => {
-      // A slow processor: 64 requests take longer than any may wait.
-      for (const start = performance.now(); performance.now() - start < 20; );
-      return { name: 'slow' }
+    app: {
+      findApiKey: () => {
+        // A slow processor: 64 requests take longer than any may wait.
+        for (const start = performance.now(); performance.now() - start < 20; );
+        return { name: 'slow' }
+      },
     },
   })
   const clients = await openAccepted(port, 200)
@@ -76,7 +78,7 @@ t.test('starts few requests of a connection at a time, and serves connections ro
   const { port, statistics, starts } = await startScheduled(t)
   const waiting = await openRaw(port)
   waiting.socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n')
-  while (starts.length < 1) await setTimeout(1)
+  await until('the request to start', () => starts.length >= 1)
   const pipelined = (name: string, count: number): string =>
     Array.from({ length: count }, (_, index) => `GET /${name}${index} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
   // Far more than Node reads at once.
@@ -85,7 +87,7 @@ t.test('starts few requests of a connection at a time, and serves connections ro
   const others = await Promise.all(['a', 'b'].map(async (name) => ({ name, ...(await openRaw(port)) })))
   for (const { name, socket } of others) socket.write(pipelined(name, 200))
   const has = (name: string): number => starts.filter(({ url }) => url.startsWith(`/${name}`)).length
-  while (has('a') + has('b') < 400) await setTimeout(1)
+  await until('all requests of the others', () => has('a') + has('b') >= 400)
   t.equal(has('next'), 31, 'at most 32 requests of a connection are in flight')
   t.ok(statistics.queued <= 65_536 / '/next0'.length, `${statistics.queued} are queued`)
   t.ok((starts[0]?.socket.bytesRead ?? 0) <= 2 * 65_536, 'the connection with a long queue is not read')
@@ -102,8 +104,8 @@ t.test('starts few requests of a connection at a time, and serves connections ro
   starts[0]?.response.end()
   let received = ''
   waiting.socket.on('data', (chunk) => (received += chunk))
-  while (has('next') < many) await setTimeout(5)
-  while (!received.includes(`/next${many - 1}\n`)) await setTimeout(5)
+  await until('all requests to start', () => has('next') >= many)
+  await until('the last answer', () => received.includes(`/next${many - 1}\n`))
   t.strictSame(
     Array.from(received.matchAll(/\/next(\d+)\n/g), ([, index]) => Number(index)),
     Array.from({ length: many }, (_, index) => index),
@@ -119,7 +121,7 @@ t.test('a request waits for those of other methods before it on its connection',
   const request = (method: string): string => `${method} /wait HTTP/1.1\r\nHost: x\r\n\r\n`
   socket.write(['PATCH', 'PATCH', 'GET', 'GET', 'PATCH'].map(request).join(''))
   for (const methods of [['PATCH', 'PATCH'], ['GET', 'GET'], ['PATCH']]) {
-    while (starts.length < methods.length) await setTimeout(1)
+    await until(`${methods.join()} to start`, () => starts.length >= methods.length)
     // Whatever else was sent would have started by the time that another connection is answered.
     await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
     const started = starts.splice(0).filter(({ url }) => url === '/wait')
@@ -136,7 +138,7 @@ t.test('a response that waits behind others is told when its connection closes',
   const { port, starts, statistics } = await startScheduled(t)
   const { socket } = await openRaw(port)
   socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
-  while (starts.length < 3) await setTimeout(1)
+  await until('the requests to start', () => starts.length >= 3)
   const closed = Promise.all(starts.map(({ response }) => once(response, 'close')))
   socket.resetAndDestroy()
   await closed
@@ -150,7 +152,7 @@ t.test('a health check does not wait for the requests of others', async (t) => {
   starts.length = 0
   for (const { socket } of clients) socket.write('GET /busy HTTP/1.1\r\nHost: x\r\n\r\n')
   for (const { socket } of checks) socket.write('GET /urgent HTTP/1.1\r\nHost: x\r\n\r\n')
-  while (starts.length < 1010) await setTimeout(5)
+  await until('all requests to start', () => starts.length >= 1010)
   const last = starts.findLastIndex(({ url }) => url === '/urgent')
   // All are read in few event-loop iterations, of which each starts no more than 64.
   t.ok(last < 900, `the last started as number ${last}`)
@@ -163,10 +165,12 @@ t.test('beyond the bound on queued requests, the connection that has most of the
   let finishLookups = (): void => {}
   const lookedUp = new Promise<void>((resolve) => (finishLookups = resolve))
   const { port } = await startApp(t, database.url, {
-    requestStatistics: statistics,
-    findApiKey: async () => {
-      await lookedUp
-      return { name: 'tests' }
+    app: {
+      requestStatistics: statistics,
+      findApiKey: async () => {
+        await lookedUp
+        return { name: 'tests' }
+      },
     },
   })
   const polite = await openRaw(port)
@@ -178,7 +182,7 @@ t.test('beyond the bound on queued requests, the connection that has most of the
     for (const { received } of floods) received.then(resolve)
   })
   for (const { socket } of floods) socket.write(nothing.repeat(600))
-  while (statistics.queued < 19_000) await setTimeout(1)
+  await until('19,000 queued requests', () => statistics.queued >= 19_000)
   finishLookups()
   t.match(await closed, /HTTP\/1\.1 503 .*connection: close.*on this connection/is)
   const answers = (await polite.received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
@@ -190,7 +194,7 @@ t.test('beyond the bound on queued requests, the connection that has most of the
   clearInterval(watch)
   t.ok(most <= 20_000, `at most ${most} were queued`)
   for (const { socket } of floods) socket.destroy()
-  while (statistics.queued > 0 || statistics.inFlight > 0) await setTimeout(5)
+  await until('the end of all requests', () => statistics.queued === 0 && statistics.inFlight === 0)
 })
 
 /** Opens connections that the server has accepted, as their first answer shows. */

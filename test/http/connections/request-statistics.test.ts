@@ -10,7 +10,7 @@ import { openRaw } from '../../support/raw.ts'
 t.test('10,000 made-up paths, ids and methods make no more kinds of requests than a few do', async (t) => {
   const database = await testDatabase(t)
   const statistics = new RequestStatistics()
-  const { port } = await startApp(t, database.url, { requestStatistics: statistics })
+  const { port } = await startApp(t, database.url, { app: { requestStatistics: statistics } })
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   t.teardown(() => agent.destroy())
   const send = callerOf(port, { authorization: 'Bearer nobody' }, agent)
@@ -40,7 +40,7 @@ t.test('10,000 made-up paths, ids and methods make no more kinds of requests tha
 t.test('a request that its caller gives up has a duration and no status', async (t) => {
   const database = await testDatabase(t)
   const statistics = new RequestStatistics()
-  const { port, close } = await startApp(t, database.url, { requestStatistics: statistics })
+  const { port, close } = await startApp(t, database.url, { app: { requestStatistics: statistics } })
   const { socket } = await openRaw(port)
   const asked = once(socket, 'data')
   socket.write(

@@ -5,6 +5,7 @@ import { RequestStatistics } from '../../../src/http/connections/request-statist
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
+import { until } from '../../support/eventually.ts'
 import { openRaw, type RawConnection } from '../../support/raw.ts'
 
 const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
@@ -19,11 +20,13 @@ t.test('refuses requests when too many are in flight, whether or not their clien
   let lookedUp = Promise.resolve()
   const statistics = new RequestStatistics()
   const { port, send } = await startApp(t, database.url, {
-    requestStatistics: statistics,
-    findApiKey: async () => {
-      lookups++
-      await lookedUp
-      return { name: 'tests' }
+    app: {
+      requestStatistics: statistics,
+      findApiKey: async () => {
+        lookups++
+        await lookedUp
+        return { name: 'tests' }
+      },
     },
   })
   lookedUp = new Promise((resolve) => (finishLookups = resolve))
@@ -31,7 +34,7 @@ t.test('refuses requests when too many are in flight, whether or not their clien
     const clients = await Promise.all(Array.from({ length: 500 }, () => openRaw(port)))
     const enough = lookups + clients.length
     for (const { socket } of clients) socket.write(nothing)
-    while (lookups < enough) await setTimeout(5)
+    await until(`${enough} requests in flight`, () => lookups >= enough)
     await Promise.all(clients.map(reset))
   }
   t.equal(statistics.inFlight, 10_000)
@@ -47,7 +50,7 @@ t.test('refuses requests when too many are in flight, whether or not their clien
   t.equal(lookups, 10_000, 'nothing was done for the refused request')
   t.equal((await send('GET', '/livez')).status, 200)
   finishLookups()
-  while (statistics.inFlight > 0) await setTimeout(5)
+  await until('the end of the requests', () => statistics.inFlight === 0)
   t.equal((await send('GET', '/v1/nothing')).status, 404)
 })
 
@@ -59,11 +62,13 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   let finishLookups = (): void => {}
   let lookedUp = Promise.resolve()
   const { port, send } = await startApp(t, database.url, {
-    requestStatistics: statistics,
-    findApiKey: async () => {
-      lookups++
-      await lookedUp
-      return { name: 'tests' }
+    app: {
+      requestStatistics: statistics,
+      findApiKey: async () => {
+        lookups++
+        await lookedUp
+        return { name: 'tests' }
+      },
     },
   })
   let least = 0
@@ -97,7 +102,7 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
       if (waitsForAnswer && !name.startsWith('half a body')) {
         await Promise.all(clients.map(({ socket }) => once(socket, 'data')))
       } else if (!bytes.startsWith(twoHosts)) {
-        while (lookups < before + clients.length) await setTimeout(1)
+        await until('every key to be looked up', () => lookups >= before + clients.length)
       }
       await Promise.all(clients.map(reset))
       await isEmpty(`${name}, reset ${waitsForAnswer ? 'after an answer' : 'before'}`)
@@ -108,12 +113,12 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   lookups = 0
   const clients = await Promise.all(Array.from({ length: 200 }, () => openRaw(port)))
   for (const { socket } of clients) socket.write(patch.repeat(5))
-  while (statistics.inFlight + statistics.queued < 5 * clients.length) await setTimeout(5)
+  await until('all requests to arrive', () => statistics.inFlight + statistics.queued >= 5 * clients.length)
   const started = statistics.inFlight
   t.ok(started >= clients.length)
   t.equal(lookups, started)
   await Promise.all(clients.map(reset))
-  while (statistics.queued > 0) await setTimeout(5)
+  await until('the queued requests to be dropped', () => statistics.queued === 0)
   t.equal(statistics.inFlight, started, 'started work keeps its slot')
   finishLookups()
   await isEmpty('the clients left while their keys were looked up')

@@ -5,6 +5,7 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Readers } from '../../../src/inventory/list/active-downloads.ts'
 import type { Representation } from '../../../src/inventory/list/snapshot.ts'
+import { until } from '../../support/eventually.ts'
 
 const snapshotOf = (size: number): Representation => ({
   chunks: [Buffer.alloc(size, 'x')],
@@ -103,7 +104,7 @@ t.test('does not wait for a response behind others on a connection that has brok
   const address = server.address()
   const socket = connect({ host: '127.0.0.1', port: typeof address === 'object' ? (address?.port ?? 0) : 0 })
   socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
-  while (responses.length < 2) await setTimeout(10)
+  await until('both requests', () => responses.length >= 2)
   const [first, second] = responses
   if (first === undefined || second === undefined) return
   const readers = new Readers({ budget: 100_000, patience: 10_000 })

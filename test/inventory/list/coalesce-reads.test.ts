@@ -1,6 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { joinReads } from '../../../src/inventory/list/coalesce-reads.ts'
+import { until } from '../../support/eventually.ts'
 
 t.test('one read serves all who ask before it begins, and none who ask after', async (t) => {
   let begun = 0
@@ -10,13 +11,13 @@ t.test('one read serves all who ask before it begins, and none who ask after', a
     return new Promise<number>((resolve) => finish.push(() => resolve(number)))
   })
   const first = [read(), read(), read()]
-  while (begun < 1) await setTimeout(1)
+  await until('the first read', () => begun >= 1)
   const second = [read(), read()]
   await setTimeout(10)
   t.equal(begun, 1, 'the second read waits for the first')
   finish.shift()?.()
   t.strictSame(await Promise.all(first), [1, 1, 1])
-  while (begun < 2) await setTimeout(1)
+  await until('the second read', () => begun >= 2)
   finish.shift()?.()
   t.strictSame(await Promise.all(second), [2, 2])
 })
@@ -31,7 +32,7 @@ t.test('a read that fails fails for those who wait for its end, and for none who
       : Promise.resolve(number)
   })
   const first = read()
-  while (begun < 1) await setTimeout(1)
+  await until('the first read', () => begun >= 1)
   const behind = read()
   fail[0]?.()
   await t.rejects(first, { message: 'away' })

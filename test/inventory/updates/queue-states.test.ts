@@ -8,9 +8,7 @@ import type { QuantityUpdate, UpdateRepository, Written } from '../../../src/inv
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
-
-/** How long a test waits for something to happen, in milliseconds. */
-const LIMIT_MS = 5000
+import { until } from '../../support/eventually.ts'
 
 /** A statement that the queue has sent, which the test answers. */
 interface Statement {
@@ -115,14 +113,6 @@ function refusal(code: string): Error {
   const error = new pg.DatabaseError('refused', 0, 'error')
   error.code = code
   return ['55P03', '57014', '40P01', '25006'].includes(code) ? new DatabaseUnavailableError(error) : error
-}
-
-async function until(what: string, isSo: () => boolean): Promise<void> {
-  const deadline = performance.now() + LIMIT_MS
-  while (!isSo()) {
-    if (performance.now() > deadline) throw new Error(`Waited for ${LIMIT_MS} ms for ${what}`)
-    await setTimeout(1)
-  }
 }
 
 interface Queue {
