@@ -22,8 +22,9 @@ class Dripping extends Socket {
   }
 }
 
+const { url } = await testDatabase(t)
+
 async function connect(t: Test, pieceSize = 65_536): Promise<pg.Client> {
-  const { url } = await testDatabase(t)
   const client = new pg.Client({ connectionString: url, stream: () => new Dripping(pieceSize) })
   client.on('error', () => {})
   await client.connect()

@@ -22,10 +22,14 @@ interface CloneOptions {
 
 /** Makes a database, migrated and without rows, that goes away with the test. */
 export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}): Promise<TestDatabase> {
-  const { TEST_SERVER_URL: serverUrl, TEST_TEMPLATE: template } = process.env
+  const {
+    TEST_SERVER_URL: serverUrl,
+    TEST_TEMPLATE: template,
+    TEST_TEMPLATE_STRATEGY: strategy = '',
+  } = process.env
   if (!serverUrl || !template) throw new Error('Run the tests with "npm test", which provides the database.')
   const name = `test_${randomBytes(8).toString('hex')}`
-  await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template}`)
+  await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template} ${strategy}`)
   const url = urlOf(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})

@@ -16,7 +16,12 @@ export async function runTap(args: readonly string[]): Promise<void> {
       const tap = spawn('tap', ['run', ...args], {
         stdio: 'inherit',
         shell: process.platform === 'win32',
-        env: { ...process.env, TEST_SERVER_URL: server.url, TEST_TEMPLATE: template.name },
+        env: {
+          ...process.env,
+          TEST_SERVER_URL: server.url,
+          TEST_TEMPLATE: template.name,
+          TEST_TEMPLATE_STRATEGY: template.strategy,
+        },
       })
       const [code] = await once(tap, 'exit')
       process.exitCode = code ?? 1

@@ -2,9 +2,11 @@ import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import { migrate } from '../../src/database/migrations.ts'
 
-/** A database with the newest schema and no rows, which each test file clones. */
+/** A database with the newest schema and no rows, which tests clone. */
 export interface Template {
   readonly name: string
+  /** How `CREATE DATABASE … TEMPLATE …` copies a small database fastest: an option, empty before PostgreSQL 15. */
+  readonly strategy: string
   drop(): Promise<void>
 }
 
@@ -12,7 +14,12 @@ export async function makeTemplate(serverUrl: string): Promise<Template> {
   const name = `test_template_${randomBytes(6).toString('hex')}`
   await onServer(serverUrl, `CREATE DATABASE ${name}`)
   await migrate({ url: urlOf(serverUrl, name), direction: 'up', log: () => {} })
-  return { name, drop: () => onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`) }
+  const drop = async (): Promise<void> => {
+    await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
+  }
+  // PostgreSQL's default writes every page of the template to the write-ahead log, for twice the processor time.
+  const strategy = (await majorVersion(serverUrl)) >= 15 ? 'STRATEGY FILE_COPY' : ''
+  return { name, strategy, drop }
 }
 
 /** The address of another database of the same server. */
@@ -22,12 +29,17 @@ export function urlOf(serverUrl: string, database: string): string {
   return url.href
 }
 
-/** Runs one statement outside any of the tests' databases. */
-export async function onServer(serverUrl: string, statement: string): Promise<void> {
+async function majorVersion(serverUrl: string): Promise<number> {
+  const [row] = await onServer(serverUrl, 'SHOW server_version_num')
+  return Math.floor(Number(row?.['server_version_num']) / 10_000)
+}
+
+/** Runs one statement outside any of the tests' databases, and returns its rows. */
+export async function onServer(serverUrl: string, statement: string): Promise<Record<string, unknown>[]> {
   const client = new pg.Client({ connectionString: serverUrl })
   await client.connect()
   try {
-    await client.query(statement)
+    return (await client.query<Record<string, unknown>>(statement)).rows
   } finally {
     await client.end()
   }
