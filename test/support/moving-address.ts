@@ -1,6 +1,5 @@
-import { once } from 'node:events'
-import { connect, createServer, type Socket } from 'node:net'
 import type { Test } from 'tap'
+import { startRelay } from './relay.ts'
 
 /** An address of a database behind which a test can put another server, as a virtual IP or a DNS name would. */
 export interface MovingAddress {
@@ -14,40 +13,16 @@ export interface MovingAddress {
 /** An address that leads to the server at `url` to begin with, under the same role and database. */
 export async function movingAddress(t: Test, url: string): Promise<MovingAddress> {
   let target = new URL(url)
-  const sockets = new Set<Socket>()
-  const server = createServer((near) => {
-    const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
-    for (const [from, to] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(from)
-      from.on('error', () => {})
-      from.on('close', () => {
-        sockets.delete(from)
-        to.destroy()
-      })
-      from.pipe(to)
-    }
-  }).listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const cut = (): void => {
-    for (const socket of sockets) socket.destroy()
-  }
-  t.teardown(async () => {
-    server.close()
-    cut()
-    await once(server, 'close')
+  const relay = await startRelay({ target: () => target })
+  t.teardown(() => {
+    relay.close()
+    relay.cut()
   })
-  const address = server.address()
-  const own = new URL(url)
-  own.hostname = '127.0.0.1'
-  own.port = String(typeof address === 'object' && address !== null ? address.port : 0)
   return {
-    url: own.href,
+    url: relay.url,
     leadTo(next) {
       target = new URL(next)
     },
-    cut,
+    cut: relay.cut,
   }
 }
