@@ -16,14 +16,14 @@ interface Outcome {
 }
 
 /** An example of a caller, and the service for it to call. */
-export interface Example {
+interface Example {
   /** Has it set the quantity of a pet. */
   run(petId: string, quantity: string, port?: number): Promise<Outcome>
   readonly service: TestApp
 }
 
 /** Starts the service with two entries, to be called by an example that is started by a command. */
-export async function exampleOf(t: Test, command: string, args: readonly string[]): Promise<Example> {
+async function exampleOf(t: Test, command: string, args: readonly string[]): Promise<Example> {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['1', 12, 'available'],
@@ -51,12 +51,18 @@ export async function exampleOf(t: Test, command: string, args: readonly string[
   }
 }
 
-/** Holds an example to all that callers should do. */
-export async function callsWell(t: Test, example: Example): Promise<void> {
-  await t.test('lists and updates exactly', (t) => callsExactly(t, example))
-  await t.test('retries what may pass', (t) => retries(t, example))
-  await t.test('reports what does not pass in one sentence', (t) => givesUp(t, example))
-  await t.test('loses no update of another writer', (t) => changes(t, example))
+/** Holds an example, which is started by a command, to all that callers should do. */
+export async function callsWell(t: Test, command: string, args: readonly string[]): Promise<void> {
+  const part = (name: string, check: (t: Test, example: Example) => Promise<void>): Promise<unknown> =>
+    t.test(name, { buffered: true }, async (t) => check(t, await exampleOf(t, command, args)))
+  // All at the same time, each with a service of its own: the example waits most of the time before it tries again.
+  t.jobs = 4
+  await Promise.all([
+    part('lists and updates exactly', callsExactly),
+    part('retries what may pass', retries),
+    part('reports what does not pass in one sentence', givesUp),
+    part('loses no update of another writer', changes),
+  ])
 }
 
 /** The example lists and updates a pet whose id JavaScript would round, and reports what the service refuses. */
@@ -103,25 +109,25 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
     t.match(stderr, expected, title)
     t.ok(code === 1 || code === 2, `${title}: exit code ${code}`)
   }
+  const requestsOf = async (fault: Fault, expected: RegExp): Promise<number> => {
+    const front = await startFront(t, service.port, () => fault)
+    await reports(fault, front.port, expected)
+    return front.requests.length
+  }
+  const repeated = Promise.all([
+    requestsOf('502 page', /\b502\b.*text\/html/),
+    requestsOf('reset', /\S/),
+  ])
   for (const [fault, expected] of [
     ['200 page', /\b200\b.*text\/html/],
     ['403 page', /\b403\b.*text\/html/],
     ['1 hour', /service_unavailable/],
   ] as const) {
-    const front = await startFront(t, service.port, () => fault)
-    await reports(fault, front.port, expected)
-    t.equal(front.requests.length, 1, `${fault}: one request`)
+    t.equal(await requestsOf(fault, expected), 1, `${fault}: one request`)
   }
-  for (const [fault, expected] of [
-    ['502 page', /\b502\b.*text\/html/],
-    ['reset', /\S/],
-  ] as const) {
-    const front = await startFront(t, service.port, () => fault)
-    await reports(`${fault} every time`, front.port, expected)
-    // Some HTTP clients repeat a GET themselves when the connection is lost, beside the five tries of the example.
-    const count = front.requests.length
-    t.ok(fault === 'reset' ? count >= 5 : count === 5, `${fault}: ${count} requests`)
-  }
+  const [pages, resets] = await repeated
+  t.equal(pages, 5, 'the example tries five times')
+  t.ok(resets >= 5, 'some HTTP clients repeat a GET themselves, too, when the connection is lost')
   await reports('a petId that is none', service.port, /./, 'a cat')
 }
 
