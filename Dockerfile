@@ -6,7 +6,7 @@ COPY tsconfig.json tsconfig.build.json ./
 COPY src src
 COPY migrations migrations
 COPY reference reference
-# A checkout made under a strict umask has files that only root could read in the image.
+# Files from a checkout with a strict umask would be readable only by root.
 RUN npm run build && rm dist/.tsbuildinfo \
  && chmod -R u=rwX,go=rX package.json migrations reference dist && chmod +x dist/cli.js
 
@@ -20,7 +20,7 @@ LABEL org.opencontainers.image.title="petstore-inventory" \
       org.opencontainers.image.version="1.0.0" \
       org.opencontainers.image.description="Stock levels of a pet store over HTTP: Fastify and PostgreSQL" \
       org.opencontainers.image.licenses="MIT"
-# The package managers go because nothing here runs them, and most of what scanners find in the base image is theirs.
+# Remove the package managers: nothing runs them, and they cause most of what scanners find in the base image.
 RUN cd /usr/local/bin && rm -rf npm npx corepack yarn yarnpkg ../lib/node_modules /opt/yarn* \
  && ln -s /app/dist/cli.js inventory
 WORKDIR /app
@@ -31,10 +31,10 @@ COPY --from=build /app/reference reference
 COPY --from=build /app/dist dist
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000
 EXPOSE 3000
-# By number: Kubernetes' runAsNonRoot cannot tell from a name that it is not root.
+# A numeric id, because Kubernetes' runAsNonRoot cannot verify a name.
 USER 1000:1000
-# Ready, not merely alive, as `up --wait` and proxies want to know. Docker and compose restart nothing that fails it.
-# Swarm does, and a restart mends no database: give it a check of /livez there.
+# Checks readiness, for `up --wait` and proxies. Docker and compose do not restart an unhealthy container. Swarm does, and a
+# restart does not fix a database, so there override this health check with /livez.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s \
   CMD ["node", "-e", "http.get({ host: '127.0.0.1', port: process.env.PORT || 3000, path: '/readyz' }, (response) => { response.pipe(process.stdout); process.exitCode = response.statusCode === 200 ? 0 : 1 })"]
 CMD ["node", "--enable-source-maps", "dist/server.js"]

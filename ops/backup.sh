@@ -1,9 +1,9 @@
 #!/bin/sh
-# Backups of the database of docker-compose.yml, in the profile "backup":
-#   backup.sh every   a backup now and then every BACKUP_INTERVAL_HOURS hours; the service runs this
-#   backup.sh now     one backup
-#   backup.sh drill   restores the newest backup into a database of its own, counts what is in it and drops it
-# Backups older than BACKUP_KEEP_DAYS days are removed after a backup that succeeded.
+# Backs up the database of docker-compose.yml, in the profile "backup":
+#   backup.sh every   write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
+#   backup.sh now     write one backup
+#   backup.sh drill   restore the newest backup into a scratch database, count its rows, and drop it
+# After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted.
 set -eu
 export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
 PGPASSWORD=$(cat /run/password/postgres)
@@ -14,7 +14,7 @@ cd /backup
 backup() {
   name="inventory-$(date -u +%Y%m%dT%H%M%SZ).dump"
   pg_dump --format=custom --file="$name.part"
-  # A dump that cannot be read is no backup, and the older ones stay.
+  # Keep the older backups unless this one can be read.
   pg_restore --list "$name.part" >/dev/null
   mv "$name.part" "$name"
   find . -name 'inventory-*.dump' -mtime "+$BACKUP_KEEP_DAYS" -exec rm {} +
@@ -29,7 +29,7 @@ newest() {
 drill() {
   dump=$(newest)
   if [ -z "$dump" ]; then
-    echo 'backup.sh: there is no backup to restore' >&2
+    echo 'backup.sh: there is no backup to restore; write one with "backup.sh now"' >&2
     exit 1
   fi
   dropdb --if-exists --force inventory_drill
@@ -45,11 +45,11 @@ case "${1:-}" in
   now) backup ;;
   drill) drill ;;
   every)
-    # As the first process of a container, a shell ignores the signal unless it traps it.
+    # As process 1 of a container, a shell ignores signals that it does not trap.
     trap 'exit 0' TERM INT
     while true; do
-      backup || echo 'backup.sh: the backup failed; the next attempt follows in 10 minutes' >&2
-      # A failed backup is tried again soon; the age of the newest one decides.
+      backup || echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
+      # Retry a failed backup soon: the age of the newest one decides.
       if [ -n "$(find . -name 'inventory-*.dump' -mmin -"$((BACKUP_INTERVAL_HOURS * 60))")" ]; then
         sleep "$((BACKUP_INTERVAL_HOURS * 3600))" &
       else
