@@ -7,7 +7,7 @@ const shells = ['bash', 'zsh'] as const
 export function addCompletionCommand(program: Command): void {
   program
     .command('completion')
-    .description('print the completion of commands and options for a shell')
+    .description('print a completion script for a shell')
     .addArgument(new Argument('<shell>', 'bash or zsh').choices(shells))
     .addHelpText('after', '\nExample:\n  inventory completion bash >/etc/bash_completion.d/inventory')
     .action(async (shell: (typeof shells)[number]) => {
@@ -16,7 +16,7 @@ export function addCompletionCommand(program: Command): void {
     })
 }
 
-/** What may follow the words of a command. */
+/** The words that complete a command: its subcommands and options. */
 interface Words {
   readonly path: string
   readonly words: readonly string[]
@@ -34,7 +34,7 @@ function wordsOf(command: Command, parents: readonly string[]): Words[] {
   ]
 }
 
-/** The words of a command are those before the cursor that are names of commands. */
+/** The branches of a shell's `case` over the command before the cursor, each setting the words that complete it. */
 function caseOf(all: readonly Words[], indent: string): string {
   return all
     .map(({ path, words }) => `${indent}${path === '' ? "''" : `'${path}'`}) words='${words.join(' ')}' ;;`)

@@ -11,8 +11,8 @@ export function addConfigCommand(
 ): void {
   program
     .command('config')
-    .description('show the settings as they take effect, without secrets, and what is wrong with them')
-    .option('--json', 'as a JSON object')
+    .description('show the settings in effect, without secrets, and report errors in them')
+    .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory config')
     .action(async ({ json }: { json?: true }) => {
       const found = describeSettings(readEnvironment())

@@ -2,27 +2,26 @@ import { createInterface } from 'node:readline/promises'
 import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 
-/** How long a question waits for its answer, in milliseconds. */
 export const ANSWER_TIMEOUT_MS = 300_000
 
 /**
- * Has the operator confirm what cannot be undone: by a question where there is a terminal to ask in, elsewhere by an
- * option that they must have given. `consequence` is a sentence without its period.
+ * Asks the operator to confirm a change that cannot be undone. Without a terminal to ask in, it fails and names the
+ * option that confirms. `consequence` is a sentence without its period.
  *
- * @throws {CommandFailure} where it is not confirmed
- * @throws the reason of `signal`
+ * @throws {CommandFailure} if the operator does not confirm
+ * @throws the reason of `signal` when it aborts
  */
 export async function confirm(consequence: string, option: string, signal?: AbortSignal): Promise<void> {
   if (!process.stdin.isTTY || !process.stderr.isTTY) {
     throw new CommandFailure(
-      `${consequence}; nothing was changed. If that is right, add ${option}.`,
+      `${consequence}; nothing was changed. To confirm, add ${option}.`,
       exitCodes.unconfirmed,
     )
   }
   const terminal = createInterface({ input: process.stdin, output: process.stderr, terminal: false })
   const unanswered = new AbortController()
   const timeout = setTimeout(() => unanswered.abort(), ANSWER_TIMEOUT_MS)
-  // Ctrl-D; the question alone would wait for ever.
+  // Ctrl-D closes the terminal, but leaves the question pending forever.
   terminal.once('close', () => unanswered.abort())
   try {
     const answer = await terminal.question(`${consequence}. Continue? (yes/no) `, {

@@ -1,6 +1,11 @@
+import { CommanderError } from 'commander'
+import { OutcomeUnknownError } from '../database/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { InterruptedError } from '../process/interruption.ts'
+import { explain } from '../process/start-up-errors.ts'
+import { OutputError } from './output.ts'
 
-/** A command cannot do what it was asked to, for a reason that its caller can fix; the message names it. */
+/** A command cannot do what it was asked to, for a reason that the operator can fix; the message names it. */
 export class CommandFailure extends Error {
   override readonly name = 'CommandFailure'
   readonly exitCode: number
@@ -9,4 +14,30 @@ export class CommandFailure extends Error {
     super(message)
     this.exitCode = exitCode
   }
+}
+
+/**
+ * Reports why a command failed, on standard error, and returns the exit code.
+ *
+ * @param variable the setting that the database address came from
+ */
+export function reportFailure(error: unknown, variable: string | undefined): number {
+  if (error instanceof CommanderError) {
+    // Commander has already printed the usage error, or the help that was asked for.
+    return error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
+  }
+  if (error instanceof OutputError) return reportOutputError(error)
+  if (error instanceof InterruptedError || error instanceof CommandFailure) {
+    console.error(`inventory: ${error.message}`)
+    return error.exitCode
+  }
+  console.error(`inventory: ${explain(error, variable)}`)
+  return error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
+}
+
+function reportOutputError({ message, isClosed, done }: OutputError): number {
+  if (done !== undefined) console.error(`inventory: ${message}. The command succeeded: ${done}`)
+  else if (!isClosed) console.error(`inventory: ${message}`)
+  if (isClosed) return exitCodes.outputClosed
+  return done === undefined ? exitCodes.failed : exitCodes.doneWithoutOutput
 }

@@ -9,22 +9,26 @@ const formatOfExtension: Record<string, FileFormat> = {
   '.jsonl': 'ndjson',
 }
 
-/** What stands for standard input or standard output in the place of a file's name. */
+/** Means standard input or standard output in place of a file name. */
 export const STANDARD_STREAM = '-'
 
 export function formatOption(): Option {
-  return new Option('--format <format>', 'by default what the name of the file ends in, csv for -').choices([
-    'csv',
-    'ndjson',
-  ])
+  return new Option(
+    '--format <format>',
+    'set the format; by default, it follows from the file name, and is csv for -',
+  ).choices(['csv', 'ndjson'])
 }
 
-/** The format of a file by its name. */
+/**
+ * The format of a file, from the extension of its name.
+ *
+ * @throws {CommandFailure} if the extension is unknown
+ */
 export function formatOf(file: string): FileFormat {
   if (file === STANDARD_STREAM) return 'csv'
   const format = formatOfExtension[path.extname(file).toLowerCase()]
   if (format !== undefined) return format
   throw new CommandFailure(
-    `The format of ${file} cannot be told from its name; add --format csv or --format ndjson.`,
+    `The name of ${file} does not show its format. Add --format csv or --format ndjson.`,
   )
 }

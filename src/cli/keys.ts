@@ -31,11 +31,15 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   keys
     .command('create')
-    .description('make a key and print it, this once: only its SHA-256 is kept')
-    // Not by requiredOption: that would complain of a missing name before it complains of "--nam".
-    .option('--name <name>', 'whose key it is; the log of the server shows it (mandatory)', readName)
-    .option('--expires <duration>', 'when it ends by itself, such as 90d, 24h or 30m', readLifetime)
-    .option('--read-only', 'a key that may list the stock, and change nothing')
+    .description('create a key and print it, once: only its SHA-256 is stored')
+    // Not requiredOption, which would report a missing name before an unknown option such as "--nam".
+    .option('--name <name>', 'set the name of the key, which the server log shows (required)', readName)
+    .option(
+      '--expires <duration>',
+      'let the key expire after this time, such as 90d, 24h or 30m',
+      readLifetime,
+    )
+    .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async ({ name, expires, readOnly }: CreateOptions, command: Command) => {
       if (name === undefined) command.error("error: required option '--name <name>' not specified")
@@ -47,75 +51,75 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
               )
             : error
         })
-        console.error(`The key ${describe(made)}. It is shown this once:`)
+        console.error(`The key ${describe(made)}. It is shown only once:`)
         return made
       })
     })
 
   keys
     .command('list')
-    .description('show all keys, those that have ended too; times are in UTC')
-    .option('--expiring <duration>', 'only keys that still work and end within this time', readLifetime)
-    .option('--json', 'as a JSON array')
+    .description('list all keys, including expired and revoked ones; times are in UTC')
+    .option('--expiring <duration>', 'list only active keys that expire within this time', readLifetime)
+    .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory keys list --expiring 14d')
     .action(async ({ json, expiring }: { json?: true; expiring?: number }) => {
       const all = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
       const list = expiring === undefined ? all : all.filter((key) => endsWithin(key, expiring))
       if (json) await print(JSON.stringify(list, null, 2))
       else if (all.length === 0)
-        console.error('There are no keys. Make one: inventory keys create --name ops')
-      else if (list.length === 0) console.error('No key ends within this time.')
+        console.error('There are no keys. To create one: inventory keys create --name ops')
+      else if (list.length === 0) console.error('No key expires within this time.')
       else await print(tableOf(list))
     })
 
   keys
     .command('revoke')
-    .description('end every key of a name; a running server refuses them within 5 seconds')
-    .argument('<name>', 'whose keys', readName)
-    .option('--id <id>', 'end only this one of them, as "inventory keys list" shows it', readId)
+    .description('revoke all keys of a name; a running server rejects them within 5 seconds')
+    .argument('<name>', 'name of the keys', readName)
+    .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows', readId)
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const ended = await inTransaction(await transactionOptions(), (transaction) =>
         apiKeyRepository(transaction).revoke(name, id),
       )
-      if (ended.length === 0) throw noLiveKey(name, id)
+      if (ended.length === 0) throw noActiveKey(name, id)
       for (const key of ended) console.error(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
   keys
     .command('rotate')
-    .description('make a new key for a name and print it; the old one ends by itself')
-    .argument('<name>', 'whose key', readName)
+    .description('create a new key for a name and print it; the old one expires after an overlap')
+    .argument('<name>', 'name of the key', readName)
     .addOption(
-      new Option('--overlap <duration>', 'for how long the old one still lets its holder in')
+      new Option('--overlap <duration>', 'keep the old key valid for this time')
         .argParser(readDuration)
         .default(86_400, '24h'),
     )
     .option(
       '--expires <duration>',
-      'when the new one ends; by default it lives as long as the old',
+      'let the new key expire after this time; by default, after the lifetime of the old one',
       readLifetime,
     )
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
       await issueKey(await transactionOptions(), async (repository, digest) => {
         const made = await repository.rotate(name, digest, overlap, expires)
-        if (made === undefined) throw noLiveKey(name)
+        if (made === undefined) throw noActiveKey(name)
         for (const { id, state, revokedAt } of await repository.list(name)) {
-          if (state === 'ending') console.error(`The old key (${id}) ends ${timeOf(revokedAt)}.`)
+          if (state === 'ending') console.error(`The old key (${id}) is valid until ${timeOf(revokedAt)}.`)
         }
-        console.error(`The new key ${describe(made)}. It is shown this once:`)
+        console.error(`The new key ${describe(made)}. It is shown only once:`)
         return made
       })
     })
 }
 
-/** How long PostgreSQL may take for a statement about keys, in milliseconds. */
+/** How long a statement on keys may wait for PostgreSQL. */
 const ANSWER_TIMEOUT_MS = 30_000
 
 /**
- * Has `create` add a key, and prints it. The key is committed after it was written, so that no key stays that nobody has
- * seen; and an old one that it replaces does not end.
+ * Creates a key with `create` and prints it. Commits only after printing: if the output fails, no unknown key remains and
+ * the key that it was to replace stays valid.
  */
 async function issueKey(
   options: TransactionOptions,
@@ -132,18 +136,18 @@ async function issueKey(
   } catch (error) {
     if (error instanceof OutputError) {
       const exitCode = error.isClosed ? exitCodes.outputClosed : exitCodes.failed
-      throw new CommandFailure(`${error.message}. No key was made, and none has ended.`, exitCode)
+      throw new CommandFailure(`${error.message}. No key was created, and none was revoked.`, exitCode)
     }
     if (printed !== undefined) console.error(warnOfPrinted(printed, error))
     throw error
   }
 }
 
-/** What became of a key that was printed, and then could not be committed. */
+/** Says what happened to a key that was printed and then could not be committed. */
 function warnOfPrinted({ name, id }: ApiKey, error: unknown): string {
   return error instanceof OutcomeUnknownError
-    ? `Whether the key printed above works is unknown: see whether "inventory keys list" shows ${id}, and if so use it, or end it with "inventory keys revoke ${name} --id ${id}".`
-    : 'The key printed above was not made, and lets nobody in; no other key has ended.'
+    ? `It is unknown whether the key printed above works. If "inventory keys list" shows ${id}, use the key, or revoke it with "inventory keys revoke ${name} --id ${id}".`
+    : 'The key printed above was not created and does not work; no other key was revoked.'
 }
 
 interface CreateOptions {
@@ -152,7 +156,7 @@ interface CreateOptions {
   readonly readOnly?: true
 }
 
-/** True for a key that works now and stops within so many seconds, for either reason. */
+/** True for a key that is valid now and will expire or be revoked within `seconds`. */
 function endsWithin({ state, expiresAt, revokedAt }: ApiKey, seconds: number): boolean {
   if (state !== 'active' && state !== 'ending') return false
   const limit = Date.now() + seconds * 1000
@@ -160,13 +164,13 @@ function endsWithin({ state, expiresAt, revokedAt }: ApiKey, seconds: number): b
 }
 
 function describe({ name, id, expiresAt, readOnly }: ApiKey): string {
-  return `${name} (${id})${readOnly ? ' may only read and' : ''} ${expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`}`
+  return `${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`}`
 }
 
-function noLiveKey(name: string, id?: string): CommandFailure {
+function noActiveKey(name: string, id?: string): CommandFailure {
   const which = id === undefined ? '' : ` with the id ${id}`
   return new CommandFailure(
-    `There is no live key named "${name}"${which}. "inventory keys list" shows which there are.`,
+    `There is no active key named "${name}"${which}. "inventory keys list" lists all keys.`,
   )
 }
 
@@ -186,7 +190,7 @@ function tableOf(keys: readonly ApiKey[]): string {
   )
 }
 
-/** A time to the second, as ISO 8601 writes it. */
+/** A time in ISO 8601, to the second. */
 function timeOf(time: Date | null): string {
   return time === null ? '-' : `${time.toISOString().slice(0, -'.000Z'.length)}Z`
 }

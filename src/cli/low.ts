@@ -7,8 +7,8 @@ import { untilInterrupted } from '../process/interruption.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
 
-/** How many entries are turned into one piece of output. */
-const BATCH = 1000
+/** Entries in one write to standard output. */
+const ENTRIES_PER_WRITE = 1000
 
 interface LowOptions {
   readonly below?: number
@@ -20,11 +20,11 @@ interface LowOptions {
 export function addLowCommand(program: Command, databaseUrl: () => Promise<string>): void {
   program
     .command('low')
-    .description('list the entries with a quantity below a limit; exits with 7 if there are any')
-    // Not by requiredOption: that would complain of a missing limit before it complains of "--belo".
-    .option('--below <quantity>', 'the limit (mandatory)', readLimit)
-    .addOption(new Option('--status <status>', 'only entries with this status').choices(petStatuses))
-    .option('--json', 'as a JSON array')
+    .description('list entries with a quantity below a limit; exit with code 7 if there are any')
+    // Not requiredOption, which would report a missing limit before an unknown option such as "--belo".
+    .option('--below <quantity>', 'list entries below this quantity (required)', readLimit)
+    .addOption(new Option('--status <status>', 'list only entries with this status').choices(petStatuses))
+    .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory low --below 5 --status available')
     .action(async ({ below, status, json }: LowOptions, command: Command) => {
       if (below === undefined) command.error("error: required option '--below <quantity>' not specified")
@@ -43,13 +43,13 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
     })
 }
 
-/** Prints a JSON array, an entry a line. */
+/** Prints a JSON array, one entry per line. */
 async function printJson(entries: readonly LowEntry[]): Promise<void> {
   const lines = entries.map(({ json }) => json)
   if (lines.length === 0) return print('[]')
-  for (let start = 0; start < lines.length; start += BATCH) {
-    const isLast = start + BATCH >= lines.length
-    const text = lines.slice(start, start + BATCH).join(',\n')
+  for (let start = 0; start < lines.length; start += ENTRIES_PER_WRITE) {
+    const isLast = start + ENTRIES_PER_WRITE >= lines.length
+    const text = lines.slice(start, start + ENTRIES_PER_WRITE).join(',\n')
     await print(`${start === 0 ? '[' : ''}${text}${isLast ? ']' : ','}`)
   }
 }

@@ -4,17 +4,17 @@ import type { Writable } from 'node:stream'
 import { CommandFailure } from './failure.ts'
 
 /**
- * Has `write` fill a file, and returns what it returns. The file appears under its name when it is complete; until
- * then, and if `write` fails, what was there before stays. `write` must end the stream.
+ * Writes a file atomically and returns the result of `write`, which must end the stream. The file appears under its name
+ * when it is complete; until then, and if `write` fails, an existing file stays.
  *
- * @throws {CommandFailure} where the file cannot be made
+ * @throws {CommandFailure} if the file cannot be created
  */
 export async function writeFileWhole<Result>(
   file: string,
   write: (stream: Writable) => Promise<Result>,
 ): Promise<Result> {
   const found = await stat(file).catch(() => undefined)
-  // Something like /dev/null or a named pipe is written to: to rename a file over it would remove it.
+  // Write directly to something like /dev/null or a named pipe: renaming a file over it would replace it.
   if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
   const target = found === undefined ? path.resolve(file) : await realpath(file)
   const unfinished = path.join(path.dirname(target), `.${path.basename(target)}.${process.pid}.unfinished`)
@@ -29,7 +29,7 @@ export async function writeFileWhole<Result>(
   }
 }
 
-/** Opens a file that stands in for the one of `name`, by which messages call it. */
+/** Opens `file` for writing; messages call it `name`. */
 async function openStream(name: string, file: string, flags: string, mode: number): Promise<Writable> {
   try {
     return (await open(file, flags, mode)).createWriteStream()

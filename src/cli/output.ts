@@ -1,12 +1,12 @@
 import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
-/** Standard output does not take what is written to it. */
+/** Standard output cannot be written. */
 export class OutputError extends Error {
   override readonly name = 'OutputError'
-  /** True where its reader has gone, as `head` does when it has seen enough. */
+  /** True if the reader closed the pipe, as `head` does after enough lines. */
   readonly isClosed: boolean
-  /** What the command has done before, in the words that could not be written. */
+  /** What the command had already changed, for the operator; undefined if nothing. */
   readonly done: string | undefined
   override readonly cause: Error
 
@@ -17,20 +17,20 @@ export class OutputError extends Error {
     this.done = done
   }
 
-  /** The same error of a command that has changed something. */
+  /** The same error, for a command that has already made the change `done`. */
   after(done: string): OutputError {
     return new OutputError(this.cause, done)
   }
 }
 
-/** Keeps a stream that cannot be written from ending the process: what writes to it learns of it, or goes on. */
+/** Keeps a failing stream from crashing the process; whoever writes to it still gets the error. */
 export function surviveClosedOutput(...streams: Writable[]): void {
   for (const stream of streams) stream.on('error', () => {})
 }
 
 /**
- * Writes a line to standard output, and resolves when the system has it. `done` says what the command has changed
- * before, for the operator to learn it where the line cannot be written.
+ * Writes a line to standard output, and resolves when the operating system has accepted it. `done` says what the command
+ * has already changed, so that the error can report it.
  *
  * @throws {OutputError}
  */
@@ -44,12 +44,12 @@ export function print(line: string, done?: string): Promise<void> {
 }
 
 /**
- * Writes pieces to standard output as fast as it takes them.
+ * Streams to standard output, with backpressure.
  *
  * @throws {OutputError}
  */
 export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
-  // Standard output does not remember its error.
+  // process.stdout does not keep its error.
   let failure: Error | undefined
   const remember = (error: Error): void => {
     failure = error

@@ -1,18 +1,18 @@
 import { Presets, SingleBar } from 'cli-progress'
 
-/** How often a line is written where there is no terminal, in milliseconds. */
-const LINE_INTERVAL = 5000
+/** Interval between lines of progress without a terminal. */
+const LINE_INTERVAL_MS = 5000
 
 export interface Progress {
-  /** Tells how many rows are done, and how much of the total. */
+  /** Reports the number of rows done, and how much of the total. */
   update(rows: number, done: number): void
   /** Ends the report. */
   stop(): void
 }
 
 /**
- * Reports on standard error how far work is: as a bar on a terminal, as a line every few seconds elsewhere. `total` is
- * in a measure of the caller's; without it there is no telling how much time is left.
+ * Reports progress on standard error: as a bar on a terminal, as a line every few seconds elsewhere. `total` is in any
+ * unit; without it, no remaining time is shown.
  */
 export function startProgress(verb: string, total: number | undefined): Progress {
   const start = performance.now()
@@ -48,11 +48,11 @@ function barOf(verb: string, total: number | undefined, state: State): Progress 
 }
 
 function linesOf(verb: string, state: State): Progress {
-  let next = performance.now() + LINE_INTERVAL
+  let next = performance.now() + LINE_INTERVAL_MS
   return {
     update(rows, done) {
       if (performance.now() < next) return
-      next += LINE_INTERVAL
+      next += LINE_INTERVAL_MS
       const { rows: count, rate, left } = state(rows, done)
       console.error(`${verb} ${count} rows, ${rate} rows/s${left}`)
     },
@@ -60,7 +60,7 @@ function linesOf(verb: string, state: State): Progress {
   }
 }
 
-/** A whole number with its thousands apart. */
+/** Formats a whole number with thousands separators. */
 export function formatNumber(value: number): string {
   return Math.round(value).toLocaleString('en-US')
 }

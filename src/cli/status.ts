@@ -11,25 +11,25 @@ import { withDatabase } from './connection.ts'
 import { print } from './output.ts'
 import { formatNumber } from './progress.ts'
 
-/** Counting many millions of entries takes longer than a request may. */
+/** In milliseconds. Counting many millions of entries takes longer than requests are allowed. */
 const limits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
 
-/** What `inventory status --json` prints. */
+/** The output of `inventory status --json`. */
 interface Status {
   readonly database: { readonly version: string; readonly address: string }
   readonly schema: {
-    /** The newest migration that this version brings. */
+    /** The newest migration of this version. */
     readonly expected: string | undefined
-    /** Migrations that this version needs and the database has not seen. */
+    /** Migrations of this version that have not been applied. */
     readonly pending: string[]
-    /** Migrations that the database has seen and this version does not know: a newer version is at work. */
+    /** Applied migrations that this version does not know: a newer version is deployed. */
     readonly unknown: string[]
   }
-  /** Null where there is no such table yet. */
+  /** Null if the table does not exist yet. */
   readonly entries: Record<PetStatus, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
-  /** The roles that the server uses, with what each lacks. */
+  /** The roles that the server uses, with their missing privileges. */
   readonly serverRoles: readonly ServerRole[]
   /** What the operator should change. */
   readonly warnings: readonly string[]
@@ -38,7 +38,7 @@ interface Status {
 /**
  * Adds `inventory status`.
  *
- * @param serverRole names the role in the server's own address, where the operators have another one
+ * @param serverRole returns the role in the server's address, if the operators use another one
  */
 export function addStatusCommand(
   program: Command,
@@ -47,8 +47,8 @@ export function addStatusCommand(
 ): void {
   program
     .command('status')
-    .description('show database status; exits with 3 if the schema or a privilege is missing')
-    .option('--json', 'as a JSON object')
+    .description('show database status; exit with code 3 if the schema is behind or a privilege is missing')
+    .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
@@ -83,7 +83,7 @@ async function statusOf(database: Database, url: string, serverRole: string | un
   }
 }
 
-/** Host, port and database: without the role, its password and the parameters, which may hold one too. */
+/** Host, port and database, without role, password and parameters, which may contain secrets. */
 function addressOf(url: string): string {
   const { hostname, port, pathname } = new URL(url)
   return `${hostname}:${port || 5432}${pathname}`

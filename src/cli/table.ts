@@ -18,7 +18,7 @@ const noLines = {
   middle: '  ',
 }
 
-/** Rows under headings in aligned columns, without lines and colours, for people and for tools such as awk. */
+/** Formats aligned columns under headings, without borders and colors, for people and for tools such as awk. */
 export function formatTable(headings: string[], rows: string[][]): string {
   const table = new Table({
     head: headings,

@@ -1,4 +1,4 @@
-/** What the exit code of the command line tells a script. None is ever given another meaning. */
+/** Exit codes of the command line. Scripts rely on them, so none ever changes its meaning. */
 export const exitCodes = {
   done: 0,
   failed: 1,
@@ -11,20 +11,20 @@ export const exitCodes = {
   outputClosed: 141,
 } as const
 
-/** The same for the help text. */
+/** The exit codes, for the help text. */
 export const exitCodeHelp = `
 Exit codes:
   0    done
   1    failed; nothing was changed
-  2    the command was not understood; nothing was done
-  3    import: the file has faults or is not whole; nothing was changed
+  2    wrong usage; nothing was done
+  3    import: the file has errors or is incomplete; nothing was changed
        status: the schema is behind this version, or the server's role lacks
        a privilege
        migrate status: a migration is pending, changed or out of order
   4    the connection was lost during the commit, and PostgreSQL cannot say
        whether the change was made
-  5    nothing was changed: it takes a confirmation, which the message names
+  5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
-  7    low: there are entries below the limit
+  7    low: some entries are below the limit
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
-  141  the reader of the output went away`
+  141  the reader of the output closed the pipe`

@@ -55,7 +55,7 @@ t.test('what it does not know is refused with the nearest name and exit code 2',
     t.equal(code, 2, args.join(' '))
     t.equal(stdout, '')
     t.match(stderr, message)
-    t.match(stderr, /\nRun "inventory[a-z ]* --help" to see what there is\.\n$/)
+    t.match(stderr, /\nRun "inventory[a-z ]* --help" for usage\.\n$/)
   }
 })
 

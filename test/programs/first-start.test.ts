@@ -54,7 +54,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
   await t.test('the command line does not find the stopped database', async (t) => {
     const { code, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['migrate', 'up'] })).ended
     t.equal(code, 1)
-    t.match(stderr, /DATABASE_URL must be set.*none runs now/)
+    t.match(stderr, /DATABASE_URL must be set.*and none is running/)
   })
 
   await t.test('a second start finds the data and the key again', async (t) => {

@@ -240,7 +240,7 @@ t.test('mode replace asks before it removes more than a tenth of the entries', a
   t.strictSame([refused.code, refused.stdout], [5, ''])
   t.equal(
     refused.stderr,
-    '17 rows read; checking\ninventory: --mode replace would remove 3 of 20 entries; nothing was changed. If that is right, add --allow-removals.\n',
+    '17 rows read; checking\ninventory: --mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals.\n',
   )
   t.equal(await count(), '20')
   t.equal((await load(t, database.url, without(3), '--mode', 'replace', '--dry-run')).code, 0)

@@ -42,7 +42,7 @@ t.test('create prints the key alone on standard output, and keeps nothing but it
   const key = stdout.trim()
   t.ok(isApiKey(key))
   t.notMatch(stderr, key)
-  t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown this once:\n$/)
+  t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown only once:\n$/)
   const [row] = await database.query('SELECT * FROM api_keys')
   t.match(row, { name: 'billing', expires_at: null, revoked_at: null, last_used_at: null })
   t.equal(row?.['digest'], `\\x${createHash('sha256').update(key).digest('hex')}`)
@@ -155,7 +155,7 @@ t.test('--expiring shows the keys that stop working within a time', async (t) =>
   t.match(await keys(t, database.url, 'list', '--expiring', '1h'), {
     code: 0,
     stdout: '',
-    stderr: 'No key ends within this time.\n',
+    stderr: 'No key expires within this time.\n',
   })
 })
 
@@ -164,7 +164,7 @@ t.test('a read-only key cannot change the stock, nor can the one that replaces i
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startServer(t, database.url)
   const first = await keys(t, database.url, 'create', '--name', 'shop', '--read-only')
-  t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) may only read and does not expire\./)
+  t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) is read-only and does not expire\./)
   const second = await made(t, database.url, 'rotate', 'shop')
   for (const key of [first.stdout.trim(), second]) {
     const send = callerOf(port, { authorization: `Bearer ${key}` })
@@ -201,7 +201,7 @@ t.test('revoke ends every key of a name, or the one with an id', async (t) => {
   t.strictSame(await states(), ['revoked', 'revoked'])
   const none = await keys(t, database.url, 'revoke', 'billing')
   t.equal(none.code, 1)
-  t.match(none.stderr, /There is no live key named "billing"/)
+  t.match(none.stderr, /There is no active key named "billing"/)
 })
 
 t.test('rotate makes a key of the same name and lifetime, and the old one ends by itself', async (t) => {
@@ -213,7 +213,7 @@ t.test('rotate makes a key of the same name and lifetime, and the old one ends b
   t.not(stdout.trim(), old)
   t.match(
     stderr,
-    /^The old key \([0-9a-f]{12}\) ends .*Z\.\nThe new key billing .* expires .*Z\. It is shown/,
+    /^The old key \([0-9a-f]{12}\) is valid until .*Z\.\nThe new key billing .* expires .*Z\. It is shown/,
   )
   t.strictSame(
     await database.query(
@@ -235,7 +235,7 @@ t.test('rotate makes a key of the same name and lifetime, and the old one ends b
   )
   const unknown = await keys(t, database.url, 'rotate', 'shop')
   t.strictSame([unknown.code, unknown.stdout], [1, ''])
-  t.match(unknown.stderr, /There is no live key named "shop"/)
+  t.match(unknown.stderr, /There is no active key named "shop"/)
 })
 
 t.test('wrong values are refused with what they must be', async (t) => {

@@ -57,15 +57,15 @@ t.test('an import whose outcome cannot be learnt says so, by an exit code of its
 
 t.test('commands for keys say what became of the key', async (t) => {
   for (const [moment, isRefusedLater, code, words] of [
-    ['after', false, 0, /It is shown this once:\n$/],
+    ['after', false, 0, /It is shown only once:\n$/],
     [
       'before',
       false,
       1,
-      /\nThe key printed above was not made, and lets nobody in; no other key has ended\.\n/,
+      /\nThe key printed above was not created and does not work; no other key was revoked\.\n/,
     ],
-    ['before', true, 4, /\nWhether the key printed above works is unknown: .* --id [0-9a-f]{12}"/],
-    ['after', true, 4, /\nWhether the key printed above works is unknown: /],
+    ['before', true, 4, /\nIt is unknown whether the key printed above works\. .* --id [0-9a-f]{12}"/],
+    ['after', true, 4, /\nIt is unknown whether the key printed above works\. /],
   ] as const) {
     for (const command of [
       ['create', '--name', 'new'],

@@ -146,7 +146,7 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
   const refused = await run(t, ['down', count], env)
   t.equal(refused.code, 5)
   t.match(refused.stderr, plan)
-  t.match(refused.stderr, /; nothing was changed\. If that is right, add --yes\.\n$/)
+  t.match(refused.stderr, /; nothing was changed\. To confirm, add --yes\.\n$/)
 
   const production = { ...env, NODE_ENV: 'production' }
   t.match(await run(t, ['down', count, '--yes'], production), {

@@ -61,12 +61,12 @@ t.test('no key is made or ends that nobody has seen', async (t) => {
     t.equal(full.code, 1)
     t.match(
       full.stderr,
-      /inventory: Standard output cannot be written: ENOSPC.* No key was made, and none has ended\.\n$/,
+      /inventory: Standard output cannot be written: ENOSPC.* No key was created, and none was revoked\.\n$/,
     )
     t.notMatch(full.stderr, /\n {4}at /)
     const closed = await withClosedOutput(t, database.url, ...command)
     t.equal(closed.code, 141)
-    t.match(closed.stderr, /No key was made, and none has ended\.\n$/)
+    t.match(closed.stderr, /No key was created, and none was revoked\.\n$/)
     t.strictSame(await database.query('SELECT * FROM api_keys'), before)
   }
 })
@@ -78,16 +78,19 @@ t.test('a command that has done its work says so where its output cannot be writ
   await promisify(execFile)('bash', ['--norc', '-c', `printf 'petId,quantity\\n1,1\\n2,2\\n' >${file}`])
   const full = await withFullOutput(t, database.url, 'import', file)
   t.equal(full.code, 6)
-  t.match(full.stderr, /cannot be written: ENOSPC.*\. It was done: 2 added, 0 changed, 0 unchanged\n$/)
+  t.match(
+    full.stderr,
+    /cannot be written: ENOSPC.*\. The command succeeded: 2 added, 0 changed, 0 unchanged\n$/,
+  )
   const closed = await withClosedOutput(t, database.url, 'import', file)
   t.equal(closed.code, 141)
-  t.match(closed.stderr, /It was done: 0 added, 0 changed, 2 unchanged\n$/)
+  t.match(closed.stderr, /The command succeeded: 0 added, 0 changed, 2 unchanged\n$/)
   t.strictSame(await stockOf(database), [{ pet_id: '1' }, { pet_id: '2' }])
 
   const empty = await testDatabase(t, { empty: true })
   const migrated = await withFullOutput(t, empty.url, 'migrate', 'up')
   t.equal(migrated.code, 6)
-  t.match(migrated.stderr, /It was done: up \d{17}_create-inventory, /)
+  t.match(migrated.stderr, /The command succeeded: up \d{17}_create-inventory, /)
   t.strictSame(await stockOf(empty), [])
 })
 
