@@ -1,10 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import {
-  type ApiKeyDirectory,
+  type ApiKeyCache,
   type ApiKeyIntervals,
   apiKeyIntervals,
-  openApiKeyDirectory,
+  openApiKeyCache,
 } from './api-keys/cache.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
@@ -87,7 +87,7 @@ export const serviceTimings: ServiceTimings = {
 /** The parts of a service that does not listen yet. */
 export interface ServiceParts {
   readonly app: AppOptions
-  readonly apiKeys: ApiKeyDirectory
+  readonly apiKeys: ApiKeyCache
   /** The connection for readiness and the keys. */
   readonly probe: Database
   metrics: Service['metrics']
@@ -145,11 +145,11 @@ export async function connectService(
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)
   const findFixed = fixedApiKeys(options.apiKeys)
-  const apiKeys = openApiKeyDirectory({
+  const apiKeys = openApiKeyCache({
     repository: apiKeyRepository(probe),
     onStale: (err) => log.warn({ err }, 'the API keys cannot be read; those last known go on being valid'),
-    onFresh: () => log.info('the API keys can be read again'),
-    onUseLost: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
+    onRecovered: () => log.info('the API keys can be read again'),
+    onUseNotRecorded: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
     intervals: timings.apiKeys,
   })
   const requestStatistics = new RequestStatistics()
@@ -184,7 +184,7 @@ export async function connectService(
         inventory: inventoryStatistics,
         pools: { requests: database, lists, probe },
         keysReadAt: () => apiKeys.readAt,
-        keyEndings: () => apiKeys.endings(),
+        keyExpirations: () => apiKeys.expirations(),
       })
     },
     async close() {
@@ -268,14 +268,14 @@ async function warnOfMissingLimits(database: Database, log: Logger): Promise<voi
 /** Random keys have 32 characters or more; one that can be guessed is as good as none. */
 async function warnOfKeys(
   fixed: readonly FixedKey[],
-  directory: ApiKeyDirectory,
+  keyCache: ApiKeyCache,
   log: Logger,
 ): Promise<void> {
-  const known = await directory.refresh().then(
+  const known = await keyCache.refresh().then(
     () => true,
     () => false,
   )
-  if (known && directory.size === 0 && fixed.length === 0) {
+  if (known && keyCache.size === 0 && fixed.length === 0) {
     log.warn(
       'there is no API key, so every request under /v1 is refused; make one with "inventory keys create --name ops"',
     )

@@ -1,14 +1,13 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { DatabaseUnavailableError } from '../database/failures.ts'
-import type { ApiKeyOwner, FindApiKey } from './fixed-keys.ts'
-import { apiKeyId, hashApiKey, isApiKey } from './key.ts'
-import type { ApiKeyRepository, KnownKey } from './repository.ts'
+import { type ApiKeyOwner, apiKeyId, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
+import type { ApiKeyRecord, ApiKeyRepository } from './repository.ts'
 
-/** How often the directory reads and writes, in milliseconds. */
+/** How often the key cache reads and writes. */
 export interface ApiKeyIntervals {
-  /** Between two reads of the active keys: a revoked key is refused after at most this and one query. */
+  /** Between two reads of the active keys. A revoked key is accepted for at most this long, plus one query. */
   readonly refreshMs: number
-  /** The shortest time between two reads: limits what requests with unknown keys can cost the database. */
+  /** Minimum time between two reads. It limits what requests with unknown keys can cost the database. */
   readonly minRefreshMs: number
   /** Between two writes of the last use of a key that is in use. */
   readonly lastUseMs: number
@@ -16,165 +15,168 @@ export interface ApiKeyIntervals {
 
 export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250, lastUseMs: 60_000 }
 
-/** The most unknown keys that one read looks for among those that have ended, and the most ended keys that are kept. */
-const MAX_PRESENTED = 100
-const MAX_ENDED = 1000
+/** Maximum unknown keys that one read looks for among the inactive ones. */
+const MAX_LOOKUPS_PER_READ = 100
 
-/** The live keys of the database, and the ended ones that are still presented, kept in memory by a running server. */
-export interface ApiKeyDirectory {
+/** Maximum inactive keys kept in the cache. */
+const MAX_INACTIVE_KEYS = 1000
+
+/** The key cache of a running server: the active keys of the database, and inactive ones that are still presented. */
+export interface ApiKeyCache {
   /**
-   * Finds a key in memory. One that is not there but is well-formed may have been made a moment ago: it waits for the
-   * keys to be read again, together with all others that wait. The promise is rejected when they cannot be read. The
-   * same read finds a key that has ended, so that whoever refuses it can say whose it was.
+   * Finds a key in the cache. A well-formed key that is not cached may have been created a moment ago, so it waits for
+   * the next read, which all waiting callers share. The promise rejects if that read fails. The same read also finds a
+   * key that has expired or was revoked, so that the log can say whose it was.
    */
   readonly find: FindApiKey
-  /** How many keys are known. */
+  /** Number of active keys. */
   readonly size: number
-  /** When each name's last key ends, as `Date.now()` counts; without names that have a key without an end. */
-  endings(): ReadonlyMap<string, number>
-  /** When they were last read, as `Date.now()` counts; 0 before the first time. */
+  /** When the last key of each name expires, in `Date.now()` time. Omits names with a key that never expires. */
+  expirations(): ReadonlyMap<string, number>
+  /** When the keys were last read, in `Date.now()` time; 0 before the first read. */
   readonly readAt: number
-  /** Reads the keys; rejected when the database cannot be asked, and those last known stay. */
+  /** Reads the keys. Rejects if the database cannot be queried; the cache then keeps the keys of the last read. */
   refresh(): Promise<void>
-  /** Stops the reading. */
+  /** Stops refreshing the cache. */
   close(): Promise<void>
 }
 
-export interface ApiKeyDirectoryOptions {
+export interface ApiKeyCacheOptions {
   readonly repository: ApiKeyRepository
-  /** Called when the keys could not be read after they could, and the keys last known go on being used. */
+  /** Called when a read fails after one that succeeded. The keys of the last successful read remain in use. */
   readonly onStale: (error: unknown) => void
-  /** Called when they could be read again. */
-  readonly onFresh: () => void
-  /** Called when it could not be noted which keys were used. */
-  readonly onUseLost: (error: unknown) => void
+  /** Called when a read succeeds after one that failed. */
+  readonly onRecovered: () => void
+  /** Called when the last use of keys could not be recorded. */
+  readonly onUseNotRecorded: (error: unknown) => void
   readonly intervals: ApiKeyIntervals
 }
 
 interface Entry {
   readonly digest: Buffer
   readonly owner: ApiKeyOwner
-  /** When the key ends by itself, as `Date.now()` counts, and whose it was from then on. */
-  endsAt: number
-  readonly ended: ApiKeyOwner
-  /** When it was last used, by this process and as the database has it. */
+  /** The owner once the key has expired or is revoked. */
+  readonly invalidOwner: ApiKeyOwner
+  /** When the key expires or its revocation takes effect, in `Date.now()` time. */
+  readonly validUntil: number
+  /** When this process or another one last saw the key used. */
   usedAt: number
-  notedAt: number
+  /** The last use that the database has recorded. */
+  readonly recordedUseAt: number
 }
 
-/** Opens the directory, empty; it reads the keys at the first `refresh` and from then on by itself. */
-export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDirectory {
-  const { repository, onStale, onFresh, onUseLost, intervals } = options
+/** Opens an empty key cache. It reads the keys on the first `refresh`, and periodically from now on. */
+export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
+  const { repository, onStale, onRecovered, onUseNotRecorded, intervals } = options
   const closed = new AbortController()
-  // By digest: what a comparison with a stored one tells by its timing is of no use to somebody who cannot choose
-  // the digest of what they present.
-  let entries = new Map<string, Entry>()
-  /** Keys that were presented after their end, the first found first. */
-  const ended = new Map<string, ApiKeyOwner>()
-  /** The digests that the next read looks for. */
-  const presented = new Map<string, Buffer>()
-  let stale = false
+  // Looking up by digest need not be constant-time: callers cannot choose the digest of the key that they present.
+  let active = new Map<string, Entry>()
+  /** Expired and revoked keys that were presented, oldest lookup first. */
+  const inactive = new Map<string, ApiKeyOwner>()
+  /** Digests that the next read looks for. */
+  const lookups = new Map<string, Buffer>()
+  let isStale = false
   let readAt = 0
-  let lastRead = Number.NEGATIVE_INFINITY
-  let underWay: Promise<void> = Promise.resolve()
-  let next: Promise<void> | undefined
+  let lastReadStart = Number.NEGATIVE_INFINITY
+  let currentRead: Promise<void> = Promise.resolve()
+  let nextRead: Promise<void> | undefined
   let timer: NodeJS.Timeout | undefined
 
   async function read(): Promise<void> {
     try {
-      const asked = [...presented.values()]
-      presented.clear()
-      const known = entries
-      const live = new Map<string, Entry>()
-      for (const key of await repository.live(asked)) {
-        const id = textOf(key.digest)
-        const entry = entryOf(key, known.get(id))
-        if (key.state === 'expired' || key.state === 'revoked') noteEnded(id, entry.ended)
-        else live.set(id, entry)
+      const digests = [...lookups.values()]
+      lookups.clear()
+      const previous = active
+      const current = new Map<string, Entry>()
+      for (const record of await repository.findActive(digests)) {
+        const id = mapKeyOf(record.digest)
+        const entry = entryOf(record, previous.get(id))
+        if (record.state === 'expired' || record.state === 'revoked') addInactive(id, entry.invalidOwner)
+        else current.set(id, entry)
       }
-      entries = live
+      active = current
       readAt = Date.now()
-      if (stale) onFresh()
-      stale = false
+      if (isStale) onRecovered()
+      isStale = false
     } catch (error) {
       if (error instanceof DatabaseUnavailableError) error.countLoss()
-      if (!stale) onStale(error)
-      stale = true
+      if (!isStale) onStale(error)
+      isStale = true
       throw error
     }
   }
 
-  function noteEnded(id: string, owner: ApiKeyOwner): void {
-    ended.set(id, owner)
-    const [oldest] = ended.keys()
-    if (ended.size > MAX_ENDED && oldest !== undefined) ended.delete(oldest)
+  function addInactive(id: string, owner: ApiKeyOwner): void {
+    inactive.set(id, owner)
+    const [oldest] = inactive.keys()
+    if (inactive.size > MAX_INACTIVE_KEYS && oldest !== undefined) inactive.delete(oldest)
   }
 
-  /** A read that begins after this call, shared by all who ask before it begins. */
+  /** Coalesces reads: a caller joins only a read that has not started. */
   function refresh(): Promise<void> {
-    next ??= (async () => {
-      await underWay.catch(() => {})
-      await sleep(Math.max(0, lastRead + intervals.minRefreshMs - performance.now()), undefined, {
+    nextRead ??= (async () => {
+      await currentRead.catch(() => {})
+      await sleep(Math.max(0, lastReadStart + intervals.minRefreshMs - performance.now()), undefined, {
         signal: closed.signal,
       })
-      next = undefined
-      lastRead = performance.now()
-      underWay = read()
-      await underWay
+      nextRead = undefined
+      lastReadStart = performance.now()
+      currentRead = read()
+      await currentRead
     })()
-    return next
+    return nextRead
   }
 
-  async function noteUses(): Promise<void> {
-    const uses = [...entries.values()]
-      .filter(({ usedAt, notedAt }) => usedAt - notedAt >= intervals.lastUseMs)
+  async function recordUses(): Promise<void> {
+    const uses = [...active.values()]
+      .filter(({ usedAt, recordedUseAt }) => usedAt - recordedUseAt >= intervals.lastUseMs)
       .map(({ digest, usedAt }) => ({ digest, usedAt: new Date(usedAt) }))
-    if (uses.length > 0) await repository.markUsed(uses).catch(onUseLost)
+    if (uses.length > 0) await repository.markUsed(uses).catch(onUseNotRecorded)
   }
 
-  async function tick(): Promise<void> {
-    // It has been reported, once for all reads in a row that fail.
+  async function refreshPeriodically(): Promise<void> {
+    // `onStale` has reported the error, once for consecutive failures.
     await refresh().catch(() => {})
-    if (!stale) await noteUses()
-    schedule()
+    if (!isStale) await recordUses()
+    scheduleRefresh()
   }
 
-  function schedule(): void {
-    if (!closed.signal.aborted) timer = setTimeout(tick, intervals.refreshMs).unref()
+  function scheduleRefresh(): void {
+    if (!closed.signal.aborted) timer = setTimeout(refreshPeriodically, intervals.refreshMs).unref()
   }
 
-  function known(id: string): ApiKeyOwner | undefined {
-    const entry = entries.get(id)
-    if (entry === undefined) return ended.get(id)
+  function findCached(id: string): ApiKeyOwner | undefined {
+    const entry = active.get(id)
+    if (entry === undefined) return inactive.get(id)
     const now = Date.now()
-    if (entry.endsAt <= now) return entry.ended
+    if (entry.validUntil <= now) return entry.invalidOwner
     entry.usedAt = now
     return entry.owner
   }
 
-  schedule()
+  scheduleRefresh()
 
   return {
     find(key) {
       if (!isApiKey(key)) return undefined
       const digest = hashApiKey(key)
-      const id = textOf(digest)
-      const owner = known(id)
+      const id = mapKeyOf(digest)
+      const owner = findCached(id)
       if (owner !== undefined) return owner
-      if (presented.size < MAX_PRESENTED) presented.set(id, digest)
-      return refresh().then(() => known(id))
+      if (lookups.size < MAX_LOOKUPS_PER_READ) lookups.set(id, digest)
+      return refresh().then(() => findCached(id))
     },
 
     get size() {
-      return entries.size
+      return active.size
     },
 
-    endings() {
-      const endings = new Map<string, number>()
-      for (const { owner, endsAt } of entries.values()) {
-        endings.set(owner.name, Math.max(endsAt, endings.get(owner.name) ?? 0))
+    expirations() {
+      const expirations = new Map<string, number>()
+      for (const { owner, validUntil } of active.values()) {
+        expirations.set(owner.name, Math.max(validUntil, expirations.get(owner.name) ?? 0))
       }
-      return new Map([...endings].filter(([, endsAt]) => Number.isFinite(endsAt)))
+      return new Map([...expirations].filter(([, validUntil]) => Number.isFinite(validUntil)))
     },
 
     get readAt() {
@@ -186,29 +188,31 @@ export function openApiKeyDirectory(options: ApiKeyDirectoryOptions): ApiKeyDire
     async close() {
       closed.abort()
       clearTimeout(timer)
-      await underWay.catch(() => {})
+      await currentRead.catch(() => {})
     },
   }
 }
 
+/** Makes a cache entry. It keeps the owner object of the previous entry while the key's permissions are unchanged. */
 function entryOf(
-  { digest, name, state, isReadOnly, endsAt, lastUsedAt }: KnownKey,
-  known: Entry | undefined,
+  { digest, name, state, isReadOnly, validUntil, lastUsedAt }: ApiKeyRecord,
+  previous: Entry | undefined,
 ): Entry {
-  const notedAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
-  const isUnchanged = known !== undefined && (known.owner.isReadOnly ?? false) === isReadOnly
-  const own = { name, id: apiKeyId(digest), ...(isReadOnly ? { isReadOnly } : {}) }
-  const owner = isUnchanged ? known.owner : own
+  const recordedUseAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
+  const isUnchanged = previous !== undefined && (previous.owner.isReadOnly ?? false) === isReadOnly
+  const newOwner = { name, id: apiKeyId(digest), ...(isReadOnly ? { isReadOnly } : {}) }
+  const owner = isUnchanged ? previous.owner : newOwner
+  const invalidReason = state === 'ending' || state === 'revoked' ? 'revoked' : 'expired'
   return {
     digest,
     owner,
-    ended: { ...owner, ended: state === 'ending' || state === 'revoked' ? 'revoked' : 'expired' },
-    endsAt: endsAt?.getTime() ?? Number.POSITIVE_INFINITY,
-    usedAt: Math.max(known?.usedAt ?? notedAt, notedAt),
-    notedAt,
+    invalidOwner: { ...owner, invalidReason },
+    validUntil: validUntil?.getTime() ?? Number.POSITIVE_INFINITY,
+    usedAt: Math.max(previous?.usedAt ?? recordedUseAt, recordedUseAt),
+    recordedUseAt,
   }
 }
 
-function textOf(digest: Buffer): string {
+function mapKeyOf(digest: Buffer): string {
   return digest.toString('latin1')
 }

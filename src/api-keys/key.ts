@@ -1,39 +1,57 @@
 import { hash, randomBytes } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 
+/** Identifies the caller of a request in logs and metrics. The key itself is never kept. */
+export interface ApiKeyOwner {
+  readonly name: string
+  /** Distinguishes the keys of one name; keys from the configuration have none. */
+  readonly id?: string
+  /** Whether the key may be used for reading only. */
+  readonly isReadOnly?: boolean
+  /** Why the key is no longer accepted; absent while it is. */
+  readonly invalidReason?: 'expired' | 'revoked'
+}
+
+/**
+ * Returns the owner of a presented key, or undefined if the key is unknown. Returns a promise only if the key has to be
+ * looked up in the database; it rejects if the key cannot be checked. The caller must refuse an owner that has an
+ * `invalidReason`.
+ */
+export type FindApiKey = (key: string) => ApiKeyOwner | undefined | Promise<ApiKeyOwner | undefined>
+
 const PREFIX = 'inv_'
 
-/** How many digits of base 62 hold 256 random bits, and how many a CRC-32. */
+/** Base-62 digits that hold 256 random bits, and a CRC-32. */
 const SECRET_LENGTH = 43
 const CHECKSUM_LENGTH = 6
 
 const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
-const shape = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`)
+const KEY_PATTERN = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`)
 
 /**
- * A new API key: a prefix that people and secret scanners recognise, 256 random bits, and the CRC-32 of both, by which
- * a scanner tells a key from other text and a typing error is found without a look into the database. The digits of
- * base 62 make it one word to a double click.
+ * Generates an API key: a prefix that people and secret scanners recognise, 256 random bits, and the CRC-32 of both. The
+ * checksum tells a key from other text and catches typing errors without a database query. Base 62 lets a double click
+ * select the whole key.
  */
 export function makeApiKey(): string {
   const body = PREFIX + base62(BigInt(`0x${randomBytes(32).toString('hex')}`), SECRET_LENGTH)
   return body + checksum(body)
 }
 
-/** True for a text that `makeApiKey` may have made, whether or not it ever did. */
+/** Whether a text has the form and the checksum of an API key; says nothing about whether the key exists. */
 export function isApiKey(text: string): boolean {
-  return shape.test(text) && text.endsWith(checksum(text.slice(0, -CHECKSUM_LENGTH)))
+  return KEY_PATTERN.test(text) && text.endsWith(checksum(text.slice(0, -CHECKSUM_LENGTH)))
 }
 
 /**
- * The SHA-256 digest by which a key is known; 32 bytes whatever the key's length. A fast hash is enough,
- * because a key is random: there is no dictionary to try.
+ * Returns the SHA-256 digest of a key, 32 bytes for a key of any length. A fast hash is enough because keys are random:
+ * no dictionary attack applies.
  */
 export function hashApiKey(key: string): Buffer {
   return hash('sha256', key, 'buffer')
 }
 
-/** The id by which logs and the command line name a key: too short a part of its digest to look for the key with. */
+/** Returns the id that logs and the command line show for a key. It is too short a part of the digest to search for the key. */
 export function apiKeyId(digest: Buffer): string {
   return digest.toString('hex', 0, 6)
 }

@@ -1,14 +1,14 @@
 import { isDuplicate } from '../database/failures.ts'
 import type { StatementRunner } from '../database/pool.ts'
 
-/** What is known of a key; the key itself is not. */
+/** An API key as operators see it, without the key itself, which is not stored. */
 export interface ApiKey {
   /** The first 12 hexadecimal digits of its digest. */
   readonly id: string
   readonly name: string
-  /** `ending`: it was replaced and still lets its holder in until `revokedAt`. */
+  /** `ending`: the key was rotated and is accepted until `revokedAt`. */
   readonly state: 'active' | 'ending' | 'expired' | 'revoked'
-  /** Whether it lets its holder read, and change nothing. */
+  /** Whether the key may be used for reading only. */
   readonly readOnly: boolean
   readonly createdAt: Date
   readonly expiresAt: Date | null
@@ -16,50 +16,51 @@ export interface ApiKey {
   readonly lastUsedAt: Date | null
 }
 
-/** What a server knows of a key. */
-export interface KnownKey {
+/** An API key as the key cache reads it. */
+export interface ApiKeyRecord {
   readonly digest: Buffer
   readonly name: string
   readonly state: ApiKey['state']
   readonly isReadOnly: boolean
-  /** When it ends by itself; null where it does not. */
-  readonly endsAt: Date | null
+  /** When the key expires or its revocation takes effect, whichever is first; null for neither. */
+  readonly validUntil: Date | null
   readonly lastUsedAt: Date | null
 }
 
-/** A name that a key has cannot be given to another until that one is revoked or has expired. */
+/** Another key has the name, and is neither revoked nor expired. */
 export class NameTakenError extends Error {
   override readonly name = 'NameTakenError'
 }
 
-/** All access to the table `api_keys`. Every method raises DatabaseUnavailableError when no answer can be had. */
+/** All access to the table `api_keys`. Every method throws DatabaseUnavailableError if the database cannot answer. */
 export interface ApiKeyRepository {
   /**
-   * Adds a key. `lifetime` is in seconds; without it the key does not expire.
+   * Creates a key. `lifetime` is in seconds; without it the key never expires.
    *
    * @throws {NameTakenError}
    */
   create(name: string, digest: Buffer, lifetime?: number, isReadOnly?: boolean): Promise<ApiKey>
 
   /**
-   * Adds a key in the place of the one that has the name, which ends after `overlap` seconds. Unless `lifetime` says
-   * otherwise, the new key lives for as long as the old one was to live; it may do what the old one might. Returns undefined where no key has the name.
+   * Replaces the key that has the name with a new one, and revokes the old key after `overlap` seconds. The new key has
+   * the permissions of the old one and, unless `lifetime` is given, its lifetime; both are in seconds. Returns undefined
+   * if no valid key has the name.
    */
   rotate(name: string, digest: Buffer, overlap: number, lifetime?: number): Promise<ApiKey | undefined>
 
-  /** Ends every live key of the name, or only the one with the id, and returns those it ended. */
+  /** Revokes all valid keys of the name, or only the one with the id. Returns the revoked keys. */
   revoke(name: string, id?: string): Promise<ApiKey[]>
 
-  /** Every key there ever was, or that had the name, by name, the oldest first. */
+  /** Lists all keys, or those of one name, including expired and revoked ones, by name, oldest first. */
   list(name?: string): Promise<ApiKey[]>
 
-  /** How many keys there are in each state. */
+  /** Counts the keys in each state. */
   countByState(): Promise<Record<ApiKey['state'], number>>
 
-  /** The keys that let their holders in, and those of the given digests that have ended. */
-  live(presented?: readonly Buffer[]): Promise<KnownKey[]>
+  /** Finds all keys that are accepted now, and of the presented digests also those that are expired or revoked. */
+  findActive(presented?: readonly Buffer[]): Promise<ApiKeyRecord[]>
 
-  /** Notes when keys were last used, of each key at most once a minute. */
+  /** Records when keys were last used, for each key at most once a minute. */
   markUsed(uses: readonly { readonly digest: Buffer; readonly usedAt: Date }[]): Promise<void>
 }
 
@@ -73,13 +74,13 @@ END`
 const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state, created_at AS "createdAt",
   expires_at AS "expiresAt", revoked_at AS "revokedAt", last_used_at AS "lastUsedAt", is_read_only AS "readOnly"`
 
-const LIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
+const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
 export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
   return {
     async create(name, digest, lifetime, isReadOnly = false) {
       try {
-        // An expired key gives its name free. The count makes PostgreSQL end that update before it begins the insert.
+        // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
         const [key] = await database.query<ApiKey>(
           `WITH freed AS (
              UPDATE api_keys SET revoked_at = expires_at
@@ -87,11 +88,11 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
              RETURNING name
            )
            INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-           SELECT $1, $2, now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS ended
+           SELECT $1, $2, now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
            RETURNING ${API_KEY}`,
           [name, digest, lifetime ?? null, isReadOnly],
         )
-        if (key === undefined) throw new Error('an INSERT of one row has returned none')
+        if (key === undefined) throw new Error('INSERT of one API key returned no row')
         return key
       } catch (error) {
         throw isDuplicate(error) ? new NameTakenError(`A key named "${name}" exists already.`) : error
@@ -102,7 +103,7 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
       const [key] = await database.query<ApiKey>(
         `WITH old AS (
            UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
-           WHERE name = $1 AND revoked_at IS NULL AND ${LIVE}
+           WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
            RETURNING expires_at - created_at AS lifetime, is_read_only
          )
          INSERT INTO api_keys (name, digest, expires_at, is_read_only)
@@ -116,7 +117,7 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     revoke(name, id) {
       return database.query<ApiKey>(
         `UPDATE api_keys SET revoked_at = now()
-         WHERE name = $1 AND ${LIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
+         WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
          RETURNING ${API_KEY}`,
         [name, id ?? null],
       )
@@ -138,13 +139,13 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
       return counts
     },
 
-    live(presented = []) {
-      // By way of JSON, a column that is not there yet is null: on a schema that is behind, callers are served.
-      return database.query<KnownKey>(
-        `SELECT digest, name, ${STATE} AS state, least(expires_at, revoked_at) AS "endsAt",
+    findActive(presented = []) {
+      // Through JSON a missing column reads as null, so that this version also serves callers before its migration has run.
+      return database.query<ApiKeyRecord>(
+        `SELECT digest, name, ${STATE} AS state, least(expires_at, revoked_at) AS "validUntil",
                 last_used_at AS "lastUsedAt",
                 coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "isReadOnly"
-         FROM api_keys WHERE ${LIVE} OR digest = ANY ($1::bytea[])`,
+         FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`,
         [presented],
       )
     },

@@ -1,6 +1,6 @@
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import fastify, { type FastifyBaseLogger, type FastifyInstance, type FastifyReply } from 'fastify'
-import type { FindApiKey } from '../api-keys/fixed-keys.ts'
+import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/errors.ts'
 import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'

@@ -1,6 +1,6 @@
 import bearerAuth from '@fastify/bearer-auth'
 import type { DoneFuncWithErrOrRes, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import type { ApiKeyOwner, FindApiKey } from '../api-keys/fixed-keys.ts'
+import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
 import { challenge } from '../contract/challenge.ts'
 import { ApiError, ErrorBody, nothingHere } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
@@ -99,7 +99,7 @@ function readOnly(): ApiError {
 
 function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
   request.apiKey = owner ?? null
-  return owner !== undefined && owner.ended === undefined
+  return owner !== undefined && owner.invalidReason === undefined
 }
 
 /** A token was presented, whatever may be wrong with it. */

@@ -48,7 +48,7 @@ export function logRequest(
         durationMs: Math.round(durationMs * 100) / 100,
         key: apiKey?.name ?? null,
         keyId: apiKey?.id ?? null,
-        ...(apiKey?.ended === undefined ? {} : { keyState: apiKey.ended }),
+        ...(apiKey?.invalidReason === undefined ? {} : { keyState: apiKey.invalidReason }),
         client,
         ...(raw.writableFinished ? {} : { aborted: true }),
       },

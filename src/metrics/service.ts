@@ -18,7 +18,7 @@ export interface ServiceSources {
   /** When the API keys were last read, as `Date.now()` counts. */
   readonly keysReadAt: () => number
   /** When each name's last key ends, as `Date.now()` counts. */
-  readonly keyEndings: () => ReadonlyMap<string, number>
+  readonly keyExpirations: () => ReadonlyMap<string, number>
 }
 
 /**
@@ -32,7 +32,7 @@ export function serviceMetrics({
   inventory,
   pools,
   keysReadAt,
-  keyEndings,
+  keyExpirations,
 }: ServiceSources): readonly MetricFamily[] {
   const { batches, lists, waitingUpdates } = inventory
   const states = Object.entries(pools).map(([name, database]) => ({
@@ -146,7 +146,7 @@ export function serviceMetrics({
       ...gauge(
         'inventory_api_key_expiry_timestamp_seconds',
         'When the last key of a name ends, in Unix time; keys that do not end are left out.',
-        Array.from(keyEndings(), ([key, endsAt]) => ({ labels: { key }, value: endsAt / 1000 })),
+        Array.from(keyExpirations(), ([key, endsAt]) => ({ labels: { key }, value: endsAt / 1000 })),
       ),
       aggregator: 'max',
     },

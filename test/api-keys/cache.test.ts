@@ -1,10 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import {
-  type ApiKeyDirectory,
+  type ApiKeyCache,
   type ApiKeyIntervals,
   apiKeyIntervals,
-  openApiKeyDirectory,
+  openApiKeyCache,
 } from '../../src/api-keys/cache.ts'
 import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { apiKeyRepository } from '../../src/api-keys/repository.ts'
@@ -15,8 +15,8 @@ import { eventually, until } from '../support/eventually.ts'
 import { outageOf } from '../support/outage.ts'
 
 interface Opened {
-  readonly directory: ApiKeyDirectory
-  /** How often the live keys were read. */
+  readonly cache: ApiKeyCache
+  /** How often the active keys were read. */
   readonly reads: () => number
   readonly events: string[]
 }
@@ -24,30 +24,30 @@ interface Opened {
 /** Reads that a test need not wait for. */
 const quickReads: ApiKeyIntervals = { ...apiKeyIntervals, refreshMs: 50, minRefreshMs: 10 }
 
-/** A directory over a real database that counts its reads. */
+/** A key cache over a real database that counts its reads. */
 function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
   const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
   const repository = apiKeyRepository(database)
   const events: string[] = []
   let reads = 0
-  const directory = openApiKeyDirectory({
+  const cache = openApiKeyCache({
     repository: {
       ...repository,
-      live: (presented) => {
+      findActive: (presented) => {
         reads += 1
-        return repository.live(presented)
+        return repository.findActive(presented)
       },
     },
     onStale: () => events.push('stale'),
-    onFresh: () => events.push('fresh'),
-    onUseLost: () => events.push('use lost'),
+    onRecovered: () => events.push('recovered'),
+    onUseNotRecorded: () => events.push('use not recorded'),
     intervals,
   })
   t.teardown(async () => {
-    await directory.close()
+    await cache.close()
     await database.close()
   })
-  return { directory, reads: () => reads, events }
+  return { cache, reads: () => reads, events }
 }
 
 async function addKey(database: TestDatabase, name: string, expires: string | null = null): Promise<string> {
@@ -65,23 +65,23 @@ function moreReads(reads: () => number, count: number): Promise<void> {
   return until(`${count} reads of the keys`, () => reads() >= enough)
 }
 
-/** Whose the key is, as a directory tells it. */
+/** Whose the key is, as the cache returns it. */
 function ownerOf(name: string, key: string): { name: string; id: string } {
   return { name, id: apiKeyId(hashApiKey(key)) }
 }
 
 t.test('a new key is found at once, and from then on without a promise', async (t) => {
   const database = await testDatabase(t)
-  const { directory } = open(t, database.url)
-  await directory.refresh()
+  const { cache } = open(t, database.url)
+  await cache.refresh()
   const key = await addKey(database, 'billing')
-  t.strictSame(await directory.find(key), ownerOf('billing', key))
-  t.strictSame(directory.find(key), ownerOf('billing', key))
+  t.strictSame(await cache.find(key), ownerOf('billing', key))
+  t.strictSame(cache.find(key), ownerOf('billing', key))
 })
 
 t.test('it knows which keys may only read, and when the last key of a name ends', async (t) => {
   const database = await testDatabase(t)
-  const { directory } = open(t, database.url)
+  const { cache } = open(t, database.url)
   const reader = await addKey(database, 'reader', '3 days')
   await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
   await addKey(database, 'unending')
@@ -89,42 +89,42 @@ t.test('it knows which keys may only read, and when the last key of a name ends'
   const old = await addKey(database, 'rotated', '1 day')
   await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
   await addKey(database, 'rotated', '2 days')
-  await directory.refresh()
-  t.match(directory.find(reader), { name: 'reader', isReadOnly: true })
-  t.notMatch(directory.find(old), { isReadOnly: true })
-  const days = Array.from(directory.endings(), ([name, endsAt]) => [
+  await cache.refresh()
+  t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
+  t.notMatch(cache.find(old), { isReadOnly: true })
+  const days = Array.from(cache.expirations(), ([name, validUntil]) => [
     name,
-    Math.round((endsAt - Date.now()) / 86_400_000),
+    Math.round((validUntil - Date.now()) / 86_400_000),
   ])
   t.strictSame(Object.fromEntries(days), { reader: 3, rotated: 2 })
 })
 
 t.test('on a schema without the column for it, no key may only read', async (t) => {
   const database = await testDatabase(t)
-  const { directory } = open(t, database.url)
+  const { cache } = open(t, database.url)
   const key = await addKey(database, 'billing')
   await database.query('ALTER TABLE api_keys DROP COLUMN is_read_only')
-  await directory.refresh()
-  t.strictSame(directory.find(key), ownerOf('billing', key))
+  await cache.refresh()
+  t.strictSame(cache.find(key), ownerOf('billing', key))
 })
 
 t.test('a text that is no key is refused without a look', async (t) => {
   const database = await testDatabase(t)
-  const { directory, reads } = open(t, database.url)
+  const { cache, reads } = open(t, database.url)
   for (const text of ['', 'wrong', makeApiKey().slice(0, -1), `inv_${'0'.repeat(49)}`]) {
-    t.equal(directory.find(text), undefined)
+    t.equal(cache.find(text), undefined)
   }
   t.equal(reads(), 0)
 })
 
 t.test('however many unknown keys are presented, the database is asked a few times a second', async (t) => {
   const database = await testDatabase(t)
-  const { directory, reads } = open(t, database.url)
-  await directory.refresh()
+  const { cache, reads } = open(t, database.url)
+  await cache.refresh()
   const before = reads()
   const start = performance.now()
   while (performance.now() - start < 1500) {
-    const found = await Promise.all(Array.from({ length: 200 }, () => directory.find(makeApiKey())))
+    const found = await Promise.all(Array.from({ length: 200 }, () => cache.find(makeApiKey())))
     if (found.some((owner) => owner !== undefined)) t.fail('an unknown key was let in')
   }
   const seconds = (performance.now() - start) / 1000
@@ -141,23 +141,23 @@ t.test('whose a key was that ended before the start is found with the same few r
   await database.query("UPDATE api_keys SET revoked_at = now() WHERE name = 'billing'")
   await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 day' WHERE name = 'ops'")
   const successor = await addKey(database, 'ops')
-  const { directory, reads } = open(t, database.url)
+  const { cache, reads } = open(t, database.url)
   const presented = [revoked, expired, makeApiKey(), rotated, successor]
-  t.strictSame(await Promise.all(presented.map((key) => directory.find(key))), [
-    { ...ownerOf('billing', revoked), ended: 'revoked' },
-    { ...ownerOf('shop', expired), ended: 'expired' },
+  t.strictSame(await Promise.all(presented.map((key) => cache.find(key))), [
+    { ...ownerOf('billing', revoked), invalidReason: 'revoked' },
+    { ...ownerOf('shop', expired), invalidReason: 'expired' },
     undefined,
     ownerOf('ops', rotated),
     ownerOf('ops', successor),
   ])
   t.ok(reads() <= 2, `${reads()} reads`)
   const before = reads()
-  t.match(directory.find(revoked), { ended: 'revoked' }, 'from then on without a read')
+  t.match(cache.find(revoked), { invalidReason: 'revoked' }, 'from then on without a read')
   t.ok(reads() - before <= 1)
   t.not(ownerOf('ops', rotated).id, ownerOf('ops', successor).id)
   await database.query("UPDATE api_keys SET revoked_at = NULL WHERE name = 'billing'")
-  await directory.refresh()
-  t.strictSame(directory.find(revoked), ownerOf('billing', revoked), 'an operator may have second thoughts')
+  await cache.refresh()
+  t.strictSame(cache.find(revoked), ownerOf('billing', revoked), 'an operator may have second thoughts')
 })
 
 t.test('a revoked key is refused within 5 seconds, without being presented in between', async (t) => {
@@ -165,24 +165,24 @@ t.test('a revoked key is refused within 5 seconds, without being presented in be
   const key = await addKey(database, 'billing')
   const { refreshMs } = apiKeyIntervals
   t.ok(refreshMs + probeLimits.connect + probeLimits.answer <= 5000, 'an interval and one query')
-  const { directory, reads } = open(t, database.url, quickReads)
-  await directory.refresh()
-  t.strictSame(directory.find(key), ownerOf('billing', key))
+  const { cache, reads } = open(t, database.url, quickReads)
+  await cache.refresh()
+  t.strictSame(cache.find(key), ownerOf('billing', key))
   await database.query('UPDATE api_keys SET revoked_at = now()')
   await moreReads(reads, 2)
-  t.strictSame(await directory.find(key), { ...ownerOf('billing', key), ended: 'revoked' })
+  t.strictSame(await cache.find(key), { ...ownerOf('billing', key), invalidReason: 'revoked' })
 })
 
 t.test('a key ends at its time by the clock, with the database away too', async (t) => {
   const database = await testDatabase(t)
   const outage = await outageOf(t, database.url)
   const key = await addKey(database, 'billing', '1 second')
-  const { directory } = open(t, outage.url)
-  await directory.refresh()
+  const { cache } = open(t, outage.url)
+  await cache.refresh()
   await outage.cut()
-  t.strictSame(directory.find(key), ownerOf('billing', key))
+  t.strictSame(cache.find(key), ownerOf('billing', key))
   await setTimeout(1100)
-  t.strictSame(directory.find(key), { ...ownerOf('billing', key), ended: 'expired' })
+  t.strictSame(cache.find(key), { ...ownerOf('billing', key), invalidReason: 'expired' })
 })
 
 t.test(
@@ -191,17 +191,17 @@ t.test(
     const database = await testDatabase(t)
     const outage = await outageOf(t, database.url)
     const key = await addKey(database, 'billing')
-    const { directory, events } = open(t, outage.url)
-    await directory.refresh()
+    const { cache, events } = open(t, outage.url)
+    await cache.refresh()
     await outage.cut()
     const later = await addKey(database, 'shop')
-    await t.rejects(Promise.resolve(directory.find(later)), DatabaseUnavailableError)
-    await t.rejects(Promise.resolve(directory.find(makeApiKey())), DatabaseUnavailableError)
-    t.strictSame(directory.find(key), ownerOf('billing', key))
+    await t.rejects(Promise.resolve(cache.find(later)), DatabaseUnavailableError)
+    await t.rejects(Promise.resolve(cache.find(makeApiKey())), DatabaseUnavailableError)
+    t.strictSame(cache.find(key), ownerOf('billing', key))
     t.strictSame(events, ['stale'], 'it is reported once')
     await outage.restore()
-    t.strictSame(await directory.find(later), ownerOf('shop', later))
-    t.strictSame(events, ['stale', 'fresh'])
+    t.strictSame(await cache.find(later), ownerOf('shop', later))
+    t.strictSame(events, ['stale', 'recovered'])
   },
 )
 
@@ -209,15 +209,15 @@ t.test('the last use of a key is noted by itself, at most once a minute', async 
   const database = await testDatabase(t)
   const key = await addKey(database, 'billing')
   await addKey(database, 'unused')
-  const { directory, reads } = open(t, database.url, quickReads)
-  await directory.refresh()
-  await directory.find(key)
+  const { cache, reads } = open(t, database.url, quickReads)
+  await cache.refresh()
+  await cache.find(key)
   const lastUse = async (): Promise<string | null | undefined> => {
     const [row] = await database.query("SELECT last_used_at FROM api_keys WHERE name = 'billing'")
     return row?.['last_used_at']
   }
   const first = await eventually('the first use to be noted', async () => (await lastUse()) ?? undefined)
-  await directory.find(key)
+  await cache.find(key)
   // Uses are noted after a read, and before the next one.
   await moreReads(reads, 3)
   t.equal(await lastUse(), first, 'a second use within the minute is not written')
@@ -227,7 +227,7 @@ t.test('the last use of a key is noted by itself, at most once a minute', async 
   const aged = await lastUse()
   await moreReads(reads, 3)
   t.equal(await lastUse(), aged, 'without a use, nothing is written')
-  await directory.find(key)
+  await cache.find(key)
   await eventually('the later use to be noted', async () => ((await lastUse()) === aged ? undefined : true))
   t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
     { name: 'unused' },

@@ -1,5 +1,5 @@
 import t from 'tap'
-import type { ApiKeyOwner, FindApiKey } from '../../src/api-keys/fixed-keys.ts'
+import type { ApiKeyOwner, FindApiKey } from '../../src/api-keys/key.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
@@ -208,8 +208,8 @@ t.test('waits for a key that is not known at once, and answers 503 when nobody c
 t.test('refuses a key that has ended, and says in the log whose it was', async (t) => {
   const database = await testDatabase(t)
   const owners = new Map<string, ApiKeyOwner>([
-    ['old', { name: 'billing', id: '0123456789ab', ended: 'revoked' }],
-    ['older', { name: 'billing', id: 'ba9876543210', ended: 'expired' }],
+    ['old', { name: 'billing', id: '0123456789ab', invalidReason: 'revoked' }],
+    ['older', { name: 'billing', id: 'ba9876543210', invalidReason: 'expired' }],
     ['new', { name: 'billing', id: '00112233aabb' }],
   ])
   const { port, log, close } = await startApp(t, database.url, {
