@@ -27,7 +27,7 @@ import { missingLimits } from './database/server-status.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
-import { READINESS_AGE_MS, type Readiness, reuse, type SharedReadiness } from './http/health.ts'
+import { coalesceChecks, READINESS_MAX_AGE_MS, type Readiness, type SharedReadiness } from './http/health.ts'
 import { inventoryRepository, updateSettings } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
@@ -154,7 +154,7 @@ export async function connectService(
   })
   const requestStatistics = new RequestStatistics()
   const inventoryStatistics = new InventoryStatistics()
-  const readinessNow = reuse(() => kindOf(readiness))
+  const readinessNow = coalesceChecks(() => kindOf(readiness))
   const stockSample = new StockSample(probe)
   return {
     app: {
@@ -231,7 +231,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
  */
 async function waitForOwnOrNoReadiness(own: Readiness, primary: SharedReadiness): Promise<void> {
   while ((await primary.readiness()) === undefined) {
-    await setTimeout(READINESS_AGE_MS)
+    await setTimeout(READINESS_MAX_AGE_MS)
     if ((await own()) === undefined) return
   }
 }

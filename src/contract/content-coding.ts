@@ -1,15 +1,14 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import Negotiator from 'negotiator'
 
-/** What the package's types leave out: among codings of equal weight, those of `preferred` come first, in its order. */
+/** An option that the package's types lack: among codings of equal weight, `preferred` come first, in that order. */
 interface Negotiation {
   encodings(available: readonly string[], options: { preferred: readonly string[] }): string[]
 }
 
 /**
- * The content coding that a caller prefers by the weights in its `Accept-Encoding`, and among those of equal weight the
- * first of `available`. Plain bytes where there is no such header, or where it accepts nothing that is available
- * (RFC 9110, section 12.5.3).
+ * Negotiates the content coding by the weights in `Accept-Encoding`; among codings of equal weight, the first of
+ * `available` wins. Returns `identity` if the header is absent or accepts none of them (RFC 9110, section 12.5.3).
  */
 export function preferredCoding<Coding extends string>(
   headers: IncomingHttpHeaders,

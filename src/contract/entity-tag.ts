@@ -1,6 +1,6 @@
 /**
- * True where an `If-None-Match` names the entity tag, which is one in quotes without `W/`, by the weak comparison of
- * RFC 9110, section 8.8.3.2.
+ * Whether an `If-None-Match` header matches an entity tag, by weak comparison (RFC 9110, section 8.8.3.2). `etag` is a
+ * strong tag, with its quotes.
  */
 export function matches(condition: string | undefined, etag: string): boolean {
   if (condition === undefined) return false
@@ -9,17 +9,17 @@ export function matches(condition: string | undefined, etag: string): boolean {
   )
 }
 
-/** An entity tag as a header names it. */
+/** An entity tag from a header. */
 export interface EntityTag {
-  /** What is between the quotes. */
+  /** The text between the quotes. */
   readonly name: string
   readonly isWeak: boolean
 }
 
-/** One element of a list, which may be empty, and the comma or the end after it (RFC 9110, sections 5.6.1.2 and 8.8.3). */
+/** An element of the list, which may be empty, and the comma or the end after it (RFC 9110, sections 5.6.1.2 and 8.8.3). */
 const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)")?[ \t]*(,|$)/y
 
-/** The tags that an `If-Match` or an `If-None-Match` lists; undefined if there is none, or it is malformed. */
+/** Parses an `If-Match` or `If-None-Match` header. Returns undefined if it is absent or malformed. */
 export function entityTags(header: string | undefined): readonly EntityTag[] | '*' | undefined {
   if (header === undefined) return undefined
   if (header.trim() === '*') return '*'

@@ -1,8 +1,8 @@
 import { type Static, Type } from '@sinclair/typebox'
 
 /**
- * Every machine-readable code that the service sends. Callers branch on these, so a code is never renamed or removed
- * within a version of the interface.
+ * All machine-readable error codes. Callers branch on them, so within a version of the interface no code is renamed or
+ * removed.
  */
 export const errorCodes = [
   'invalid_request',
@@ -24,12 +24,12 @@ export type ErrorCode = (typeof errorCodes)[number]
 /** The body of every response with a status of 400 or more. */
 export const ErrorBody = Type.Object(
   {
-    // Published as a string: a generated client with a closed enum fails on the first code that is added.
+    // Published as a plain string: a generated client with a closed enum would fail on a code that is added later.
     code: Type.Unsafe<ErrorCode>({
       type: 'string',
       description:
         `Machine-readable error code. Known codes: ${errorCodes.join(', ')}. ` +
-        'Codes may be added; treat an unknown one by its status.',
+        'New codes may be added; handle an unknown code by its status.',
       'x-extensible-enum': errorCodes,
     }),
     message: Type.String({ description: 'Human-readable description' }),
@@ -43,7 +43,7 @@ export const ErrorBody = Type.Object(
 )
 export type ErrorBody = Static<typeof ErrorBody>
 
-/** The code that a status stands for, where nothing more exact is known. */
+/** Error code of each status; see `ApiError.body` for the others. */
 const codeOfStatus: Record<number, ErrorCode> = {
   401: 'unauthorized',
   403: 'forbidden',
@@ -55,14 +55,14 @@ const codeOfStatus: Record<number, ErrorCode> = {
   414: 'uri_too_long',
   415: 'unsupported_media_type',
   431: 'headers_too_large',
-  // The request asks for what HTTP leaves optional, and nothing has failed.
+  // Not `internal_error`: the request uses an optional feature of HTTP, and nothing has failed.
   501: 'invalid_request',
   503: 'service_unavailable',
 }
 
 /**
- * A failure whose outcome for the caller is decided: its message is written for the caller and says
- * nothing of the inside. Whoever throws it needs no reply at hand; `http/error-handler.ts` sends it.
+ * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` turns it into the
+ * response.
  */
 export class ApiError extends Error {
   override readonly name = 'ApiError'
@@ -70,7 +70,7 @@ export class ApiError extends Error {
   readonly headers: Readonly<Record<string, string>>
 
   constructor(status: number, message: string, headers: Record<string, string> = {}) {
-    // Nobody reads the stack of a refusal, and to capture it would be a good part of what a refusal costs.
+    // Nobody reads the stack trace, and capturing it would be a large part of the cost of refusing a request.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super(message)
@@ -79,22 +79,30 @@ export class ApiError extends Error {
     this.headers = headers
   }
 
-  /** The response body. A 4xx that has no code of its own is `invalid_request`, a 5xx `internal_error`. */
+  /** The response body. A 4xx status without a code of its own is `invalid_request`, a 5xx `internal_error`. */
   get body(): ErrorBody {
     const code = codeOfStatus[this.status] ?? (this.status < 500 ? 'invalid_request' : 'internal_error')
     return { code, message: this.message, status: this.status }
   }
 }
 
-/** 404 for a path that no route has. */
-export function nothingHere(): ApiError {
+/** Creates the 404 for a path that matches no route. */
+export function routeNotFound(): ApiError {
   return new ApiError(
     404,
-    'There is nothing at this path. The inventory is at /v1/inventory, the documentation of the API at /docs.',
+    'Nothing exists at this path. The inventory is at /v1/inventory, the API documentation at /docs.',
   )
 }
 
-/** 503. `retryAfter` is in seconds (RFC 9110, section 10.2.3). */
-export function serviceUnavailable(message: string, retryAfter = 1): ApiError {
-  return new ApiError(503, message, { 'retry-after': String(retryAfter) })
+/** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3). */
+export function serviceUnavailable(message: string, retryAfterSeconds = 1): ApiError {
+  return new ApiError(503, message, { 'retry-after': String(retryAfterSeconds) })
+}
+
+/** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */
+export function bearerChallenge(
+  error?: 'invalid_request' | 'invalid_token' | 'insufficient_scope',
+): Record<string, string> {
+  const scheme = 'Bearer realm="inventory"'
+  return { 'www-authenticate': error === undefined ? scheme : `${scheme}, error="${error}"` }
 }

@@ -1,19 +1,19 @@
 export const INT64_MIN = -(2n ** 63n)
 export const INT64_MAX = 2n ** 63n - 1n
 
-/** True for a decimal int64 as `String(n)` writes it: no plus sign, no leading zeros, no other notation. */
+/** Whether a text is a canonical decimal int64, as `String(n)` writes it: no plus sign, leading zeros or other notation. */
 export function isInt64Text(text: string): boolean {
-  // A BigInt out of a long text takes quadratic time; none of more than 20 characters is in range.
+  // Bounds the length first: parsing a BigInt takes quadratic time.
   if (!/^(0|-?[1-9][0-9]{0,18})$/.test(text)) return false
-  // Fewer than 19 digits are always in range, and millions of them are imported.
+  // Fast path for imports of millions of rows: fewer than 19 characters are always in range.
   if (text.length < 19) return true
   const value = BigInt(text)
   return INT64_MIN <= value && value <= INT64_MAX
 }
 
 /**
- * The number that a JSON literal stands for, or NaN for one such as 4.99999999999999999999 that would be rounded
- * to an integer without being one: NaN passes no schema, so a quantity that was not sent is never stored.
+ * Parses a JSON number. Returns NaN for a fraction that a double would round to an integer, such as
+ * 4.99999999999999999999. NaN fails every schema, so the service never stores a rounded quantity.
  */
 export function readNumber(literal: string): number {
   const number = Number(literal)

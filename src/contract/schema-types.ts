@@ -1,8 +1,8 @@
 import { type SchemaOptions, type Static, type TSchema, type TUnsafe, Type } from '@sinclair/typebox'
 
 /**
- * A string out of a fixed list, as one JSON Schema `enum`. `Type.Union` of literals would become an `anyOf`
- * of single values, which client generators turn into a type for each of them.
+ * A JSON Schema `enum` of strings. A `Type.Union` of literals would become an `anyOf` of single values, for each of which
+ * client generators make a type.
  */
 export function StringEnum<const Values extends readonly string[]>(
   values: Values,
@@ -11,7 +11,7 @@ export function StringEnum<const Values extends readonly string[]>(
   return Type.Unsafe<Values[number]>({ ...options, type: 'string', enum: values })
 }
 
-/** A reference to a schema that the app knows by its `$id`, with the static type of that schema. */
+/** A `$ref` to a schema that is registered with the app, with the static type of that schema. */
 export function Reference<Schema extends TSchema & { $id?: string }>(
   schema: Schema,
   options: SchemaOptions = {},

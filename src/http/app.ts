@@ -7,26 +7,28 @@ import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
 import { requireApiKey } from './authentication.ts'
-import { Admission, keepSlotsInHandlers } from './connections/admission.ts'
-import { Connections, type SharedPort } from './connections/connections.ts'
+import { Admission } from './connections/admission.ts'
+import { Connections } from './connections/connections.ts'
+import { GracefulStop, type SharedPort } from './connections/graceful-stop.ts'
 import { clientErrorHandler, connectionRefusals } from './connections/malformed-requests.ts'
-import { enforceProtocol, refuseBrokenMessages } from './connections/protocol.ts'
+import { enforceProtocol, refuseUnframedMessages } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
+import { keepSlotsInHandlers } from './connections/slot.ts'
 import { handleErrors, sendError } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
-import { BODY_LIMIT, readJsonBodies } from './json-body.ts'
-import { knowEveryMethod, refuseOtherMethods } from './methods.ts'
-import { describeApi, serveDescription } from './openapi.ts'
+import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
+import { refuseOtherMethods, routeEveryMethod } from './methods.ts'
+import { generateOpenApi, serveOpenApi } from './openapi.ts'
 import { OutageLog } from './outage-log.ts'
-import { serveReference } from './reference.ts'
+import { serveReferencePage } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
-import { ajvOptions, describeFault } from './validation.ts'
+import { ajvOptions, validationError } from './validation.ts'
 
-/** How long the service waits for its clients, and updates for their statements, in milliseconds. */
+/** How long the service waits for its clients, and updates for their statements. */
 export interface AppTimeouts {
-  /** For a request to arrive, its body included. */
+  /** For a client to send a request, including its body. */
   readonly arrivalMs: number
-  /** For a client that stops reading the response that it is being sent. */
+  /** For a client that has stopped reading a response, before the connection is closed. */
   readonly stallMs: number
   readonly updates: UpdateTimes
 }
@@ -34,11 +36,11 @@ export interface AppTimeouts {
 export const appTimeouts: AppTimeouts = { arrivalMs: 10_000, stallMs: 30_000, updates: updateTimes }
 
 /**
- * How long a connection may be idle between two requests, in milliseconds. A client that sends a request just when the
- * service closes the connection loses it, so clients and proxies must be the ones who close: Go, reqwest and Azure keep
- * an idle connection for 90 seconds, OkHttp for 300, load balancers of AWS for 60 and of Google Cloud for 600.
+ * How long a connection may be idle between requests. It must exceed the idle timeout of clients and proxies, so that they
+ * close the connection: a request sent just as the service closes it would be lost. Go, reqwest and Azure keep an idle
+ * connection for 90 seconds, OkHttp for 300, AWS load balancers for 60 and Google Cloud's for 600.
  */
-const KEEP_ALIVE_MS = 620_000
+const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
@@ -47,79 +49,80 @@ export interface AppOptions {
   readonly findApiKey: FindApiKey
   readonly inventory: InventoryRepository
   readonly readiness: Readiness
-  /** Absent where no other process shares the port. */
+  /** The primary process; absent if no other process shares the port. */
   readonly primary?: (SharedPort & SharedReadiness) | undefined
-  /** Counts the requests from now on. */
+  /** Updated for every request. */
   readonly requestStatistics: RequestStatistics
-  /** Counts what the inventory does for them. */
+  /** Updated for every list and batch of updates. */
   readonly inventoryStatistics: InventoryStatistics
-  /** Absent where nothing is traced. */
+  /** Absent if tracing is off. */
   readonly tracing?: RequestTracing | undefined
   /** Base addresses for the OpenAPI document, production first. */
   readonly publicUrls: readonly string[]
-  /** Proxies whose `X-Forwarded-For` is believed, as IP addresses or networks. */
+  /** Proxies whose `X-Forwarded-For` is trusted, as IP addresses or networks. */
   readonly trustProxy: readonly string[]
   readonly timeouts: AppTimeouts
 }
 
-/** Traces requests. */
+/** Traces requests and batches of updates. */
 export interface RequestTracing {
-  /** Adds the first of all hooks. */
+  /** Adds the hooks that trace requests. They must run before all others. */
   requests(app: FastifyInstance): void
   readonly batches: BatchTracer
 }
 
-/** The service's HTTP side with all of its options; what tests drive is what production runs. */
+/** Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
+  const gracefulStop = new GracefulStop(connections)
   const { requestStatistics, timeouts } = options
   const outages = new OutageLog(options.logger)
   const refusals = connectionRefusals(connections, requestStatistics, options.logger)
-  let closing = false
+  let isClosing = false
   /**
-   * Has the response say whether its connection ends where Node would not know. The framework sets `Connection: close`
-   * after a faulty body, but a client that is still sending the body would lose the answer to the reset: on an open
-   * connection Node discards the rest, for as long as a request may take to arrive. The header is replaced, because
-   * once it is removed Node says nothing about the connection, not even that it closes it.
+   * Sets `Connection` while the server is closing and where Fastify has set it. Fastify sets `Connection: close` after an
+   * invalid body, and a client that is still sending that body would lose the response to a connection reset. If the
+   * connection stays open, Node discards the rest of the body, for at most the request timeout. The header must be
+   * replaced, not removed: without it, Node no longer announces that it closes a connection.
    */
-  const announceEnd = (reply: FastifyReply): void => {
-    if (!closing && !reply.hasHeader('connection')) return
-    const ends = closing ? connections.isLast(reply.raw) : !reply.raw.shouldKeepAlive
-    reply.header('connection', ends ? 'close' : 'keep-alive')
-    if (!closing && !ends) reply.header('keep-alive', `timeout=${KEEP_ALIVE_MS / 1000}`)
+  const setConnectionHeader = (reply: FastifyReply): void => {
+    if (!isClosing && !reply.hasHeader('connection')) return
+    const closes = isClosing ? connections.isLast(reply.raw) : !reply.raw.shouldKeepAlive
+    reply.header('connection', closes ? 'close' : 'keep-alive')
+    if (!isClosing && !closes) reply.header('keep-alive', `timeout=${KEEP_ALIVE_TIMEOUT_MS / 1000}`)
   }
   const app = fastify({
     loggerInstance: options.logger,
     logController: requestLog,
     genReqId: requestId,
     trustProxy: [...options.trustProxy],
-    bodyLimit: BODY_LIMIT,
+    bodyLimit: MAX_BODY_BYTES,
     ajv: ajvOptions,
-    schemaErrorFormatter: describeFault,
-    // Out of the router's way, so that a long parameter is refused by the route's schema, after the key was checked.
+    schemaErrorFormatter: validationError,
+    // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
-      logRequest(request, reply, requestStatistics, outages, admission.slotOf(reply.raw)?.since)
-      // The hooks do not run for these.
-      announceEnd(reply)
+      logRequest(request, reply, requestStatistics, outages, admission.slotOf(reply.raw)?.readySince)
+      // Hooks do not run for these errors.
+      setConnectionHeader(reply)
       sendError(error, request, reply, outages)
     },
     clientErrorHandler: clientErrorHandler(connections, refusals),
     requestTimeout: timeouts.arrivalMs,
     connectionTimeout: timeouts.stallMs,
-    keepAliveTimeout: KEEP_ALIVE_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     http: {
       headersTimeout: timeouts.arrivalMs,
-      // Node looks every 30 seconds by itself, which would make up to 40 seconds of the 10.
+      // Node's default of 30 seconds could extend the request timeout from 10 to 40 seconds.
       connectionsCheckingInterval: 1000,
       requireHostHeader: false,
     },
-    // Requests that come on open connections while the process stops are answered as ever.
+    // Requests on open connections are served as usual during the drain period.
     return503OnClosing: false,
   }).withTypeProvider<TypeBoxTypeProvider>()
 
-  // Answers a client that closes its side behind its request. Node has always had this switch, but in no type.
+  // Serves clients that half-close the connection after a request. Node's types lack this option.
   Object.assign(app.server, { httpAllowHalfOpen: true })
   connections.watch(app.server)
   const admission = new Admission({
@@ -129,17 +132,17 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   })
   app.server.off('request', app.routing)
   admission.schedule(app.server)
-  refuseBrokenMessages(app.server, refusals)
+  refuseUnframedMessages(app.server, refusals)
   app.addHook('preClose', async () => {
-    closing = true
-    await connections.stop(app.server, options.primary)
+    isClosing = true
+    await gracefulStop.stop(app.server, options.primary)
   })
   app.addHook('onSend', (_request, reply, payload, done) => {
-    announceEnd(reply)
+    setConnectionHeader(reply)
     done(null, payload)
   })
-  knowEveryMethod(app)
-  readJsonBodies(app)
+  routeEveryMethod(app)
+  parseJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
   app.decorateRequest('slot', null)
@@ -148,23 +151,23 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     reply.header('x-request-id', request.id)
     const slot = admission.slotOf(reply.raw)
     request.slot = slot ?? null
-    logRequest(request, reply, requestStatistics, outages, slot?.since)
-    connections.begin(() => done(slot?.refusal))
+    logRequest(request, reply, requestStatistics, outages, slot?.readySince)
+    gracefulStop.startRequest(() => done(slot?.refusal))
   })
   handleErrors(app, outages)
   enforceProtocol(app, connections)
-  await describeApi(app, options.publicUrls)
+  await generateOpenApi(app, options.publicUrls)
 
-  await app.register(async (open) => {
-    const refuseOthers = refuseOtherMethods(open)
-    await open.register(healthRoutes, {
+  await app.register(async (publicScope) => {
+    const refuseOthers = refuseOtherMethods(publicScope)
+    await publicScope.register(healthRoutes, {
       version: options.version,
       readiness: options.readiness,
       shared: options.primary,
-      isClosing: () => closing,
+      isClosing: () => isClosing,
     })
-    serveDescription(open)
-    serveReference(open)
+    serveOpenApi(publicScope)
+    serveReferencePage(publicScope)
     refuseOthers()
   })
 

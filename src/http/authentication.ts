@@ -1,13 +1,12 @@
 import bearerAuth from '@fastify/bearer-auth'
 import type { DoneFuncWithErrOrRes, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
-import { challenge } from '../contract/challenge.ts'
-import { ApiError, ErrorBody, nothingHere } from '../contract/errors.ts'
+import { ApiError, bearerChallenge, ErrorBody, routeNotFound } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The API key that the request came with, valid or ended; null where none was asked for or it is not known. */
+    /** The API key that the request presented, valid or not; null if it is unknown or the route needs none. */
     apiKey: ApiKeyOwner | null
   }
 }
@@ -16,18 +15,18 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'apiKey'
 
 /**
- * Guards everything that is registered in `scope`, its unknown paths too, with an API key as a bearer token
- * (RFC 6750), before anything of a body is read. It also adds its own 401 and the security requirement to the schema
- * of each of the scope's routes, and a 403 for keys that may only read to those that write. A request without a valid
- * key fails with a 401 ApiError, one whose key cannot be checked now with what `findApiKey` raises.
+ * Requires an API key as a bearer token (RFC 6750) for all routes and unknown paths of `scope`, before the body is read.
+ * It adds the security requirement and the 401 to the schema of each route, and a 403 for read-only keys to the routes
+ * that write. A request without a valid key fails with a 401; if the key cannot be checked, the request fails with the
+ * error of `findApiKey`.
  */
 export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
   scope.addHook('onRoute', (route) => {
-    const isForWriting = ![route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
-    // Methods that a path does not have are refused as such, whoever asks.
-    const needsWriting = isForWriting && route.schema?.hide !== true
-    if (needsWriting) {
-      route.onRequest = [...[route.onRequest ?? []].flat(), refuseReadOnly]
+    const isSafe = [route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
+    // Hidden routes answer 405, which takes precedence over the 403.
+    const needsWriteAccess = !isSafe && route.schema?.hide !== true
+    if (needsWriteAccess) {
+      route.onRequest = [...[route.onRequest ?? []].flat(), refuseReadOnlyKey]
     }
     route.schema = {
       ...route.schema,
@@ -39,11 +38,11 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
           examples: [unauthorized().body],
           headers: challengeHeader,
         }),
-        ...(needsWriting
+        ...(needsWriteAccess
           ? {
               403: Reference(ErrorBody, {
-                description: 'The API key may only read',
-                examples: [readOnly().body],
+                description: 'The API key is read-only',
+                examples: [readOnlyKey().body],
                 headers: challengeHeader,
               }),
             }
@@ -54,15 +53,15 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
 
   await scope.register(bearerAuth, {
     addHook: false,
-    // Letter case does not matter in the name of an authentication scheme (RFC 9110, section 11.1).
+    // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
     specCompliance: 'rfc6749',
     verifyErrorLogLevel: 'debug',
     keys: [],
     auth: (key, request) => {
-      const found = findApiKey(key)
-      if (!(found instanceof Promise)) return admit(request, found)
-      const admitted = found.then((owner) => admit(request, owner))
-      return request.slot?.during(admitted) ?? admitted
+      const owner = findApiKey(key)
+      if (!(owner instanceof Promise)) return isAccepted(request, owner)
+      const accepted = owner.then((found) => isAccepted(request, found))
+      return request.slot?.keepDuring(accepted) ?? accepted
     },
   })
   const { verifyBearerAuth } = scope
@@ -73,9 +72,9 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
       done(reply.statusCode === 401 ? unauthorized(request.headers.authorization) : error),
     )
   })
-  // With a handler of its own, the scope's unknown paths run the scope's hooks, the check of the key among them.
+  // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication.
   scope.setNotFoundHandler(() => {
-    throw nothingHere()
+    throw routeNotFound()
   })
 }
 
@@ -83,36 +82,37 @@ const challengeHeader = {
   'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
 } as const
 
-/** 403 for a key that may only read, before anything of the body is read (RFC 6750, section 3.1). */
-function refuseReadOnly(request: FastifyRequest, _reply: FastifyReply, done: DoneFuncWithErrOrRes): void {
-  if (request.apiKey?.isReadOnly === true) done(readOnly())
+/** Refuses a read-only key before the body is read (RFC 6750, section 3.1). */
+function refuseReadOnlyKey(request: FastifyRequest, _reply: FastifyReply, done: DoneFuncWithErrOrRes): void {
+  if (request.apiKey?.isReadOnly === true) done(readOnlyKey())
   else done()
 }
 
-function readOnly(): ApiError {
+function readOnlyKey(): ApiError {
   return new ApiError(
     403,
-    'This API key may only read. Use one that may change the stock.',
-    challenge('insufficient_scope'),
+    'This API key is read-only. Use a key with write access.',
+    bearerChallenge('insufficient_scope'),
   )
 }
 
-function admit(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
+/** Records the owner in the request, and returns whether the key is accepted. */
+function isAccepted(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
   request.apiKey = owner ?? null
   return owner !== undefined && owner.invalidReason === undefined
 }
 
-/** A token was presented, whatever may be wrong with it. */
-const presentedToken = /^bearer +\S/i
+/** Matches an Authorization header with a bearer token, valid or not. */
+const BEARER_TOKEN = /^bearer +\S/i
 
 /**
- * 401. `authorization` is what the request sent. The error tells a wrong key from none; without it the caller is only told
- * how to authenticate, as it would be with another scheme (RFC 6750, section 3).
+ * Creates a 401. If the request presented a bearer token, the challenge has the error `invalid_token`; otherwise it only
+ * says how to authenticate (RFC 6750, section 3).
  */
 function unauthorized(authorization = ''): ApiError {
   return new ApiError(
     401,
-    'The API key is missing or invalid. Send it in the header Authorization: Bearer <API key>.',
-    challenge(presentedToken.test(authorization) ? 'invalid_token' : undefined),
+    'The API key is missing or invalid. Send a valid key in the header Authorization: Bearer <API key>.',
+    bearerChallenge(BEARER_TOKEN.test(authorization) ? 'invalid_token' : undefined),
   )
 }

@@ -1,64 +1,78 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, nothingHere, serviceUnavailable } from '../contract/errors.ts'
+import { ApiError, routeNotFound, serviceUnavailable } from '../contract/errors.ts'
 import { DatabaseUnavailableError } from '../database/failures.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 import type { OutageLog } from './outage-log.ts'
 
 /**
- * Answers every failure that reaches the framework, and every unmatched route, with the one error body.
- * Failures that Node finds before there is a request are answered in `client-errors.ts`.
+ * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach
+ * Fastify; see `connections/malformed-requests.ts`.
  */
 export function handleErrors(app: FastifyInstance, outages: OutageLog): void {
   app.setErrorHandler<FastifyError>((error, request, reply) => sendError(error, request, reply, outages))
-  // Not in a not-found handler, which runs after the body was parsed: a 404 comes before any fault of the body.
+  // Not in a not-found handler, which runs after the body is parsed: a 404 takes precedence over errors in the body.
   app.addHook('preParsing', (request, _reply, _payload, done) => {
-    done(request.is404 || hasEmptyParameter(request) ? nothingHere() : null)
+    done(request.is404 || hasEmptyParameter(request) ? routeNotFound() : null)
   })
 }
 
-/** Sends what an error means to the caller, and logs what it means to the operator where that is more. */
+/** Sends the error response, and logs the cause of a 500 or a database outage. */
 export function sendError(
   error: FastifyError,
   request: FastifyRequest,
   reply: FastifyReply,
   outages: OutageLog,
 ): void {
-  const answer = answerTo(error, request)
-  if (answer.status === 500) request.log.error({ err: error }, 'request failed')
+  const response = responseTo(error, request)
+  if (response.status === 500) request.log.error({ err: error }, 'request failed')
   else if (error instanceof DatabaseUnavailableError) {
     error.countLoss()
-    outages.refused(error.cause)
+    outages.requestFailed(error.cause)
   }
-  reply.code(answer.status).headers(answer.headers).type('application/json; charset=utf-8').send(answer.body)
+  reply
+    .code(response.status)
+    .headers(response.headers)
+    .type('application/json; charset=utf-8')
+    .send(response.body)
 }
 
-function answerTo(error: FastifyError, request: FastifyRequest): ApiError {
+function responseTo(error: FastifyError, request: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
   if (error instanceof DatabaseUnavailableError) {
-    return serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.')
+    return databaseUnavailable()
   }
   const status = error.statusCode ?? 500
   if (status === 415) return unsupportedMediaType(request.headers)
   if (status >= 400 && status < 500)
-    return frameworkFaults[status]?.() ?? new ApiError(status, 'The request is invalid.')
+    return fastifyErrors[status]?.() ?? new ApiError(status, 'The request is invalid.')
+  return internalError()
+}
+
+/** Creates the 500 for an unexpected error. */
+export function internalError(): ApiError {
   return new ApiError(
     500,
-    'The service failed. Its log has the details under the X-Request-Id of this response.',
+    'Internal error. The log of the service has the details under the X-Request-Id of this response.',
   )
 }
 
-/** What the framework's own refusals mean; their messages speak of its inside. */
-const frameworkFaults: Record<number, () => ApiError> = {
+/** Creates the 503 for a request that the database could not serve. */
+export function databaseUnavailable(): ApiError {
+  return serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.')
+}
+
+/** Replacements for Fastify's own errors, whose messages expose internals. */
+const fastifyErrors: Record<number, () => ApiError> = {
   400: () =>
     new ApiError(
       400,
-      'The request is malformed: its path has an invalid percent-escape or its body does not fit its length.',
+      'The request is malformed: its path has an invalid percent-encoding, or its body does not match its Content-Length.',
     ),
   413: bodyTooLarge,
 }
 
-/** The router takes `/inventory/` for `/inventory/:petId` with an empty petId; no route has such a path. */
+/** Whether a path parameter is empty: the router matches `/inventory/` with `/inventory/:petId`, but that path is a 404. */
 function hasEmptyParameter({ params }: FastifyRequest): boolean {
   return typeof params === 'object' && params !== null && Object.values(params).includes('')
 }

@@ -4,30 +4,30 @@ import { ApiError } from '../contract/errors.ts'
 import { readNumber } from '../contract/int64.ts'
 import { CONTINUE, expectation } from './connections/protocol.ts'
 import { hasContentCoding, isJson, unsupportedMediaType } from './media-type.ts'
-import { describeFault } from './validation.ts'
+import { validationError } from './validation.ts'
 
-/** The most bytes that a request body may have. The one body of the interface needs about 30. */
-export const BODY_LIMIT = 4096
+/** Maximum size of a request body. The only body of the interface takes about 30 bytes. */
+export const MAX_BODY_BYTES = 4096
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /**
- * Makes `application/json` in UTF-8 the only body that is read (RFC 8259), in place of the framework's parsers:
- * those take text as well, replace broken UTF-8, let the last of two members of one name win, and round numbers.
- * What the head says of a body is checked before any of it is read, and a client that waits for `100 Continue` gets
- * it only then (RFC 9110, section 10.1.1). To be called before routes are added.
+ * Accepts only `application/json` in UTF-8 (RFC 8259), and replaces Fastify's parsers: those also accept text, replace
+ * invalid UTF-8, keep the last of duplicate members and round numbers. The headers that describe the body are checked before
+ * it is read, and a client that expects `100 Continue` gets it only after that check (RFC 9110, section 10.1.1). Call it
+ * before routes are added.
  */
-export function readJsonBodies(app: FastifyInstance): void {
+export function parseJsonBodies(app: FastifyInstance): void {
   app.addHook('onRoute', (route) => {
     if (route.schema?.body === undefined) return
-    // After all other hooks of this kind, which refuse for other reasons.
+    // Last of the preParsing hooks: the errors of the others take precedence.
     route.preParsing = [
       ...[route.preParsing ?? []].flat(),
       (request, reply, _payload, done) => {
-        const isAwaited = expectation(request.raw) === CONTINUE && hasBody(request)
-        const fault = bodyFault(request) ?? (isAwaited ? pathFault(request) : undefined)
-        if (fault === undefined && isAwaited) reply.raw.writeContinue()
-        done(fault)
+        const expectsContinue = expectation(request.raw) === CONTINUE && hasBody(request)
+        const error = bodyHeaderError(request) ?? (expectsContinue ? pathError(request) : undefined)
+        if (error === undefined && expectsContinue) reply.raw.writeContinue()
+        done(error)
       },
     ]
   })
@@ -36,7 +36,7 @@ export function readJsonBodies(app: FastifyInstance): void {
     'application/json',
     { parseAs: 'buffer' },
     async (_request: FastifyRequest, body: Buffer) => {
-      if (body.length === 0) throw new ApiError(400, 'The body is empty; it must be a JSON object.')
+      if (body.length === 0) throw new ApiError(400, 'The body is empty. It must be a JSON object.')
       try {
         return parse(utf8.decode(body), undefined, readNumber)
       } catch {
@@ -46,25 +46,25 @@ export function readJsonBodies(app: FastifyInstance): void {
   )
 }
 
-/** 413 for a body that is longer than `BODY_LIMIT`. */
+/** Creates the 413 for a body of more than `MAX_BODY_BYTES`. */
 export function bodyTooLarge(): ApiError {
-  return new ApiError(413, `The body is too large; at most ${BODY_LIMIT} bytes are accepted.`)
+  return new ApiError(413, `The body is too large. The maximum is ${MAX_BODY_BYTES} bytes.`)
 }
 
-/** What makes a body unacceptable by the head alone. */
-function bodyFault(request: FastifyRequest): ApiError | undefined {
+/** Checks the headers that describe the body. */
+function bodyHeaderError(request: FastifyRequest): ApiError | undefined {
   const { headers } = request
   const type = headers['content-type']
   const isAccepted = type === undefined ? !hasBody(request) : isJson(type)
   if (!isAccepted || hasContentCoding(headers)) return unsupportedMediaType(headers)
-  return Number(headers['content-length']) > BODY_LIMIT ? bodyTooLarge() : undefined
+  return Number(headers['content-length']) > MAX_BODY_BYTES ? bodyTooLarge() : undefined
 }
 
-/** What validation will find wrong with the path parameters. */
-function pathFault(request: FastifyRequest): ApiError | undefined {
+/** Validates the path parameters before Fastify does, so that an invalid path gets no `100 Continue`. */
+function pathError(request: FastifyRequest): ApiError | undefined {
   const validate = request.getValidationFunction('params')
   if (validate === undefined || validate(request.params)) return undefined
-  return describeFault(validate.errors ?? [], 'params')
+  return validationError(validate.errors ?? [], 'params')
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

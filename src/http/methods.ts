@@ -2,23 +2,23 @@ import { METHODS } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import { ApiError } from '../contract/errors.ts'
 
-/** CONNECT has no path; Node hands it to nobody's route. */
+/** CONNECT has no path, and Node does not pass it to the router. */
 const routableMethods = METHODS.filter((method) => method !== 'CONNECT')
 
 /**
- * Makes the router know every method that Node's parser lets through, QUERY and TRACE too, so that each can be
- * answered. To be called once, on the root instance.
+ * Registers every method that Node's parser accepts with the router, so that each can be answered with a 405. Call it once,
+ * on the root instance.
  */
-export function knowEveryMethod(app: FastifyInstance): void {
+export function routeEveryMethod(app: FastifyInstance): void {
   for (const method of routableMethods) {
     if (!app.supportedMethods.includes(method)) app.addHttpMethod(method)
   }
 }
 
 /**
- * Returns a function that is to be called once the routes of `scope` are registered: it answers the methods that a
- * known path has no route for with 405 and `Allow` (RFC 9110, section 15.5.6). They are routes of the same scope, and
- * so behind the same guard.
+ * Returns a function to call after the routes of `scope` are registered. It adds routes that answer all other methods of
+ * the same paths with 405 and `Allow` (RFC 9110, section 15.5.6). They belong to the scope, so they need the same
+ * authentication.
  */
 export function refuseOtherMethods(scope: FastifyInstance): () => void {
   const methodsOf = new Map<string, string[]>()
@@ -26,7 +26,7 @@ export function refuseOtherMethods(scope: FastifyInstance): () => void {
     methodsOf.set(routePath, [...(methodsOf.get(routePath) ?? []), method].flat())
   })
   return () => {
-    // A copy, because the routes added here are recorded as well.
+    // A copy, because the hook also records the routes that are added here.
     for (const [url, methods] of [...methodsOf]) {
       const allow = methods.toSorted().join(', ')
       scope.route({
@@ -34,7 +34,9 @@ export function refuseOtherMethods(scope: FastifyInstance): () => void {
         method: routableMethods.filter((method) => !methods.includes(method)),
         schema: { hide: true },
         preParsing: (request, _reply, _payload, done) => {
-          done(new ApiError(405, `${request.method} is not allowed here; use ${allow}.`, { allow }))
+          done(
+            new ApiError(405, `${request.method} is not allowed at this path. Allowed: ${allow}.`, { allow }),
+          )
         },
         handler: () => {},
       })

@@ -1,31 +1,34 @@
 import swagger from '@fastify/swagger'
 import { type SchemaOptions, type TSchema, TypeGuard } from '@sinclair/typebox'
 import type { FastifyInstance, FastifySchema } from 'fastify'
-import { ApiError, ErrorBody, serviceUnavailable } from '../contract/errors.ts'
+import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
-import { BODY_LIMIT } from './json-body.ts'
+import { headersTooLarge, requestTimeout } from './connections/malformed-requests.ts'
+import { hostRequired, unsupportedExpectation } from './connections/protocol.ts'
+import { databaseUnavailable, internalError } from './error-handler.ts'
+import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
-    /** How settled an operation is; absent where it is stable. */
+    /** Stability of an operation; absent if it is stable. */
     'x-stability'?: 'experimental' | 'beta'
-    /** Request headers for the document. Validation does not look at them: any text is a valid value. */
+    /** Request headers for the OpenAPI document that are not validated: any text is valid. */
     requestHeaders?: Record<string, SchemaOptions>
   }
 }
 
 /**
- * Describes the routes that are registered after it as OpenAPI 3.1. `publicUrls` are the base addresses, production
- * first; without any, the document speaks of the server that it came from.
+ * Generates an OpenAPI 3.1 document from the routes that are registered after this call. `publicUrls` are the base
+ * addresses, production first; without any, the document names the server that it was loaded from.
  */
-export async function describeApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
+export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
   app.addHook('onRoute', (route) => {
     if (route.schema && !route.schema.hide) {
       route.schema = {
         ...route.schema,
-        response: { ...errorsOf(route.schema), ...Object(route.schema.response) },
+        response: { ...commonErrors(route.schema), ...Object(route.schema.response) },
       }
     }
   })
@@ -38,7 +41,7 @@ export async function describeApi(app: FastifyInstance, publicUrls: readonly str
         description:
           'The stock levels of the pets in a store. A petId is an int64: JavaScript callers need a JSON parser that ' +
           'keeps integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
-        // Not `identifier`, which OpenAPI 3.0 does not have.
+        // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
       },
       servers: serversOf(publicUrls),
@@ -53,7 +56,7 @@ export async function describeApi(app: FastifyInstance, publicUrls: readonly str
         },
       },
     },
-    // The name that a schema has in the code is the one it has for callers.
+    // Publishes schemas under their `$id`.
     refResolver: {
       buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `schema-${index}`),
     },
@@ -61,34 +64,28 @@ export async function describeApi(app: FastifyInstance, publicUrls: readonly str
   })
 }
 
-/** The document's own route; to be registered outside the scope that needs a key. */
-export function serveDescription(app: FastifyInstance): void {
+/** Serves the document at `/openapi.json`. Register it outside the scope that requires an API key. */
+export function serveOpenApi(app: FastifyInstance): void {
   app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger())
 }
 
-/** The errors that the server itself may answer an operation with, whatever the operation does. */
-function errorsOf({ params, body }: FastifySchema): Record<string, TSchema> {
+/** The error responses that every operation with such parameters and body can have. */
+function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
   return {
     400: describeError(
       'The request is malformed, or a value in it is missing or invalid',
       body === undefined
-        ? new ApiError(400, 'The request must have exactly one Host header.')
+        ? hostRequired()
         : new ApiError(
             400,
             'The body must have the field quantity: an integer from 0 to 2147483647, as a JSON number.',
           ),
     ),
-    408: describeError(
-      'The request did not arrive in time',
-      new ApiError(408, 'The request did not arrive in time.'),
-    ),
+    408: describeError('The request did not arrive in time', requestTimeout()),
     ...(body === undefined
       ? {}
       : {
-          413: describeError(
-            'The body is too large',
-            new ApiError(413, `The body is too large; at most ${BODY_LIMIT} bytes are accepted.`),
-          ),
+          413: describeError('The body is too large', bodyTooLarge()),
           415: describeError(
             'The body is not application/json in UTF-8',
             unsupportedMediaType({ 'content-type': 'text/plain' }),
@@ -97,43 +94,25 @@ function errorsOf({ params, body }: FastifySchema): Record<string, TSchema> {
     ...(params === undefined
       ? {}
       : { 414: describeError('The path is too long', new ApiError(414, 'petId in the path is too long.')) }),
-    417: describeError(
-      'An expectation other than 100-continue',
-      new ApiError(417, 'The only expectation that can be met is 100-continue.'),
-    ),
-    431: describeError(
-      'The request line and headers are too large',
-      new ApiError(431, 'The request line and headers are too large; at most 16384 bytes are accepted.'),
-    ),
-    500: describeError(
-      'The service failed',
-      new ApiError(
-        500,
-        'The service failed. Its log has the details under the X-Request-Id of this response.',
-      ),
-    ),
+    417: describeError('An expectation other than 100-continue', unsupportedExpectation()),
+    431: describeError('The request line and headers are too large', headersTooLarge()),
+    500: describeError('Internal error', internalError()),
     503: describeError(
       'The service cannot answer now; the same request may succeed later',
-      serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.'),
+      databaseUnavailable(),
       {
         'Retry-After': {
           type: 'integer',
-          description: 'Seconds to wait before the next try',
+          description: 'Seconds to wait before trying again',
         },
       },
     ),
-    '4xx': describeError('Any other error of the request', new ApiError(400, 'The request is invalid.')),
-    '5xx': describeError(
-      'Any other failure of the service',
-      new ApiError(
-        500,
-        'The service failed. Its log has the details under the X-Request-Id of this response.',
-      ),
-    ),
+    '4xx': describeError('Any other error in the request', new ApiError(400, 'The request is invalid.')),
+    '5xx': describeError('Any other error of the service', internalError()),
   }
 }
 
-/** The schema of an error response, with the body of `example` as its example. */
+/** Describes an error response, with the body of `example` as its example. */
 function describeError(
   description: string,
   example: ApiError,
@@ -149,8 +128,8 @@ function serversOf(publicUrls: readonly string[]): { url: string; description?: 
 }
 
 /**
- * A schema as callers see it: with the request headers that validation does not know, and with an integer for an int64
- * in the path, which is text to validation.
+ * Returns the schema as callers see it: with the request headers that are not validated, and with an int64 in the path as
+ * an integer, which validation treats as text.
  */
 function publishedSchema({ requestHeaders, ...schema }: FastifySchema): FastifySchema {
   const headers = requestHeaders && { type: 'object', properties: requestHeaders }
@@ -179,14 +158,14 @@ function publishedParameters(params: unknown): unknown {
 }
 
 /**
- * A response with the header that all of them have, and in the form in which @fastify/swagger keeps an example: it drops
- * what stands beside a `$ref`.
+ * Adds the header that all responses have, and moves the example to where @fastify/swagger keeps it: it drops the siblings
+ * of a `$ref`.
  */
 function publishedResponse(response: unknown): unknown {
   const { description, headers, examples, ...schema } = Object(response)
-  const common = { description, headers: { ...headers, 'X-Request-Id': requestIdHeader } }
-  if (examples === undefined) return { ...schema, ...common }
-  return { ...common, content: { 'application/json': { schema, example: examples[0] } } }
+  const described = { description, headers: { ...headers, 'X-Request-Id': requestIdHeader } }
+  if (examples === undefined) return { ...schema, ...described }
+  return { ...described, content: { 'application/json': { schema, example: examples[0] } } }
 }
 
 const requestIdHeader = {

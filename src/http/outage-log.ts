@@ -1,41 +1,41 @@
 import type { FastifyBaseLogger } from 'fastify'
 
-/** How long no request may have been refused before the outage counts as over, in milliseconds. */
-const QUIET_MS = 1000
+/** How long no request must have failed before the outage counts as over. */
+const RECOVERY_MS = 1000
 
-/** The most different reasons that are reported of one outage. */
+/** Maximum different reasons that are logged for one outage. */
 const MAX_REASONS = 20
 
 /**
- * Reports why PostgreSQL cannot serve requests: each reason once in an outage, however many requests it refuses, and
- * once that requests are served again.
+ * Logs why the database cannot serve requests. During an outage it logs each reason once, however many requests fail, and
+ * logs once when the database serves requests again.
  */
 export class OutageLog {
   readonly #log: FastifyBaseLogger
   readonly #reasons = new Set<string>()
-  #refused = 0
-  #lastRefusal = 0
+  #failedRequests = 0
+  #lastFailure = 0
 
   constructor(log: FastifyBaseLogger) {
     this.#log = log
   }
 
-  /** Notes a request that was refused because of `cause`. */
-  refused(cause: unknown): void {
-    this.#refused++
-    this.#lastRefusal = performance.now()
+  /** Records a request that failed because of `cause`. */
+  requestFailed(cause: unknown): void {
+    this.#failedRequests++
+    this.#lastFailure = performance.now()
     const reason = reasonOf(cause)
     if (this.#reasons.has(reason) || this.#reasons.size >= MAX_REASONS) return
     this.#reasons.add(reason)
-    this.#log.warn({ err: cause }, 'requests are refused, because the database cannot serve them')
+    this.#log.warn({ err: cause }, 'the database cannot serve requests; answering 503')
   }
 
-  /** Notes a request that the database has served. */
-  served(): void {
-    if (this.#refused === 0 || performance.now() - this.#lastRefusal < QUIET_MS) return
-    this.#log.info({ refused: this.#refused }, 'the database serves requests again')
+  /** Records a request that the database has served. */
+  requestServed(): void {
+    if (this.#failedRequests === 0 || performance.now() - this.#lastFailure < RECOVERY_MS) return
+    this.#log.info({ refused: this.#failedRequests }, 'the database serves requests again')
     this.#reasons.clear()
-    this.#refused = 0
+    this.#failedRequests = 0
   }
 }
 

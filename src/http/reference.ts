@@ -6,12 +6,12 @@ import type { FastifyInstance } from 'fastify'
 import { preferredCoding } from '../contract/content-coding.ts'
 import { matches } from '../contract/entity-tag.ts'
 
-/** The page asks nobody but its own origin for anything, runs no script but its files, and is shown in no frame. */
+/** The page loads from its own origin only, runs no inline scripts, and cannot be framed. */
 const CONTENT_SECURITY_POLICY = [
   "default-src 'none'",
   "script-src 'self'",
   "style-src 'self'",
-  // The page's icon is empty: without one, browsers ask for /favicon.ico.
+  // For the page's empty icon, without which browsers request /favicon.ico.
   'img-src data:',
   "connect-src 'self'",
   "base-uri 'none'",
@@ -23,7 +23,7 @@ const HTML = 'text/html; charset=utf-8'
 const JAVASCRIPT = 'text/javascript; charset=utf-8'
 const CSS = 'text/css; charset=utf-8'
 
-/** The files of the page by their paths. */
+/** The files of the reference page. */
 const files = [
   { url: '/docs', type: HTML, name: 'index.html' },
   { url: '/docs/reference.css', type: CSS, name: 'reference.css' },
@@ -35,22 +35,22 @@ const files = [
 const compress = promisify(gzip)
 
 /**
- * Serves the reference page at `/docs`, and the files that it loads below; to be registered outside the scope that needs a
- * key. All links in it are relative, so that it works under any path that a proxy puts before it.
+ * Serves the API reference page at `/docs`, and its files below that path. Register it outside the scope that requires an
+ * API key. All links are relative, so that the page works behind a proxy that adds a path prefix.
  */
-export function serveReference(app: FastifyInstance): void {
+export function serveReferencePage(app: FastifyInstance): void {
   for (const file of files) serveFile(app, file)
-  // Relative for the same reason. The page's own links would lead elsewhere from here.
+  // Relative for the same reason. From here, the page's links would lead elsewhere.
   app.get('/docs/', { schema: { hide: true } }, (_request, reply) => reply.redirect('../docs', 308))
 }
 
-/** Serves a file that does not change while the process runs, compressed where the caller accepts that. */
+/** Serves a file from memory, with gzip if the client accepts it. */
 function serveFile(app: FastifyInstance, { url, type, name }: (typeof files)[number]): void {
   // The same place, seen from `src` and from `dist`.
   const content = readFileSync(new URL(`../../reference/${name}`, import.meta.url))
   const digest = createHash('sha256').update(content).digest('base64url').slice(0, 22)
   const headers = {
-    // Kept by browsers, and never used without asking whether it is still right.
+    // Browsers cache the file and revalidate it before every use.
     'cache-control': 'no-cache',
     vary: 'Accept-Encoding',
     'x-content-type-options': 'nosniff',

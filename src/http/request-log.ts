@@ -37,8 +37,8 @@ export function logRequest(
     // None where the caller got no answer of this request's, say because its body never came.
     const status = raw.headersSent ? raw.statusCode : undefined
     // Under a key, either status is the answer of the database.
-    if (apiKey && (status === 200 || status === 304)) outages.served()
-    statistics.ended(route, method, status, durationMs / 1000)
+    if (apiKey && (status === 200 || status === 304)) outages.requestServed()
+    statistics.recordCompleted(route, method, status, durationMs / 1000)
     request.log.info(
       {
         method,

@@ -4,11 +4,10 @@ import { ApiError } from '../contract/errors.ts'
 import { INT64_MAX, INT64_MIN, isInt64Text } from '../contract/int64.ts'
 
 /**
- * Validation takes a value as it was sent or refuses it. Fastify's defaults would make 0 of null, 5 of "5" and
- * remove members, and so store what nobody sent.
+ * Validation accepts or rejects a value, and never converts it. Fastify's defaults convert null to 0 and "5" to 5, and
+ * remove unknown members, so the service would store values that no client sent.
  *
- * The format `int64-text` is a string that holds an int64: what a path parameter is before it is known to be a
- * number. The OpenAPI document shows it as the integer that callers know.
+ * The format `int64-text` is the text of an int64, for path parameters. The OpenAPI document shows it as an integer.
  */
 export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
   customOptions: {
@@ -16,31 +15,31 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
     removeAdditional: false,
     useDefaults: false,
     allErrors: false,
-    // Puts the schema that was broken into the error, for its bounds to be told.
+    // Adds the violated schema to the error, so that the message can state the bounds.
     verbose: true,
-    // OpenAPI's annotation, which JSON Schema does not know. `examples` would be none in OpenAPI 3.0.
+    // An annotation of OpenAPI that JSON Schema lacks. OpenAPI 3.0 does not support `examples` here.
     keywords: ['example'],
     formats: { 'int64-text': { type: 'string', validate: isInt64Text } },
   },
 }
 
-/** The answer to the first fault that validation found: what is wrong, and what would be right. */
-export function describeFault(faults: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
-  const [fault] = faults
-  const schema = fault !== undefined && 'parentSchema' in fault ? fault.parentSchema : undefined
-  const field = fault?.instancePath.slice(1) ?? ''
+/** Creates the response to the first validation error: what is wrong, and what is accepted. */
+export function validationError(errors: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
+  const [error] = errors
+  const schema = error !== undefined && 'parentSchema' in error ? error.parentSchema : undefined
+  const field = error?.instancePath.slice(1) ?? ''
   if (part === 'params') {
-    if (fault?.keyword === 'maxLength') return new ApiError(414, `${field} in the path is too long.`)
+    if (error?.keyword === 'maxLength') return new ApiError(414, `${field} in the path is too long.`)
     return new ApiError(400, `${field} in the path must be ${expected(schema)}.`)
   }
-  if (fault?.keyword === 'required') {
-    const missing = String(fault.params['missingProperty'])
+  if (error?.keyword === 'required') {
+    const missing = String(error.params['missingProperty'])
     return new ApiError(400, `The body must have the field ${missing}: ${expected(member(schema, missing))}.`)
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
 }
 
-/** What a schema asks for, in words that follow "must be". */
+/** Describes what a schema accepts, in words that follow "must be". */
 function expected(schema: unknown): string {
   const { type, format, minimum, maximum } = isRecord(schema) ? schema : {}
   if (format === 'int64-text') {

@@ -1,4 +1,4 @@
-import { Histogram } from '../contract/histogram.ts'
+import { Histogram } from '../statistics/histogram.ts'
 
 /** What the inventory has done since the start, and what it has to do. Each number is written where it comes about. */
 export class InventoryStatistics {

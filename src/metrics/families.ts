@@ -1,5 +1,5 @@
 import { AggregatorRegistry, type PrometheusContentType, prometheusContentType } from 'prom-client'
-import type { Histogram } from '../contract/histogram.ts'
+import type { Histogram } from '../statistics/histogram.ts'
 
 type Labels = Readonly<Partial<Record<string, string | number>>>
 

@@ -57,7 +57,7 @@ export function serviceMetrics({
     histogram(
       'http_server_request_duration_seconds',
       'Duration of requests by route template, method and status; one that got no answer has no status.',
-      requests.kinds.map(({ route = '', method, status = '', durations }) => ({
+      requests.durations.map(({ route = '', method, status = '', durations }) => ({
         labels: {
           http_route: route,
           http_request_method: method,
@@ -69,7 +69,7 @@ export function serviceMetrics({
     counter(
       'inventory_http_malformed_requests_total',
       'Messages that were refused because they are no HTTP or did not arrive whole, by status.',
-      Array.from(requests.malformed, ([status, value]) => ({
+      Array.from(requests.malformedByStatus, ([status, value]) => ({
         labels: { http_response_status_code: String(status) },
         value,
       })),

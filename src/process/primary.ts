@@ -1,4 +1,4 @@
-import type { SharedPort } from '../http/connections/connections.ts'
+import type { SharedPort } from '../http/connections/graceful-stop.ts'
 import type { SharedReadiness } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 

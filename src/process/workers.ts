@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { isIPv6 } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import { reuse, SHUTTING_DOWN } from '../http/health.ts'
+import { coalesceChecks, SHUTTING_DOWN } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 
 /** How long to wait before a worker is replaced, in milliseconds: one that cannot live must not be started in a loop. */
@@ -148,7 +148,7 @@ class ListeningWorkers {
   }
 
   /** A worker that has not replied in time counts with its last report, one that has ended does not count. */
-  readonly #checkAll = reuse(async (): Promise<string | undefined> => {
+  readonly #checkAll = coalesceChecks(async (): Promise<string | undefined> => {
     await Promise.all(
       Array.from(this.#workers.keys(), async (worker) => {
         const report = await this.#requests

@@ -93,7 +93,7 @@ t.test('in an outage a refused request writes its one line, and the reason is wr
   const { send, log } = await startApp(t, outage.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
   const reported = (message: string): typeof log => log.filter(({ msg }) => msg === message)
-  const refusals = 'requests are refused, because the database cannot serve them'
+  const refusals = 'the database cannot serve requests; answering 503'
   const recovery = 'the database serves requests again'
 
   for (let round = 1; round <= 2; round++) {

@@ -1,77 +1,45 @@
-import { once } from 'node:events'
 import type { Server, ServerResponse } from 'node:http'
-import { Server as NetServer, type Socket } from 'node:net'
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import type { Socket } from 'node:net'
 
-/** Drain period: how long the server goes on listening after it has begun to say `Connection: close`. */
-const DRAIN_MS = 1000
+/** Maximum open connections before a new one closes the connection that has been idle longest. */
+const MAX_OPEN = 10_000
 
-/** How long requests may wait for the port to be closed. */
-const CLOSE_PORT_TIMEOUT_MS = 500
-
-/** Grace period: how long a connection must have been idle once the port is closed before it is closed, too. */
-const IDLE_GRACE_MS = 500
-const SWEEP_INTERVAL_MS = 100
-
-/** How many connections may be open before idle ones have to go. */
-const MOST_OPEN = 10_000
-
-/** A port that a server shares with those of other processes. */
-export interface SharedPort {
-  /** Resolves once every connection that was waiting to be accepted before the call has reached a server. */
-  delivered(): Promise<void>
-  /** Resolves once all servers that stop have closed the port. To be called after this one has. */
-  closed(): Promise<void>
-}
-
-const ownPort: SharedPort = {
-  // Node accepts a connection in each iteration of the event loop. The first one may already be past that.
-  async delivered() {
-    await setImmediate()
-    await setImmediate()
-  },
-  async closed() {},
-}
-
-/** What is known of an open connection. */
 interface Connection {
-  /** The responses that are not yet sent, oldest first. */
-  readonly owed: Set<ServerResponse>
+  /** Responses that are not yet sent, oldest first. */
+  readonly pending: Set<ServerResponse>
   /** The response to the newest request, sent or not. */
   newest?: ServerResponse
 }
 
-/** The open connections of an HTTP server, and the responses that each of them still owes. */
+/** Tracks the open connections of an HTTP server, and the pending responses of each. */
 export class Connections {
   readonly #open = new Map<Socket, Connection>()
   /**
-   * Those without a pending response, the one that has been so for longest first, and since when; only what begins
-   * while the server stops has a time (`performance.now()`).
+   * Connections without a pending response, longest idle first, and since when, in `performance.now()` time; 0 for those
+   * that were idle before `trackIdleTime`.
    */
   readonly #idle = new Map<Socket, number>()
-  readonly #mostOpen: number
+  readonly #maxOpen: number
   #accepted = 0
-  #isStopping = false
-  /** The requests that begin when the port is closed, while it is being closed. */
-  #deferred: (() => void)[] | undefined
+  #isIdleTimeTracked = false
 
-  constructor(mostOpen = MOST_OPEN) {
-    this.#mostOpen = mostOpen
+  constructor(maxOpen = MAX_OPEN) {
+    this.#maxOpen = maxOpen
   }
 
   /**
-   * Keeps count from now on. To be called once, before the server listens. Where very many are open, each new one ends
-   * the one that has been idle for longest: callers who open connections and ask nothing, or never end their question,
-   * must not use up what the process may open. Where the server has a time-out, a connection is ended when it has been
-   * idle, or its client has taken none of the bytes that wait for it, for that long.
+   * Tracks all connections of the server. Call it once, before the server listens. At the maximum, a new connection closes
+   * the one that has been idle longest, so that clients that send nothing, or never complete a request, cannot use up the
+   * file descriptors of the process. The time-out of the server closes connections that are idle, or whose client stops
+   * reading a response, for that long.
    */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
       this.#accepted++
-      if (this.#open.size >= this.#mostOpen) this.#closeLongestIdle()
-      this.#open.set(socket, { owed: new Set() })
+      if (this.#open.size >= this.#maxOpen) this.#closeLongestIdle()
+      this.#open.set(socket, { pending: new Set() })
       this.#setIdle(socket)
-      // Node answers a client that has closed its side, then closes the connection, but says that it keeps it.
+      // Node closes the connection after it has answered a half-closed client, but announces keep-alive.
       socket.once('end', () => {
         const { newest } = this.#open.get(socket) ?? {}
         if (newest) newest.shouldKeepAlive = false
@@ -82,105 +50,74 @@ export class Connections {
       })
     })
     server.on('request', ({ socket }, response) => {
-      // Not the socket of the response, which has none until those before it have ended.
+      // Not the socket of the response, which is null until the responses before it are sent.
       const connection = this.#open.get(socket)
       if (!connection) return
       connection.newest = response
-      connection.owed.add(response)
+      connection.pending.add(response)
       this.#idle.delete(socket)
       response.once('close', () => {
-        connection.owed.delete(response)
-        if (connection.owed.size === 0 && !socket.destroyed) this.#setIdle(socket)
+        connection.pending.delete(response)
+        if (connection.pending.size === 0 && !socket.destroyed) this.#setIdle(socket)
       })
     })
     server.on('timeout', (socket: Socket) => {
-      // Node cannot tell a client that takes nothing from one that is sent nothing, because it waits for the service.
-      const isWaiting = this.#open.has(socket) && !this.#idle.has(socket) && socket.writableLength === 0
-      if (!isWaiting) socket.destroy()
+      // Node cannot tell a client that has stopped reading from one that waits for the service to respond.
+      const isWaitingForService =
+        this.#open.has(socket) && !this.#idle.has(socket) && socket.writableLength === 0
+      if (!isWaitingForService) socket.destroy()
     })
   }
 
-  /** The response to the newest request on a connection, and whether it is still owed; none where nothing was asked. */
-  newestOn(socket: Socket): { response: ServerResponse; isOwed: boolean } | undefined {
-    const { owed, newest } = this.#open.get(socket) ?? {}
-    return newest && { response: newest, isOwed: owed?.has(newest) ?? false }
+  /** Number of open connections. */
+  get size(): number {
+    return this.#open.size
   }
 
-  /** The oldest response that is still pending on a connection: the one whose bytes go out now. */
+  /** Number of connections accepted so far. */
+  get accepted(): number {
+    return this.#accepted
+  }
+
+  /** The response to the newest request on a connection, and whether it is pending; undefined without a request. */
+  newestOn(socket: Socket): { response: ServerResponse; isPending: boolean } | undefined {
+    const { pending, newest } = this.#open.get(socket) ?? {}
+    return newest && { response: newest, isPending: pending?.has(newest) ?? false }
+  }
+
+  /** The oldest pending response on a connection, which is the one being sent. */
   currentOn(socket: Socket): ServerResponse | undefined {
-    const [current] = this.#open.get(socket)?.owed ?? []
+    const [current] = this.#open.get(socket)?.pending ?? []
     return current
   }
 
-  /** Whether a connection ends with this response once the server stops: true unless another one comes after it. */
+  /** Whether a response is the last one on its connection if the server is stopping. */
   isLast(response: ServerResponse): boolean {
     const newest = this.#open.get(response.req.socket)?.newest
     return !response.shouldKeepAlive || newest === undefined || newest === response
   }
 
-  /** Begins a request, at once or, while the port is being closed, when that is done. */
-  begin(request: () => void): void {
-    if (this.#deferred) this.#deferred.push(request)
-    else request()
+  /** Records from now on when a connection becomes idle. */
+  trackIdleTime(): void {
+    this.#isIdleTimeTracked = true
   }
 
   /**
-   * Stops the server without cutting off an answer or losing a request. Clients learn from `Connection: close` that a
-   * response is the last on its connection, and have a drain period to turn elsewhere, in which the server goes on
-   * listening. Then it closes the port, answers what is pending, and closes what stays idle. Resolves when no connection
-   * is left.
+   * Closes connections that have been idle since before `time`, in `performance.now()` time. Unlike Node's own method, it
+   * includes connections with an incomplete request.
    */
-  async stop(server: Server, port: SharedPort = ownPort): Promise<void> {
-    if (!server.listening) return
-    this.#isStopping = true
-    // Servers that share a port close it at the same time.
-    if (this.#open.size > 0 || port !== ownPort) await setTimeout(DRAIN_MS)
-    const closed = once(server, 'close')
-    await this.#closePort(server, port)
-    const portClosedAt = performance.now()
-    const sweep = setInterval(() => void this.#closeIdle(portClosedAt), SWEEP_INTERVAL_MS)
-    await closed
-    clearInterval(sweep)
-  }
-
-  /**
-   * Closes the port when no connection waits to be accepted: the system would reset it, and the request on it would be
-   * lost. Meanwhile requests are deferred, because clients connect again after each `Connection: close`, so that there
-   * would be no end of connections. A client that connects in the moment between the last look and the end is lost.
-   */
-  async #closePort(server: Server, port: SharedPort): Promise<void> {
-    this.#deferred = []
-    const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
-    let before: number
-    do {
-      before = this.#accepted
-      await port.delivered()
-    } while (this.#accepted > before && performance.now() < deadline)
-    // Not the method of the HTTP server, which also closes connections: those whose client has not yet read a response
-    // to its end, and idle ones on which a request may be on its way.
-    NetServer.prototype.close.call(server)
-    await port.closed()
-    const deferred = this.#deferred
-    this.#deferred = undefined
-    for (const request of deferred) request()
-  }
-
-  #setIdle(socket: Socket): void {
-    this.#idle.set(socket, this.#isStopping ? performance.now() : 0)
-  }
-
-  /** Closes what has been idle for the grace period; Node's own method leaves out those that have sent a part of a request. */
-  async #closeIdle(portClosedAt: number): Promise<void> {
-    // A request that has already arrived is read in between.
-    await setImmediate()
-    const latest = performance.now() - IDLE_GRACE_MS
-    for (const [socket, since] of this.#idle) {
-      if (Math.max(since, portClosedAt) <= latest) socket.destroy()
+  closeIdleSince(time: number): void {
+    for (const [socket, idleSince] of this.#idle) {
+      if (idleSince <= time) socket.destroy()
     }
   }
 
+  #setIdle(socket: Socket): void {
+    this.#idle.set(socket, this.#isIdleTimeTracked ? performance.now() : 0)
+  }
+
   #closeLongestIdle(): void {
-    const [longest] = this.#idle.keys()
-    longest?.destroy()
+    const [longestIdle] = this.#idle.keys()
+    longestIdle?.destroy()
   }
 }

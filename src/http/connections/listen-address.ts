@@ -1,11 +1,11 @@
 import { lookup } from 'node:dns/promises'
 
 /**
- * Resolves a host name to the one address to listen on: its first IPv4 address, or its first IPv6 address if it has no
- * other. Given the name `localhost`, Fastify would listen on each of its addresses, with a second server that has none of
- * the listeners of this service. An IP address is returned as it is.
+ * Resolves a host name to one address to listen on: its first IPv4 address, or its first IPv6 address if it has no IPv4
+ * address. Returns an IP address unchanged. For `localhost`, Fastify would listen on all of its addresses, with a second
+ * server that lacks the listeners of this service.
  *
- * @throws what `lookup` does, such as ENOTFOUND
+ * @throws the error of `lookup`, such as ENOTFOUND
  */
 export async function listenAddress(host: string): Promise<string> {
   const { address } = await lookup(host, { order: 'ipv4first' })

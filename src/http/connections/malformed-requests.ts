@@ -7,14 +7,17 @@ import { ApiError } from '../../contract/errors.ts'
 import type { Connections } from './connections.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 
-/** How long a refused client may go on reading its answer before the connection is cut, in milliseconds. */
-const LINGER = 1000
+/** How long a client may take to read the error response before the connection is destroyed. */
+const CLOSE_TIMEOUT_MS = 1000
 
-/** Ends a connection with an error response, because what came on it is not a request that can be served. */
+/** Closes connections with an error response after data that is not a valid request. */
 export interface ConnectionRefusals {
-  /** Answers once the requests before it are answered, and closes. Later calls for the same connection do nothing. */
-  refuse(socket: Socket, answer: ApiError, reason: string): void
-  /** True once `refuse` was called: nothing more that comes on this connection may be served or answered. */
+  /**
+   * Sends the error after the responses to earlier requests, and closes the connection. Later calls for the same connection
+   * have no effect.
+   */
+  refuse(socket: Socket, error: ApiError, reason: string): void
+  /** Whether `refuse` was called. Nothing else that arrives on the connection may be served. */
   isRefused(socket: Socket): boolean
 }
 
@@ -25,18 +28,18 @@ export function connectionRefusals(
 ): ConnectionRefusals {
   const refused = new WeakSet<Socket>()
   return {
-    refuse(socket, answer, reason) {
+    refuse(socket, error, reason) {
       if (refused.has(socket)) return
       refused.add(socket)
       const write = (): void => {
         const requestId = randomUUID()
-        statistics.refused(answer.status)
-        log.info({ requestId, status: answer.status, reason }, 'malformed request refused')
-        writeError(socket, answer, requestId)
+        statistics.recordMalformed(error.status)
+        log.info({ requestId, status: error.status, reason }, 'malformed request refused')
+        writeError(socket, error, requestId)
       }
       const newest = connections.newestOn(socket)
-      // Garbage behind a whole request must not be taken for the answer to it: that one comes first.
-      if (newest?.isOwed && newest.response.req.complete) newest.response.once('close', write)
+      // The error must not look like the response to a complete request before it, which is sent first.
+      if (newest?.isPending && newest.response.req.complete) newest.response.once('close', write)
       else write()
     },
 
@@ -45,32 +48,31 @@ export function connectionRefusals(
 }
 
 /**
- * Answers what Node's HTTP parser refuses, for which there is no request and no reply: the bytes go to the socket.
- * (`clientError` in the Node.js manual, class http.Server.)
+ * Answers data that Node's HTTP parser rejects. There is no request and no reply, so it writes the response to the socket
+ * (Node.js manual, class http.Server, event `clientError`).
  */
 export function clientErrorHandler(
   connections: Connections,
   refusals: ConnectionRefusals,
 ): NonNullable<FastifyServerOptions['clientErrorHandler']> {
   return (error, socket) => {
-    // What a refused client goes on sending raises further errors; it gets one answer.
+    // More data from a refused client causes more errors; it gets one response.
     if (refusals.isRefused(socket)) return
-    // Data behind a request that said `Connection: close`: the answer to that request is the last one, and Node closes
-    // the connection after it (RFC 9112, section 9.6).
+    // Data after a request with `Connection: close`. Node closes the connection after the response to that request
+    // (RFC 9112, section 9.6).
     if (error.code === 'HPE_CLOSED_CONNECTION') return
     const newest = connections.newestOn(socket)
-    // A request whose answer has gone out already, although the rest of it never came, gets no second one; neither does
-    // a connection on which nothing was asked.
+    // An incomplete request that was already answered gets no second response; a connection without any data gets none.
     const isAnswered = newest?.response.headersSent === true && !newest.response.req.complete
     if (error.code === 'ECONNRESET' || !socket.writable || isAnswered || socket.bytesRead === 0) {
       socket.destroy()
       return
     }
-    refusals.refuse(socket, answerTo(error), error.code)
+    refusals.refuse(socket, responseTo(error), error.code)
   }
 }
 
-/** Writes an error response by hand and ends the connection. */
+/** Writes an error response to the socket and closes the connection. */
 export function writeError(socket: Duplex, { status, headers, body }: ApiError, requestId: string): void {
   if (!socket.writable) return
   const json = JSON.stringify(body)
@@ -83,27 +85,34 @@ export function writeError(socket: Duplex, { status, headers, body }: ApiError, 
     connection: 'close',
   }).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${json}`)
-  // Closing at once, with bytes of the client unread, would reset the connection under the answer.
-  setTimeout(() => socket.destroy(), LINGER).unref()
+  // Destroying the socket with unread data would reset the connection before the client has read the response.
+  setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS).unref()
 }
 
-function answerTo(error: ConnectionError): ApiError {
+function responseTo(error: ConnectionError): ApiError {
   switch (error.code) {
     case 'HPE_HEADER_OVERFLOW':
-      return new ApiError(
-        431,
-        'The request line and headers are too large; at most 16384 bytes are accepted.',
-      )
+      return headersTooLarge()
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
       return new ApiError(413, 'The chunk extensions of the body are too large.')
     case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return new ApiError(408, 'The request did not arrive in time.')
+      return requestTimeout()
     default:
       return notHttp()
   }
 }
 
-/** 400 for what is no message of HTTP/1.1 or HTTP/1.0. */
+/** Creates the 408 for a request that is incomplete when the request timeout expires. */
+export function requestTimeout(): ApiError {
+  return new ApiError(408, 'The request did not arrive in time.')
+}
+
+/** Creates the 431 for a request line and headers that are larger than Node's limit. */
+export function headersTooLarge(): ApiError {
+  return new ApiError(431, 'The request line and headers are too large. The maximum is 16384 bytes.')
+}
+
+/** Creates the 400 for data that is not an HTTP/1.1 or HTTP/1.0 message. */
 export function notHttp(): ApiError {
   return new ApiError(400, 'The request is not valid HTTP.')
 }

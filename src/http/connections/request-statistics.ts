@@ -1,9 +1,9 @@
-import { Histogram } from '../../contract/histogram.ts'
+import { Histogram } from '../../statistics/histogram.ts'
 
-/** In seconds, as the OpenTelemetry semantic conventions advise for `http.server.request.duration`. */
-const DURATION_BOUNDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
+/** Bucket bounds that the OpenTelemetry semantic conventions advise for `http.server.request.duration`. */
+const DURATION_BOUNDS_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 
-/** The methods of RFC 9110, PATCH and QUERY; all others together are `_OTHER` (the conventions' `http.request.method`). */
+/** Methods with a series of their own; all others count as `_OTHER` (semantic conventions, `http.request.method`). */
 const namedMethods = new Set([
   'CONNECT',
   'DELETE',
@@ -17,60 +17,73 @@ const namedMethods = new Set([
   'TRACE',
 ])
 
-/** The requests of one kind that have ended. */
+/** Completed requests with the same route, method and status. */
 export interface RequestDurations {
-  /** The template of the route; undefined where the path has none. */
+  /** The route template; undefined if no route matched. */
   readonly route: string | undefined
   readonly method: string
-  /** The status of the response; undefined where the caller got none. */
+  /** The status of the response; undefined if none was sent. */
   readonly status: number | undefined
-  /** In seconds, from the arrival of the head to the end of the response. */
+  /** Seconds from when the request could start until its response has closed. */
   readonly durations: Histogram
 }
 
 /**
- * The requests since the start. However many paths and methods callers make up, the kinds are no more than the routes,
- * the named methods and the statuses allow.
+ * Counts requests and their durations since the start of the process. Labels are bounded by the routes, the named methods
+ * and the statuses, whatever paths and methods clients send.
  */
 export class RequestStatistics {
-  /** Requests that were started and have not ended, and those whose client has left and whose work has not. */
+  /** Requests in flight, including those whose client has disconnected while their work goes on. */
   inFlight = 0
-  /** Requests that are parsed and wait to be started, most of them behind another one of their connection. */
+  /** Parsed requests that have not started, most of them pipelined behind another request. */
   queued = 0
-  readonly #kinds = new Map<string | undefined, Map<string, Map<number | undefined, RequestDurations>>>()
-  readonly #malformed = new Map<number, number>()
+  readonly #durations = new Map<string | undefined, Map<string, Map<number | undefined, RequestDurations>>>()
+  readonly #malformedByStatus = new Map<number, number>()
 
-  /** Counts a request that has ended; the duration is in seconds. */
-  ended(route: string | undefined, method: string, status: number | undefined, duration: number): void {
-    const kind = this.#kinds.get(route)?.get(method)?.get(status)
-    if (kind !== undefined) kind.durations.observe(duration)
-    else this.#add(route, namedMethods.has(method) ? method : '_OTHER', status).durations.observe(duration)
+  /** Records a completed request. */
+  recordCompleted(
+    route: string | undefined,
+    method: string,
+    status: number | undefined,
+    durationSeconds: number,
+  ): void {
+    const existing = this.#durations.get(route)?.get(method)?.get(status)
+    if (existing !== undefined) existing.durations.observe(durationSeconds)
+    else
+      this.#add(route, namedMethods.has(method) ? method : '_OTHER', status).durations.observe(
+        durationSeconds,
+      )
   }
 
-  /** Counts a message that was refused with a status because it is no HTTP, or not a whole request. */
-  refused(status: number): void {
-    this.#malformed.set(status, (this.#malformed.get(status) ?? 0) + 1)
+  /** Records a malformed or incomplete request, which was refused with a status. */
+  recordMalformed(status: number): void {
+    this.#malformedByStatus.set(status, (this.#malformedByStatus.get(status) ?? 0) + 1)
   }
 
-  /** Every kind of request that there was. */
-  get kinds(): readonly RequestDurations[] {
-    return [...this.#kinds.values()].flatMap((methods) =>
+  /** Durations of the completed requests, by route, method and status. */
+  get durations(): readonly RequestDurations[] {
+    return [...this.#durations.values()].flatMap((methods) =>
       [...methods.values()].flatMap((statuses) => [...statuses.values()]),
     )
   }
 
-  /** How many messages were refused, by status. */
-  get malformed(): ReadonlyMap<number, number> {
-    return this.#malformed
+  /** Number of malformed or incomplete requests, by status. */
+  get malformedByStatus(): ReadonlyMap<number, number> {
+    return this.#malformedByStatus
   }
 
   #add(route: string | undefined, method: string, status: number | undefined): RequestDurations {
-    const methods = this.#kinds.get(route) ?? new Map<string, Map<number | undefined, RequestDurations>>()
-    this.#kinds.set(route, methods)
+    const methods = this.#durations.get(route) ?? new Map<string, Map<number | undefined, RequestDurations>>()
+    this.#durations.set(route, methods)
     const statuses = methods.get(method) ?? new Map<number | undefined, RequestDurations>()
     methods.set(method, statuses)
-    const kind = statuses.get(status) ?? { route, method, status, durations: new Histogram(DURATION_BOUNDS) }
-    statuses.set(status, kind)
-    return kind
+    const requests = statuses.get(status) ?? {
+      route,
+      method,
+      status,
+      durations: new Histogram(DURATION_BOUNDS_SECONDS),
+    }
+    statuses.set(status, requests)
+    return requests
   }
 }

@@ -4,6 +4,7 @@ import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Connections } from '../../../src/http/connections/connections.ts'
+import { GracefulStop } from '../../../src/http/connections/graceful-stop.ts'
 import { openRaw, sendRaw } from '../../support/raw.ts'
 
 t.test('where very many are open, a new one ends the one that has been idle for longest', async (t) => {
@@ -98,9 +99,11 @@ t.test(
 )
 
 /** A server of the test's own that is stopped by the test. */
-async function listen(t: Test, connections: Connections): Promise<{ server: Server; port: number }> {
+async function listen(t: Test): Promise<{ server: Server; port: number; gracefulStop: GracefulStop }> {
   const server = createServer()
+  const connections = new Connections()
   connections.watch(server)
+  const gracefulStop = new GracefulStop(connections)
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(() => {
@@ -108,7 +111,8 @@ async function listen(t: Test, connections: Connections): Promise<{ server: Serv
     server.close()
   })
   const address = server.address()
-  return { server, port: typeof address === 'object' && address !== null ? address.port : 0 }
+  const port = typeof address === 'object' && address !== null ? address.port : 0
+  return { server, port, gracefulStop }
 }
 
 const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
@@ -116,18 +120,17 @@ const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 t.test(
   'the port is closed only when no connection waits to be accepted, and no request begins before',
   async (t) => {
-    const connections = new Connections()
-    const { server, port } = await listen(t, connections)
+    const { server, port, gracefulStop } = await listen(t)
     const events: string[] = []
     server.on('request', (_request, response) => {
       events.push('request')
-      connections.begin(() => {
+      gracefulStop.startRequest(() => {
         events.push('begun')
         response.end('done')
       })
     })
     const arriving: Promise<string>[] = []
-    const stopped = connections.stop(server, {
+    const stopped = gracefulStop.stop(server, {
       async delivered() {
         events.push(server.listening ? 'look' : 'look at a closed port')
         if (arriving.length === 2) return
@@ -150,10 +153,9 @@ t.test(
 )
 
 t.test('connections that wait to be accepted when a server stops are served', async (t) => {
-  const connections = new Connections()
-  const { server, port } = await listen(t, connections)
-  server.on('request', (_request, response) => connections.begin(() => response.end('done')))
-  const stopped = connections.stop(server)
+  const { server, port, gracefulStop } = await listen(t)
+  server.on('request', (_request, response) => gracefulStop.startRequest(() => response.end('done')))
+  const stopped = gracefulStop.stop(server)
   // The server has no connection yet, so it would close the port at once.
   const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
   const answers = sockets.map(async (socket) => {
@@ -171,15 +173,14 @@ t.test('connections that wait to be accepted when a server stops are served', as
 })
 
 t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
-  const connections = new Connections()
-  const { server, port } = await listen(t, connections)
+  const { server, port, gracefulStop } = await listen(t)
   const body = Buffer.alloc(20_000_000, 'x')
   server.on('request', (_request, response) => response.end(body))
   const { socket, received } = await openRaw(port)
   socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
   await once(socket, 'data')
   socket.pause()
-  const stopped = connections.stop(server)
+  const stopped = gracefulStop.stop(server)
   for (let tries = 0; server.listening; tries++) {
     if (tries === 500) throw new Error('the port is not closed')
     await setTimeout(20)

@@ -45,7 +45,7 @@ t.test('refuses requests when too many are in flight, whether or not their clien
     503,
     'service_unavailable',
   )
-  t.match(text, /Too many requests are under way/)
+  t.match(text, /Too many requests are in flight/)
   t.equal(refused.headers['retry-after'], '1')
   t.equal(lookups, 10_000, 'nothing was done for the refused request')
   t.equal((await send('GET', '/livez')).status, 200)

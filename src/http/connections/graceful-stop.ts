@@ -1,0 +1,96 @@
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import { Server as NetServer } from 'node:net'
+import { setImmediate, setTimeout } from 'node:timers/promises'
+import type { Connections } from './connections.ts'
+
+/** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
+const DRAIN_MS = 1000
+
+/** How long requests may be deferred while the port is being closed. */
+const CLOSE_PORT_TIMEOUT_MS = 500
+
+/** Grace period: how long a connection must be idle, after the port is closed, before it is closed. */
+const IDLE_GRACE_MS = 500
+const IDLE_CHECK_INTERVAL_MS = 100
+
+/** A port that several processes listen on. */
+export interface SharedPort {
+  /** Resolves when all connections that were waiting to be accepted before the call have reached a server. */
+  delivered(): Promise<void>
+  /** Resolves when all servers that are stopping have closed the port. Call it after this server has. */
+  closed(): Promise<void>
+}
+
+const ownPort: SharedPort = {
+  // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
+  async delivered() {
+    await setImmediate()
+    await setImmediate()
+  },
+  async closed() {},
+}
+
+/** Stops an HTTP server without dropping a response or losing a request. */
+export class GracefulStop {
+  readonly #connections: Connections
+  /** Requests deferred until the port is closed; undefined except while it is being closed. */
+  #deferred: (() => void)[] | undefined
+
+  constructor(connections: Connections) {
+    this.#connections = connections
+  }
+
+  /** Starts a request: now or, while the port is being closed, after that. */
+  startRequest(start: () => void): void {
+    if (this.#deferred) this.#deferred.push(start)
+    else start()
+  }
+
+  /**
+   * Stops the server. During the drain period it keeps listening, and `Connection: close` tells clients to reconnect
+   * elsewhere. Then it closes the port, sends the pending responses, and closes connections that stay idle. Resolves when
+   * all connections are closed.
+   */
+  async stop(server: Server, port: SharedPort = ownPort): Promise<void> {
+    if (!server.listening) return
+    this.#connections.trackIdleTime()
+    // Servers that share a port close it at the same time.
+    if (this.#connections.size > 0 || port !== ownPort) await setTimeout(DRAIN_MS)
+    const closed = once(server, 'close')
+    await this.#closePort(server, port)
+    const portClosedAt = performance.now()
+    const idleCheck = setInterval(() => void this.#closeIdle(portClosedAt), IDLE_CHECK_INTERVAL_MS)
+    await closed
+    clearInterval(idleCheck)
+  }
+
+  /**
+   * Closes the port once no connection is waiting to be accepted: the system would reset such a connection, and its request
+   * would be lost. New requests are deferred meanwhile, because clients reconnect after each `Connection: close`, and the
+   * new connections would never cease. A client that connects between the last check and the close is lost.
+   */
+  async #closePort(server: Server, port: SharedPort): Promise<void> {
+    this.#deferred = []
+    const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
+    let acceptedBefore: number
+    do {
+      acceptedBefore = this.#connections.accepted
+      await port.delivered()
+    } while (this.#connections.accepted > acceptedBefore && performance.now() < deadline)
+    // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
+    // on which a request may be arriving.
+    NetServer.prototype.close.call(server)
+    await port.closed()
+    const deferred = this.#deferred
+    this.#deferred = undefined
+    for (const start of deferred) start()
+  }
+
+  async #closeIdle(portClosedAt: number): Promise<void> {
+    // Lets Node read requests that have already arrived.
+    await setImmediate()
+    const graceStart = performance.now() - IDLE_GRACE_MS
+    if (portClosedAt <= graceStart) this.#connections.closeIdleSince(graceStart)
+  }
+}

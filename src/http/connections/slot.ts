@@ -1,0 +1,66 @@
+import type { ServerResponse } from 'node:http'
+import type { FastifyInstance } from 'fastify'
+import type { ApiError } from '../../contract/errors.ts'
+import type { RequestStatistics } from './request-statistics.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The slot that the request occupies; null before the first hook. */
+    slot: Slot | null
+  }
+}
+
+/**
+ * A slot among the requests in flight. A request occupies it from its start until its response has closed and all work
+ * started for it has settled: started work keeps its slot after the client disconnects.
+ */
+export class Slot {
+  /** When the request could have started, in `performance.now()` time. */
+  readonly readySince: number
+  /** Why the request is not served; undefined if it is. */
+  readonly refusal: ApiError | undefined
+  readonly #statistics: RequestStatistics
+  #users = 0
+
+  constructor(
+    response: ServerResponse,
+    readySince: number,
+    refusal: ApiError | undefined,
+    statistics: RequestStatistics,
+  ) {
+    this.readySince = readySince
+    this.refusal = refusal
+    this.#statistics = statistics
+    this.#acquire()
+    response.once('close', () => this.#release())
+  }
+
+  /** Keeps the slot until the work has settled, and returns its result. */
+  async keepDuring<T>(work: Promise<T>): Promise<T> {
+    this.#acquire()
+    try {
+      return await work
+    } finally {
+      this.#release()
+    }
+  }
+
+  #acquire(): void {
+    if (this.#users++ === 0) this.#statistics.inFlight++
+  }
+
+  #release(): void {
+    if (--this.#users === 0) this.#statistics.inFlight--
+  }
+}
+
+/** Makes the handlers of a scope keep the slot of their request until they settle. Call it before routes are added. */
+export function keepSlotsInHandlers(scope: FastifyInstance): void {
+  scope.addHook('onRoute', (route) => {
+    const { handler } = route
+    route.handler = function (request, reply) {
+      const result: unknown = handler.call(this, request, reply)
+      return result instanceof Promise ? request.slot?.keepDuring(result) : result
+    }
+  })
+}
