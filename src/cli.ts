@@ -16,7 +16,7 @@ import { version } from './config/version.ts'
 import { chooseHost } from './database/hosts.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local/local-setup.ts'
 import { exitCodeHelp } from './process/exit-codes.ts'
-import { ignoreInspectorSignal } from './process/shutdown.ts'
+import { ignoreInspectorSignal } from './process/signals.ts'
 
 ignoreInspectorSignal()
 

@@ -12,14 +12,14 @@ import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { connectToPrimary } from './process/primary.ts'
-import { closeOnSignals, ignoreInspectorSignal } from './process/shutdown.ts'
+import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { explain } from './process/start-up-errors.ts'
 import { startWorkers, WorkerFailedError } from './process/workers.ts'
 import { type Service, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
-/** How long a stop may take, in milliseconds: Docker kills a container 10 seconds after it asked it to stop. */
-const STOP_LIMIT = 9000
+/** How long a stop may take: Docker kills a container 10 seconds after SIGTERM. */
+const STOP_TIMEOUT_MS = 9000
 
 const closers: (() => Promise<void>)[] = []
 
@@ -115,11 +115,11 @@ try {
   const config = loadConfig(env)
   const log = openLog(config.logLevel)
   if (cluster.isPrimary) for (const warning of misspeltSettings(env)) log.warn(warning)
-  closeOnSignals(log, STOP_LIMIT, closeAll)
+  closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {
   if (!(error instanceof WorkerFailedError)) console.error(`petstore-inventory: ${explain(error)}`)
-  setTimeout(() => process.exit(1), STOP_LIMIT).unref()
+  setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
   await closeAll().catch(() => {})
   process.exit(1)
 }

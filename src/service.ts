@@ -1,11 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import {
-  type ApiKeyCache,
-  type ApiKeyIntervals,
-  apiKeyIntervals,
-  openApiKeyCache,
-} from './api-keys/cache.ts'
+import { type ApiKeyCache, type ApiKeyIntervals, apiKeyIntervals, openApiKeyCache } from './api-keys/cache.ts'
 import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config/config.ts'
@@ -266,11 +261,7 @@ async function warnOfMissingLimits(database: Database, log: Logger): Promise<voi
 }
 
 /** Random keys have 32 characters or more; one that can be guessed is as good as none. */
-async function warnOfKeys(
-  fixed: readonly FixedKey[],
-  keyCache: ApiKeyCache,
-  log: Logger,
-): Promise<void> {
+async function warnOfKeys(fixed: readonly FixedKey[], keyCache: ApiKeyCache, log: Logger): Promise<void> {
   const known = await keyCache.refresh().then(
     () => true,
     () => false,

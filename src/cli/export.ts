@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
 import { countEntries, exportEntries, type FileFormat, lockEntries } from '../inventory/transfer/bulk.ts'
-import { untilInterrupted } from '../process/interruption.ts'
+import { abortOnSignals } from '../process/signals.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { writeOutput } from './output.ts'
 import { writeFileWhole } from './output-file.ts'
@@ -22,7 +22,7 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
     .action(async (file: string, options: { format?: FileFormat }) => {
       const format = options.format ?? formatOf(file)
       const url = await databaseUrl()
-      const { signal } = untilInterrupted()
+      const { signal } = abortOnSignals()
       if (file === STANDARD_STREAM) {
         await exportTo(process.stdout, url, format, signal)
       } else {

@@ -1,7 +1,7 @@
 import { CommanderError } from 'commander'
 import { OutcomeUnknownError } from '../database/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { InterruptedError } from '../process/interruption.ts'
+import { InterruptedError } from '../process/signals.ts'
 import { explain } from '../process/start-up-errors.ts'
 import { OutputError } from './output.ts'
 

@@ -18,7 +18,7 @@ import { readCsv } from '../inventory/transfer/csv.ts'
 import { type ImportLine, optionalFields, requiredFields } from '../inventory/transfer/import-line.ts'
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { untilInterrupted } from '../process/interruption.ts'
+import { abortOnSignals } from '../process/signals.ts'
 import { ANSWER_TIMEOUT_MS, confirm } from './confirmation.ts'
 import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
@@ -111,7 +111,7 @@ async function importFrom(
   format: FileFormat,
   { mode, dryRun, show, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
-  const { signal, onCommit } = untilInterrupted()
+  const { signal, onCommit } = abortOnSignals()
   // A pipeline waits for the piece that its source is reading, which on standard input may never come.
   signal.addEventListener('abort', () => source.abort(), { once: true })
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {

@@ -8,7 +8,7 @@ import {
 } from '../api-keys/repository.ts'
 import { inTransaction, OutcomeUnknownError, type TransactionOptions } from '../database/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { untilInterrupted } from '../process/interruption.ts'
+import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'
 import { readDuration, readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
@@ -21,7 +21,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     url: await databaseUrl(),
     readOnly: false,
     answerTimeoutMs: ANSWER_TIMEOUT_MS,
-    ...untilInterrupted(),
+    ...abortOnSignals(),
   })
 
   const keys = program

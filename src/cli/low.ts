@@ -3,7 +3,7 @@ import { inTransaction } from '../database/transaction.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/schemas.ts'
 import { findLowEntries, type LowEntry } from '../inventory/transfer/bulk.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { untilInterrupted } from '../process/interruption.ts'
+import { abortOnSignals } from '../process/signals.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
 
@@ -28,7 +28,7 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
     .addHelpText('after', '\nExample:\n  inventory low --below 5 --status available')
     .action(async ({ below, status, json }: LowOptions, command: Command) => {
       if (below === undefined) command.error("error: required option '--below <quantity>' not specified")
-      const { signal } = untilInterrupted()
+      const { signal } = abortOnSignals()
       const entries = await inTransaction(
         { url: await databaseUrl(), readOnly: true, signal },
         (transaction) => findLowEntries(transaction, below, status),

@@ -3,41 +3,41 @@ import type { Histogram } from '../statistics/histogram.ts'
 
 type Labels = Readonly<Partial<Record<string, string | number>>>
 
-/** What a series has now; the labels tell it from the others of its family. */
+/** The current value of one series, with the labels that identify it. */
 export interface Sample<T> {
   readonly labels: Labels
   readonly value: T
 }
 
 interface Series extends Sample<number> {
-  /** Where it is not the family's own, as for the parts of a histogram. */
+  /** The name of the series if it differs from the family's, as in a histogram. */
   readonly metricName?: string
 }
 
-/** A metric with all of its series as of one moment: plain data, in the form in which prom-client sums it up. */
+/** A metric with all of its series: plain data, in the form that prom-client aggregates. */
 export interface MetricFamily {
   readonly name: string
   readonly help: string
   readonly type: unknown
-  /** What the series of several processes make together. */
+  /** How prom-client combines the series of several processes. */
   readonly aggregator: 'sum' | 'first' | 'min' | 'max' | 'average' | 'omit'
   readonly values: readonly Series[]
 }
 
-/** Tells the metrics of this moment. */
+/** Collects the current metrics. */
 export type Collect = () => Promise<readonly MetricFamily[]>
 
-/** A number that only grows. */
+/** Makes a counter: a number that only grows. */
 export function counter(name: string, help: string, values: readonly Sample<number>[]): MetricFamily {
   return { name, help, type: 'counter', aggregator: 'sum', values }
 }
 
-/** A number that goes up and down, and is the sum of what each process has. */
+/** Makes a gauge, which is summed over all processes. */
 export function gauge(name: string, help: string, values: readonly Sample<number>[]): MetricFamily {
   return { name, help, type: 'gauge', aggregator: 'sum', values }
 }
 
-/** How many values fell below each of several bounds. */
+/** Makes a histogram. */
 export function histogram(name: string, help: string, values: readonly Sample<Histogram>[]): MetricFamily {
   return {
     name,
@@ -48,15 +48,15 @@ export function histogram(name: string, help: string, values: readonly Sample<Hi
   }
 }
 
-/** The buckets of the exposition format are cumulative: each has the values of those below it. */
+/** Makes the series of a histogram. Buckets are cumulative in the exposition format. */
 function seriesOf(name: string, { labels, value }: Sample<Histogram>): Series[] {
   const { bounds, counts, sum } = value
   let count = 0
-  const buckets = counts.map((values, range) => {
+  const buckets = counts.map((values, index) => {
     count += values
     return {
       metricName: `${name}_bucket`,
-      labels: { ...labels, le: bounds[range] ?? '+Inf' },
+      labels: { ...labels, le: bounds[index] ?? '+Inf' },
       value: count,
     }
   })
@@ -67,15 +67,15 @@ function seriesOf(name: string, { labels, value }: Sample<Histogram>): Series[] 
   ]
 }
 
-/** The metrics of several processes as those of one. */
-export async function sumOf(processes: readonly (readonly MetricFamily[])[]): Promise<MetricFamily[]> {
+/** Aggregates the metrics of several processes into one set. */
+export async function aggregate(processes: readonly (readonly MetricFamily[])[]): Promise<MetricFamily[]> {
   return AggregatorRegistry.aggregate<PrometheusContentType>([...processes]).getMetricsAsJSON()
 }
 
-/** The media type of what `expose` makes. */
+/** The media type of the text from `expose`. */
 export const expositionType = prometheusContentType
 
-/** The metrics of one process, or of several together, as text for Prometheus. */
+/** Aggregates the metrics of all processes, and writes them in Prometheus's text format. */
 export function expose(processes: readonly (readonly MetricFamily[])[]): Promise<string> {
   return AggregatorRegistry.aggregate<PrometheusContentType>([...processes]).metrics()
 }

@@ -3,8 +3,8 @@ import { collectDefaultMetrics, Registry } from 'prom-client'
 import { type Collect, counter, gauge, type MetricFamily } from './families.ts'
 
 /**
- * What several processes make together, where prom-client would show the mean of them or nothing: one process that is
- * held up must not be hidden by the others, and the service is as old as the oldest.
+ * Aggregators that replace prom-client's, which averages or omits these metrics: one process with a blocked event loop must
+ * stay visible, and the service started when its first process did.
  */
 const aggregators: Readonly<Record<string, MetricFamily['aggregator']>> = {
   nodejs_eventloop_lag_seconds: 'max',
@@ -16,8 +16,8 @@ const aggregators: Readonly<Record<string, MetricFamily['aggregator']>> = {
   process_start_time_seconds: 'min',
 }
 
-/** Left out: what Node tells of by private functions alone, and sums that have the name of a counter and are none. */
-const leftOut = [
+/** Omits metrics that rely on private functions of Node, and gauges that are named like counters. */
+const omittedMetrics = [
   'nodejs_active_handles',
   'nodejs_active_handles_total',
   'nodejs_active_requests',
@@ -26,22 +26,24 @@ const leftOut = [
 ]
 
 /**
- * Measures this process from now on: what prom-client measures of every Node.js process, and a little more.
+ * Collects the metrics of this process: prom-client's default metrics, the version, the event loop and the log.
  *
- * @param droppedLogLines tells how many log lines could not be written so far
+ * @param droppedLogLines returns how many log lines were dropped so far
  */
 export function measureProcess(version: string, droppedLogLines: () => number): Collect {
   const register = new Registry()
   collectDefaultMetrics({ register })
-  for (const name of leftOut) register.removeSingleMetric(name)
+  for (const name of omittedMetrics) register.removeSingleMetric(name)
   return async () => [
     {
-      ...gauge('inventory_build_info', 'The version that runs.', [{ labels: { version }, value: 1 }]),
+      ...gauge('inventory_build_info', 'The version of the service; the value is always 1.', [
+        { labels: { version }, value: 1 },
+      ]),
       aggregator: 'first',
     },
     counter(
       'inventory_log_lines_dropped_total',
-      'Log lines that were not written, because standard output was not read or was full.',
+      'Log lines dropped because standard output was full or not read.',
       [{ labels: {}, value: droppedLogLines() }],
     ),
     eventLoopTime(),
@@ -49,12 +51,12 @@ export function measureProcess(version: string, droppedLogLines: () => number): 
   ]
 }
 
-/** A counter, unlike a ratio since the last look, is right for every interval, several readers and many processes. */
+/** A counter: unlike a ratio since the last scrape, it is correct for any interval, several scrapers and many processes. */
 function eventLoopTime(): MetricFamily {
   const { active, idle } = performance.eventLoopUtilization()
   return counter(
     'nodejs_eventloop_time_seconds_total',
-    'Time that the event loop was in a state; its utilisation is what active is of both.',
+    'Time that the event loop was active or idle; utilization is active divided by both.',
     [
       { labels: { nodejs_eventloop_state: 'active' }, value: active / 1000 },
       { labels: { nodejs_eventloop_state: 'idle' }, value: idle / 1000 },

@@ -8,21 +8,21 @@ import { expositionType } from './families.ts'
 export interface MetricsServerOptions {
   readonly host: string
   readonly port: number
-  /** The metrics of this moment, as text for Prometheus. */
+  /** Returns the current metrics in Prometheus's text format. */
   readonly scrape: () => Promise<string>
   readonly log: Logger
 }
 
-/** A server that listens. */
+/** A server that is listening. */
 export interface MetricsServer {
-  /** Ends at once: what is cut off is asked for again. */
+  /** Closes at once, without a drain period: Prometheus scrapes again. */
   close(): Promise<void>
 }
 
 /**
- * Serves `/metrics` for Prometheus on a port of its own, which needs no key and so must not be open to everybody.
+ * Serves `/metrics` for Prometheus on a port of its own. It requires no API key, so the port must not be public.
  *
- * @throws what `listen` does, a port in use for one
+ * @throws the error of `listen`, such as EADDRINUSE
  */
 export async function serveMetrics({
   host,
@@ -32,16 +32,16 @@ export async function serveMetrics({
 }: MetricsServerOptions): Promise<MetricsServer> {
   const server = createServer({ requestTimeout: 10_000 }, async ({ method, url }, response) => {
     if (url?.split('?', 1)[0] !== '/metrics') {
-      answer(response, 404, 'There is only /metrics here.\n')
+      respond(response, 404, 'Not found. The metrics are at /metrics.\n')
     } else if (method !== 'GET' && method !== 'HEAD') {
       response.setHeader('allow', 'GET, HEAD')
-      answer(response, 405, 'Only GET and HEAD are allowed here.\n')
+      respond(response, 405, 'Method not allowed. Use GET or HEAD.\n')
     } else {
       try {
-        answer(response, 200, await scrape(), expositionType)
+        respond(response, 200, await scrape(), expositionType)
       } catch (err) {
         log.error({ err }, 'the metrics could not be collected')
-        answer(response, 500, 'The metrics could not be collected.\n')
+        respond(response, 500, 'The metrics could not be collected.\n')
       }
     }
   })
@@ -58,7 +58,7 @@ export async function serveMetrics({
   }
 }
 
-function answer(
+function respond(
   response: ServerResponse,
   status: number,
   text: string,

@@ -5,25 +5,25 @@ import type { InventoryStatistics } from '../inventory/statistics.ts'
 import type { StockLevel } from '../inventory/stock-sample.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
-/** What the metrics of a service are read from, at the moment when they are asked for. */
+/** Where the metrics of the service are read from at each scrape. */
 export interface ServiceSources {
-  /** Why requests cannot be served now; undefined when they can. */
+  /** Why requests cannot be served; undefined if they can. */
   readonly notReady: NotReadyKind | undefined
-  /** The latest counts of entries; none where another process counts them, or there is no count. */
+  /** The latest counts of entries; empty if another process counts them, or the count failed. */
   readonly stock: readonly StockLevel[]
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
-  /** By the names that tell them apart. */
+  /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Database>>
-  /** When the API keys were last read, as `Date.now()` counts. */
+  /** When the API keys were last read, in `Date.now()` time. */
   readonly keysReadAt: () => number
-  /** When each name's last key ends, as `Date.now()` counts. */
+  /** When the last key of each name expires, in `Date.now()` time. */
   readonly keyExpirations: () => ReadonlyMap<string, number>
 }
 
 /**
- * The metrics of the service itself. They have the names of the OpenTelemetry semantic conventions, as its Prometheus
- * exporters write them, where there are such, and otherwise begin with `inventory_`.
+ * Collects the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
+ * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
  */
 export function serviceMetrics({
   notReady,
@@ -35,13 +35,13 @@ export function serviceMetrics({
   keyExpirations,
 }: ServiceSources): readonly MetricFamily[] {
   const { batches, lists, waitingUpdates } = inventory
-  const states = Object.entries(pools).map(([name, database]) => ({
+  const poolStates = Object.entries(pools).map(([name, database]) => ({
     labels: { db_client_connection_pool_name: name },
     ...database.statistics(),
   }))
   return [
     {
-      ...gauge('inventory_ready', '1 while requests can be served, as /readyz says, else 0.', [
+      ...gauge('inventory_ready', '1 if the service can serve requests, as /readyz says, otherwise 0.', [
         { labels: {}, value: notReady === undefined ? 1 : 0 },
       ]),
       aggregator: 'min',
@@ -49,14 +49,14 @@ export function serviceMetrics({
     {
       ...gauge(
         'inventory_not_ready',
-        '1 for the reason why requests cannot be served, 0 for every other.',
+        '1 for the reason why the service cannot serve requests, 0 for all other reasons.',
         notReadyKinds.map((reason) => ({ labels: { reason }, value: reason === notReady ? 1 : 0 })),
       ),
       aggregator: 'max',
     },
     histogram(
       'http_server_request_duration_seconds',
-      'Duration of requests by route template, method and status; one that got no answer has no status.',
+      'Duration of requests by route template, method and status; the status is empty if no response was sent.',
       requests.durations.map(({ route = '', method, status = '', durations }) => ({
         labels: {
           http_route: route,
@@ -68,7 +68,7 @@ export function serviceMetrics({
     ),
     counter(
       'inventory_http_malformed_requests_total',
-      'Messages that were refused because they are no HTTP or did not arrive whole, by status.',
+      'Malformed or incomplete requests, by status.',
       Array.from(requests.malformedByStatus, ([status, value]) => ({
         labels: { http_response_status_code: String(status) },
         value,
@@ -76,36 +76,36 @@ export function serviceMetrics({
     ),
     gauge(
       'inventory_requests_in_flight',
-      'Requests that are being served, and those whose client has left and whose work goes on.',
+      'Requests in flight, including those whose client has disconnected while their work goes on.',
       [{ labels: {}, value: requests.inFlight }],
     ),
     gauge(
       'inventory_requests_queued',
-      'Requests that are parsed and not yet started, most of them pipelined behind another.',
+      'Parsed requests that have not started, most of them pipelined behind another request.',
       [{ labels: {}, value: requests.queued }],
     ),
     gauge(
       'db_client_connection_count',
       'Connections to PostgreSQL by pool and state.',
-      states.flatMap(({ labels, used, idle }) => [
+      poolStates.flatMap(({ labels, used, idle }) => [
         { labels: { ...labels, db_client_connection_state: 'used' }, value: used },
         { labels: { ...labels, db_client_connection_state: 'idle' }, value: idle },
       ]),
     ),
     gauge(
       'db_client_connection_max',
-      'The most connections that a pool opens.',
-      states.map(({ labels, size }) => ({ labels, value: size })),
+      'Maximum connections of a pool.',
+      poolStates.map(({ labels, size }) => ({ labels, value: size })),
     ),
     gauge(
       'db_client_connection_pending_requests',
-      'Callers that wait for a connection.',
-      states.map(({ labels, waiting }) => ({ labels, value: waiting })),
+      'Callers waiting for a connection.',
+      poolStates.map(({ labels, waiting }) => ({ labels, value: waiting })),
     ),
     counter(
       'inventory_database_failures_total',
-      'Requests and checks that failed, because PostgreSQL had no connection, no answer in time, or could not serve.',
-      states.map(({ labels, failures }) => ({ labels, value: failures })),
+      'Requests and checks that failed because PostgreSQL was unreachable, too slow or unable to serve them.',
+      poolStates.map(({ labels, failures }) => ({ labels, value: failures })),
     ),
     {
       ...gauge(
@@ -123,21 +123,21 @@ export function serviceMetrics({
       ),
       aggregator: 'max',
     },
-    gauge('inventory_updates_waiting', 'Updates that wait for their statement.', [
+    gauge('inventory_updates_waiting', 'Updates waiting to be sent to PostgreSQL.', [
       { labels: {}, value: waitingUpdates },
     ]),
-    histogram('inventory_update_batch_size', 'Updates that went out together in one statement.', [
+    histogram('inventory_update_batch_size', 'Updates in one batch, which is one statement.', [
       { labels: {}, value: batches },
     ]),
     counter(
       'inventory_lists_total',
-      'Lists by what they cost: read whole, changed entries read, unchanged, or joined to another that waited.',
+      'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
       Object.entries(lists).map(([result, value]) => ({ labels: { result }, value })),
     ),
     {
       ...gauge(
         'inventory_api_keys_read_timestamp_seconds',
-        'When the API keys were last read from the database, in Unix time; 0 before the first time.',
+        'When the API keys were last read from the database, in Unix time; 0 before the first read.',
         [{ labels: {}, value: keysReadAt() / 1000 }],
       ),
       aggregator: 'min',
@@ -145,8 +145,8 @@ export function serviceMetrics({
     {
       ...gauge(
         'inventory_api_key_expiry_timestamp_seconds',
-        'When the last key of a name ends, in Unix time; keys that do not end are left out.',
-        Array.from(keyExpirations(), ([key, endsAt]) => ({ labels: { key }, value: endsAt / 1000 })),
+        'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
+        Array.from(keyExpirations(), ([key, expiresAt]) => ({ labels: { key }, value: expiresAt / 1000 })),
       ),
       aggregator: 'max',
     },

@@ -1,103 +1,104 @@
 import cluster, { type Worker } from 'node:cluster'
 import { setTimeout } from 'node:timers/promises'
-import { counter, gauge, type MetricFamily, sumOf } from './families.ts'
+import { aggregate, counter, gauge, type MetricFamily } from './families.ts'
 
 /**
- * How long the workers have to reply with their metrics, in milliseconds: less than the 10 seconds that Prometheus waits,
- * and more than a worker's own check of the database takes.
+ * How long to wait for the metrics of the workers: longer than a worker's check of the database takes, and less than the
+ * scrape timeout of Prometheus, 10 seconds.
  */
 const REPLY_TIMEOUT_MS = 2000
 
-/** What the primary asks a worker for. */
-interface Question {
+/** A request of the primary to a worker. */
+interface MetricsRequest {
   readonly metricsWithStock: boolean
 }
 
-/** What a worker answers. */
-interface Answer {
+/** The reply of a worker. */
+interface MetricsReply {
   readonly metrics: readonly MetricFamily[]
 }
 
 /**
- * Tells the metrics of this worker to the primary whenever that asks for them.
+ * Replies to the primary's requests for the metrics of this worker.
  *
- * @param collect is told whether to count the entries, too: the primary has one worker do so
+ * @param collect collects the metrics; `withStock` includes the counts of entries, which the primary requests from one
+ *   worker only
  */
 export function answerPrimary(collect: (withStock: boolean) => Promise<readonly MetricFamily[]>): void {
   process.on('message', async (message) => {
-    if (!isQuestion(message)) return
-    const answer: Answer = { metrics: await collect(message.metricsWithStock) }
-    // The primary may be gone by now.
-    if (process.connected) process.send?.(answer, undefined, undefined, () => {})
+    if (!isRequest(message)) return
+    const reply: MetricsReply = { metrics: await collect(message.metricsWithStock) }
+    // The primary may have exited meanwhile.
+    if (process.connected) process.send?.(reply, undefined, undefined, () => {})
   })
 }
 
 /**
- * Returns a function for the primary that tells the metrics of all its workers, a set for each, and its own. A worker
- * that does not answer in time counts with what it told last. So does one that has ended, with the numbers that only
- * grow, so that their sum never falls; what it counted after it was last asked is lost.
+ * Returns a function that collects the metrics of all workers, one set for each, and those of the primary itself. A worker
+ * that does not reply in time counts with its last report. The counters and histograms of a worker that has exited remain
+ * in the sum, so that it never falls; what the worker counted after its last report is lost.
  */
 export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamily[])[]> {
-  const told = new Map<number, readonly MetricFamily[]>()
-  const awaited = new Map<number, (hasAnswered: boolean) => void>()
-  const ended: (readonly MetricFamily[])[] = []
+  const lastReports = new Map<number, readonly MetricFamily[]>()
+  const pendingReplies = new Map<number, (hasReplied: boolean) => void>()
+  const exitedWorkers: (readonly MetricFamily[])[] = []
   let exits = 0
 
   cluster.on('message', ({ id }, message: unknown) => {
-    if (!isAnswer(message)) return
-    told.set(id, message.metrics)
-    awaited.get(id)?.(true)
+    if (!isReply(message)) return
+    lastReports.set(id, message.metrics)
+    pendingReplies.get(id)?.(true)
   })
   cluster.on('exit', ({ id }) => {
     exits++
-    ended.push((told.get(id) ?? []).filter(({ type }) => type !== 'gauge'))
-    told.delete(id)
-    awaited.get(id)?.(false)
+    exitedWorkers.push((lastReports.get(id) ?? []).filter(({ type }) => type !== 'gauge'))
+    lastReports.delete(id)
+    pendingReplies.get(id)?.(false)
   })
 
-  const ask = async (worker: Worker, question: Question): Promise<boolean> => {
-    const answered = new Promise<boolean>((resolve) => awaited.set(worker.id, resolve))
-    worker.send(question, () => {})
-    return Promise.race([answered, setTimeout(REPLY_TIMEOUT_MS, false, { ref: false })])
+  const requestReport = async (worker: Worker, request: MetricsRequest): Promise<boolean> => {
+    const replied = new Promise<boolean>((resolve) => pendingReplies.set(worker.id, resolve))
+    worker.send(request, () => {})
+    return Promise.race([replied, setTimeout(REPLY_TIMEOUT_MS, false, { ref: false })])
   }
 
   const collect = async (): Promise<readonly (readonly MetricFamily[])[]> => {
     const workers = Object.values(cluster.workers ?? {}).flatMap((worker) =>
       worker?.isConnected() === true ? [worker] : [],
     )
-    // All workers would count the same entries.
-    const answers = await Promise.all(
-      workers.map((worker, index) => ask(worker, { metricsWithStock: index === 0 })),
+    // One worker counts the entries, because all would count the same ones.
+    const replies = await Promise.all(
+      workers.map((worker, index) => requestReport(worker, { metricsWithStock: index === 0 })),
     )
-    const answering = answers.filter(Boolean).length
-    // One set for all that have ended, however many they are.
-    ended.push(await sumOf(ended.splice(0)))
+    const answering = replies.filter(Boolean).length
+    // Keeps a single set for any number of exited workers.
+    exitedWorkers.push(await aggregate(exitedWorkers.splice(0)))
     return [
-      ...ended,
-      ...told.values(),
+      ...exitedWorkers,
+      ...lastReports.values(),
       [
-        gauge('inventory_workers', 'Workers that run, by whether they have told their metrics in time.', [
+        gauge('inventory_workers', 'Running workers, by whether they reported their metrics in time.', [
           { labels: { state: 'answering' }, value: answering },
-          { labels: { state: 'silent' }, value: answers.length - answering },
+          { labels: { state: 'silent' }, value: replies.length - answering },
         ]),
-        counter('inventory_worker_exits_total', 'Workers that have ended.', [{ labels: {}, value: exits }]),
+        counter('inventory_worker_exits_total', 'Workers that have exited.', [{ labels: {}, value: exits }]),
       ],
     ]
   }
 
-  let underWay: ReturnType<typeof collect> | undefined
+  let collecting: ReturnType<typeof collect> | undefined
   return () => {
-    underWay ??= collect().finally(() => {
-      underWay = undefined
+    collecting ??= collect().finally(() => {
+      collecting = undefined
     })
-    return underWay
+    return collecting
   }
 }
 
-function isQuestion(message: unknown): message is Question {
+function isRequest(message: unknown): message is MetricsRequest {
   return typeof message === 'object' && message !== null && 'metricsWithStock' in message
 }
 
-function isAnswer(message: unknown): message is Answer {
+function isReply(message: unknown): message is MetricsReply {
   return typeof message === 'object' && message !== null && 'metrics' in message
 }

@@ -2,13 +2,13 @@ import type { SharedPort } from '../http/connections/graceful-stop.ts'
 import type { SharedReadiness } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 
-/** How long the primary has to reply, in milliseconds: longer than it waits for all of its workers. */
+/** How long to wait for a reply of the primary; longer than it waits for its workers. */
 const REPLY_TIMEOUT_MS = 2000
 
-/** What a worker learns from the primary about the other workers. */
+/** The primary process, as a worker sees it: it knows the state of the other workers. */
 export type Primary = SharedPort & SharedReadiness
 
-/** Connects this worker with its primary. To be called once. */
+/** Connects this worker to its primary process. Call it once. */
 export function connectToPrimary(): Primary {
   let check: () => Promise<string | undefined> = async () => 'The service is starting.'
   const send = (message: object): void => {
@@ -17,7 +17,7 @@ export function connectToPrimary(): Primary {
   const requests = new ProcessRequests(send, { readiness: () => check() })
   process.on('message', (message) => requests.receive(message))
   const ask = (request: string): Promise<string | undefined> => requests.ask(request, REPLY_TIMEOUT_MS)
-  // A primary that is stuck or gone must not keep a worker from stopping.
+  // A worker must be able to stop if the primary hangs or has exited.
   const waitFor = async (request: string): Promise<void> => {
     await ask(request).catch(() => undefined)
   }
@@ -25,8 +25,8 @@ export function connectToPrimary(): Primary {
     delivered: () => waitFor('delivered'),
     closed: () => waitFor('closed'),
     readiness: () => ask('readiness').catch(() => 'The primary process does not reply.'),
-    reportReadiness(own) {
-      check = own
+    reportReadiness(ownCheck) {
+      check = ownCheck
     },
   }
 }

@@ -1,4 +1,4 @@
-/** What a process is asked for, by its name; the answer is a text or nothing. */
+/** Handlers by request name. The value of a reply is a text, or undefined. */
 export type RequestHandlers = Readonly<Record<string, () => Promise<string | undefined>>>
 
 interface Request {
@@ -16,14 +16,14 @@ interface PendingReply {
   readonly reject: (error: Error) => void
 }
 
-/** Requests and replies between the primary and one worker, in both directions, over the messages of `node:cluster`. */
+/** Exchanges requests and replies between the primary and a worker, in both directions, over `node:cluster` messages. */
 export class ProcessRequests {
   readonly #pending = new Map<number, PendingReply>()
   readonly #send: (message: object) => void
   readonly #handlers: RequestHandlers
-  #newest = 0
+  #lastId = 0
 
-  /** @param send has nothing to report where the other process is gone */
+  /** @param send must not throw if the other process has exited */
   constructor(send: (message: object) => void, handlers: RequestHandlers) {
     this.#send = send
     this.#handlers = handlers
@@ -32,12 +32,12 @@ export class ProcessRequests {
   /**
    * Sends a request and resolves with its reply.
    *
-   * @throws {Error} when the other process ends or does not reply within `limitMs` milliseconds
+   * @throws {Error} if the other process exits or does not reply in time
    */
-  ask(request: string, limitMs: number): Promise<string | undefined> {
-    const id = ++this.#newest
+  ask(request: string, timeoutMs: number): Promise<string | undefined> {
+    const id = ++this.#lastId
     return new Promise<string | undefined>((resolve, reject) => {
-      const timer = setTimeout(() => reject(new Error(`no reply to "${request}"`)), limitMs)
+      const timer = setTimeout(() => reject(new Error(`no reply to "${request}"`)), timeoutMs)
       this.#pending.set(id, {
         resolve(value) {
           clearTimeout(timer)
@@ -52,7 +52,7 @@ export class ProcessRequests {
     }).finally(() => this.#pending.delete(id))
   }
 
-  /** Handles a message from the other process; those of others are left alone. */
+  /** Handles a message from the other process. Ignores messages of other kinds. */
   receive(message: unknown): void {
     if (isReply(message)) this.#pending.get(message.replyTo)?.resolve(message.value ?? undefined)
     if (!isRequest(message)) return
@@ -62,9 +62,9 @@ export class ProcessRequests {
     })
   }
 
-  /** Rejects all pending requests, because the other process has ended. */
+  /** Rejects the pending requests, because the other process has exited. */
   end(): void {
-    for (const { reject } of this.#pending.values()) reject(new Error('the other process has ended'))
+    for (const { reject } of this.#pending.values()) reject(new Error('the other process has exited'))
   }
 }
 

@@ -6,64 +6,64 @@ import type { Logger } from 'pino'
 import { coalesceChecks, SHUTTING_DOWN } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 
-/** How long to wait before a worker is replaced, in milliseconds: one that cannot live must not be started in a loop. */
-const REPLACE_DELAY = 1000
+/** Delay before a worker that exited is restarted, so that one that crashes at start is not restarted in a busy loop. */
+const RESTART_DELAY_MS = 1000
 
-/** How long a worker has to report whether it is ready, in milliseconds: its check of the database takes one at most. */
+/** How long to wait for a worker's readiness report. Its check of the database takes at most a second. */
 const REPORT_TIMEOUT_MS = 1500
 
-/** The first worker has ended before it listened. It has said why, so there is nothing more to say. */
+/** A worker exited before it listened, or did not stop in time. The worker has logged the reason itself. */
 export class WorkerFailedError extends Error {
   override readonly name = 'WorkerFailedError'
 }
 
-/** Processes of this program that share one port. */
+/** Worker processes that share one port. */
 export interface Workers {
   /**
-   * Where they listen, once all of them do. Rejects with a WorkerFailedError when one
-   * cannot start; never settles once they are being stopped.
+   * Resolves with the URL of the service when all workers listen. Rejects with a WorkerFailedError if one cannot start.
+   * Never settles after `stop`.
    */
   readonly address: Promise<string>
   /**
-   * Stops them as SIGTERM does, those that are still starting too.
+   * Stops all workers with SIGTERM, including those that are still starting.
    *
-   * @throws {WorkerFailedError} when one could not stop in time
+   * @throws {WorkerFailedError} if one did not stop in time
    */
   stop(): Promise<void>
 }
 
 /**
- * Starts `count` workers, the others once the first one listens. One that ends by itself is replaced.
+ * Starts `count` workers: one first, and the others when it listens. A worker that exits is restarted.
  *
- * @param env what the workers' environment has beside this process's own
+ * @param env environment variables for the workers, in addition to those of this process
  */
 export function startWorkers(count: number, env: Readonly<Record<string, string>>, log: Logger): Workers {
   const running = new Set<Worker>()
   const listening = new ListeningWorkers()
-  let stopping = false
+  let isStopping = false
 
   const fork = async (): Promise<Address> => {
     const worker = cluster.fork(env)
-    closeUndelivered(worker)
+    closeConnectionInTransit(worker)
     listening.watch(worker)
     running.add(worker)
-    const ended = once(worker, 'exit').then(([code, signal]) => {
+    const exited = once(worker, 'exit').then(([code, signal]) => {
       running.delete(worker)
       return { code, signal }
     })
     const started = once(worker, 'listening').then(([address]): Address => address)
-    const first = await Promise.race([started, ended])
-    if ('code' in first && stopping) return new Promise<never>(() => {})
-    if ('code' in first) throw new WorkerFailedError(`A worker has ended with ${first.signal ?? first.code}`)
-    void ended.then((outcome) => replace(worker, outcome))
+    const first = await Promise.race([started, exited])
+    if ('code' in first && isStopping) return new Promise<never>(() => {})
+    if ('code' in first) throw new WorkerFailedError(`A worker exited with ${first.signal ?? first.code}`)
+    void exited.then((outcome) => restart(worker, outcome))
     return first
   }
 
-  const replace = async (worker: Worker, outcome: object): Promise<void> => {
-    while (!stopping) {
-      log.error({ worker: worker.id, ...outcome }, 'a worker has ended; another takes its place')
-      await setTimeout(REPLACE_DELAY)
-      if (stopping) return
+  const restart = async (worker: Worker, outcome: object): Promise<void> => {
+    while (!isStopping) {
+      log.error({ worker: worker.id, ...outcome }, 'worker exited, restarting')
+      await setTimeout(RESTART_DELAY_MS)
+      if (isStopping) return
       const started = await fork().then(
         () => true,
         () => false,
@@ -74,7 +74,7 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
 
   const forkAll = async (): Promise<string> => {
     const { address, port } = await fork()
-    if (stopping) return new Promise<never>(() => {})
+    if (isStopping) return new Promise<never>(() => {})
     await Promise.all(Array.from({ length: count - 1 }, fork))
     return `http://${isIPv6(address) ? `[${address}]` : address}:${port}`
   }
@@ -82,7 +82,7 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
   return {
     address: forkAll(),
     async stop() {
-      stopping = true
+      isStopping = true
       listening.stop()
       const stopped = await Promise.all([...running].map(stopWorker))
       if (!stopped.every(Boolean)) throw new WorkerFailedError('A worker did not stop in time')
@@ -91,30 +91,29 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
 }
 
 /**
- * The workers that accept connections: what they need to know of each other to be one service, with one readiness, that
- * loses no connection when it closes the port.
+ * Coordinates the workers that listen, so that they act as one service: they share one readiness, and close the port without
+ * losing a connection.
  */
 class ListeningWorkers {
-  /** With what each last reported: undefined for ready, else the reason. */
+  /** The last readiness report of each worker: undefined if ready, else the reason. */
   readonly #workers = new Map<Worker, string | undefined>()
   readonly #requests = new Map<Worker, ProcessRequests>()
-  /** The replies that are due when the last worker has closed the port, once all of them stop. */
+  /** Sent when the last worker has closed the port, if all of them are stopping. */
   #pendingReplies: (() => void)[] = []
   #isStopping = false
 
-  /** To be called when the worker is started. */
+  /** Call it when the worker is started. */
   watch(worker: Worker): void {
     const requests = new ProcessRequests((message) => worker.send(message, () => {}), {
       readiness: () => this.#readiness(),
-      // Connections that the system has accepted reach this process in the next iteration of its event loop, and a
-      // worker before this reply, which takes the same way.
+      // Connections that are waiting to be accepted reach this process in its next event-loop iterations, and a worker before
+      // this reply, which uses the same channel.
       delivered: async () => {
         await setImmediate()
         await setImmediate()
         return undefined
       },
-      // The worker's request comes after its own closing of the port. Where others go on listening, its clients are
-      // served by them.
+      // The worker has closed the port. If other workers keep listening, they serve its clients.
       closed: async () => {
         const reply = new Promise<undefined>((resolve) => this.#pendingReplies.push(() => resolve(undefined)))
         this.#delete(worker)
@@ -131,7 +130,7 @@ class ListeningWorkers {
     })
   }
 
-  /** To be called before the workers are stopped. */
+  /** Call it before the workers are stopped. */
   stop(): void {
     this.#isStopping = true
   }
@@ -147,7 +146,7 @@ class ListeningWorkers {
     return this.#isStopping ? SHUTTING_DOWN : this.#checkAll()
   }
 
-  /** A worker that has not replied in time counts with its last report, one that has ended does not count. */
+  /** Uses the last report of a worker that does not reply in time, and ignores a worker that has exited. */
   readonly #checkAll = coalesceChecks(async (): Promise<string | undefined> => {
     await Promise.all(
       Array.from(this.#workers.keys(), async (worker) => {
@@ -158,32 +157,32 @@ class ListeningWorkers {
         if (this.#workers.has(worker)) this.#workers.set(worker, report)
       }),
     )
-    if (this.#workers.size === 0) return 'No worker process listens.'
+    if (this.#workers.size === 0) return 'No worker process is listening.'
     return [...this.#workers.values()].find((reason) => reason !== undefined)
   })
 }
 
-/** True where the worker has ended in good order; one that was not yet up has no handler for the signal. */
+/** Stops a worker, and returns whether it exited cleanly. A worker that is still starting has no signal handler yet. */
 async function stopWorker(worker: Worker): Promise<boolean> {
-  const ended = once(worker, 'exit')
+  const exited = once(worker, 'exit')
   worker.process.kill('SIGTERM')
-  const [code, signal] = await ended
+  const [code, signal] = await exited
   return code === 0 || signal === 'SIGTERM'
 }
 
 /**
- * Closes the connection that was on its way to a worker when that died. Node hands a new connection to the worker's
- * process and waits for its word without end, and the caller with it. The next one follows only when the worker has
- * accepted the one before, so there is one at most.
+ * Closes the connection that was being sent to a worker when the worker died. Node sends a connection to the worker and
+ * waits for it to be accepted; if the worker dies meanwhile, Node leaves the connection open, and the client waits forever.
+ * Node sends the next connection only after the previous one was accepted, so there is at most one.
  */
-function closeUndelivered(worker: Worker): void {
+function closeConnectionInTransit(worker: Worker): void {
   const { process: child } = worker
   let newest: { close(): void } | undefined
-  // An accepted one has been closed in this process, where closing it again has no effect.
+  // A connection that was accepted is already closed in this process, and closing it again has no effect.
   const closeNewest = (): void => newest?.close()
   child.send = new Proxy(child.send, {
     apply(send, self, values: unknown[]) {
-      // Other messages go the same way and have none.
+      // Other messages have no handle.
       if (isHandle(values[1])) newest = values[1]
       const isSent: unknown = Reflect.apply(send, self, values)
       if (worker.isDead()) closeNewest()

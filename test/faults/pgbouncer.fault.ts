@@ -130,7 +130,7 @@ t.test('without the setting the start ends and names it, and so does the command
       await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
     ).ended
     t.equal(code, 1)
-    t.match(stderr, /A pooler refuses the connection: unsupported startup parameter/)
+    t.match(stderr, /The connection pooler refuses the connection: unsupported startup parameter/)
     t.match(stderr, /DATABASE_POOLER=transaction.*OPERATOR_DATABASE_URL/)
   }
 })

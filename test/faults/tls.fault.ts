@@ -137,20 +137,24 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
   t.equal(stderr, '')
 })
 
-t.test('what cannot be trusted ends the start with a message, and the command line', async (t) => {
+t.test('what cannot be verified ends the start with a message, and the command line', async (t) => {
   const { folder, ca, otherCa, urlOf } = await setUp(t)
   await writeFile(path.join(folder, 'empty.crt'), '')
   const mode = 'verify-full'
   const faults: [name: string, url: string, message: RegExp][] = [
-    ['another authority', urlOf({ sslmode: mode, sslrootcert: otherCa }), /cannot be trusted: .*certificate/],
-    ['an authority that nobody named', urlOf({ sslmode: mode }), /cannot be trusted: .*certificate/],
+    [
+      'another authority',
+      urlOf({ sslmode: mode, sslrootcert: otherCa }),
+      /cannot be verified: .*certificate/,
+    ],
+    ['an authority that nobody named', urlOf({ sslmode: mode }), /cannot be verified: .*certificate/],
     [
       'another host name',
       urlOf({ sslmode: mode, sslrootcert: ca }, '127.0.0.1'),
-      /cannot be trusted: Hostname\/IP does not match certificate's altnames/,
+      /cannot be verified: Hostname\/IP does not match certificate's altnames/,
     ],
     ['a missing file', urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }), /no such file.*none/],
-    ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be trusted/],
+    ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
   ]
   for (const [name, url, message] of faults) {
     for (const [program, args] of [
@@ -177,7 +181,7 @@ t.test('a server without TLS ends the start with a message', async (t) => {
     await startProgram(t, 'server', { env: { DATABASE_URL: url.href, PORT: '0' } })
   ).ended
   t.equal(code, 1)
-  t.match(stderr, /cannot be trusted: The server does not support SSL connections/)
+  t.match(stderr, /cannot be verified: The server does not support SSL connections/)
 })
 
 t.test('a certificate that turns wrong means 503, and 200 once it is right again', async (t) => {

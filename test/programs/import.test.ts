@@ -379,7 +379,10 @@ t.test('it fails with one clear message', async (t) => {
     [['nowhere.csv'], /^inventory: The file cannot be read: ENOENT/],
     [['stock.txt'], /^inventory: The format of stock\.txt cannot be told.*--format csv or --format ndjson/],
     [['.', '--format', 'csv'], /^inventory: The file cannot be read: \. is a folder/],
-    [['-', '--rows', '1'], /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it running/],
+    [
+      ['-', '--rows', '1'],
+      /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Check that it is running/,
+    ],
   ]
   for (const [args, message] of faults) {
     const program = await startProgram(t, 'cli', {

@@ -47,8 +47,7 @@ t.test('an import whose outcome cannot be learnt says so, by an exit code of its
     t.match(outcome, {
       code: 4,
       stdout: '',
-      stderr:
-        /lost during the commit, and it is unknown whether the change was made: all of it, or nothing\./,
+      stderr: /lost during the commit\. Either all changes were made or none; it is unknown which\./,
     })
     t.notMatch(outcome.stderr, /nothing was changed|\n {4}at /)
     t.equal(stock, moment === 'after' ? '1,5\n2,6' : '1,9')
@@ -105,7 +104,7 @@ t.test('migrations whose COMMIT lost its answer are reported as what they are', 
   for (const [moment, isRefusedLater, code, words] of [
     ['after', false, 0, /^$/],
     ['before', false, 1, /^inventory: PostgreSQL cannot serve this now: /],
-    ['after', true, 4, /lost during the commit, and it is unknown whether the change was made/],
+    ['after', true, 4, /lost during the commit\. Either all changes were made or none/],
   ] as const) {
     const database = await testDatabase(t, { empty: true })
     const url = await losingCommit(t, database.url, moment, isRefusedLater)

@@ -281,7 +281,7 @@ t.test('it fails to start with one clear message and another exit code than 0', 
     [
       'an address of another machine',
       { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0' },
-      /192\.0\.2\.1 is no address of this machine/,
+      /192\.0\.2\.1 is not an address of this machine/,
     ],
     ['bad settings', { PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
     ['no database in production', { NODE_ENV: 'production' }, /DATABASE_URL must be set/],

@@ -114,10 +114,7 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
     await reports(fault, front.port, expected)
     return front.requests.length
   }
-  const repeated = Promise.all([
-    requestsOf('502 page', /\b502\b.*text\/html/),
-    requestsOf('reset', /\S/),
-  ])
+  const repeated = Promise.all([requestsOf('502 page', /\b502\b.*text\/html/), requestsOf('reset', /\S/)])
   for (const [fault, expected] of [
     ['200 page', /\b200\b.*text\/html/],
     ['403 page', /\b403\b.*text\/html/],
