@@ -1,8 +1,8 @@
-// Sets the stock of one pet and follows the list. Needs .NET 8 or newer, or Mono 6, and nothing else.
+// Sets the quantity of one pet and polls the list. Needs .NET 8 or newer, or Mono 6, and nothing else.
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… dotnet run PET_ID QUANTITY
 //
-// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+// QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 
 using System;
 using System.Collections.Generic;
@@ -35,7 +35,7 @@ public sealed class Item
     }
 }
 
-/// <summary>The body of every response of the service with a status of 400 or more.</summary>
+/// <summary>The body of every response with a status of 400 or more.</summary>
 [DataContract]
 public sealed class ErrorBody
 {
@@ -46,7 +46,7 @@ public sealed class ErrorBody
     public string Message { get; set; }
 }
 
-/// <summary>A response that is not the expected one.</summary>
+/// <summary>An unexpected response.</summary>
 public sealed class InventoryException : Exception
 {
     public InventoryException(int status, string code, string message)
@@ -58,11 +58,11 @@ public sealed class InventoryException : Exception
 
     public int Status { get; }
 
-    /// <summary>What to branch on; null if the response is not the service's own.</summary>
+    /// <summary>Branch on it; null if the response is not from the service.</summary>
     public string Code { get; }
 }
 
-/// <summary>A list with its entity tag; without items if it is still the list that the tag names.</summary>
+/// <summary>A list with its entity tag; without items if the list still has that tag.</summary>
 public sealed class Listing
 {
     public Listing(List<Item> items, string tag)
@@ -76,14 +76,14 @@ public sealed class Listing
     public string Tag { get; }
 }
 
-/// <summary>A client of the service. It keeps connections, and is safe for use by many threads.</summary>
+/// <summary>A client of the service. It reuses connections, and is safe for use by many threads.</summary>
 public sealed class Inventory
 {
     private const int MaxTries = 5;
     private static readonly TimeSpan FirstPause = TimeSpan.FromMilliseconds(250);
     private static readonly TimeSpan MaxPause = TimeSpan.FromMinutes(1);
 
-    // The statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+    // Statuses of the service, or of a proxy in front of it, after which a retry may succeed.
     private static readonly int[] RetriedStatuses = { 429, 502, 503, 504 };
 
     private static readonly Random Jitter = new Random();
@@ -96,11 +96,11 @@ public sealed class Inventory
     {
         this.baseUrl = baseUrl;
         this.key = key;
-        // The limit of one try, its body included.
+        // Timeout of one attempt, including its body.
         client = new HttpClient(new HttpClientHandler { AllowAutoRedirect = false }) { Timeout = timeout };
     }
 
-    /// <summary>The list, or only its tag if it is still the one that the tag names; null names none.</summary>
+    /// <summary>The list, or only its tag if it still has the given tag, which may be null.</summary>
     public async Task<Listing> List(string tag)
     {
         using (var response = await Send("GET", "/inventory", "If-None-Match", tag, null, MaxTries))
@@ -112,9 +112,9 @@ public sealed class Inventory
     }
 
     /// <summary>
-    /// Sets the quantity and returns the entry. Retrying that does no harm to its only writer. With a tag, it is set only if
-    /// it is as the tag says, and sent once: the tag says what an entry is, not who made it so, and a retry could not tell
-    /// its own first try from another writer.
+    /// Sets the quantity and returns the entry. A retry is safe if you are the only writer of the entry. With a tag, the
+    /// entry is set only if it has that tag, and the request is not retried: a tag says what an entry is, not who made it
+    /// so, and a retry could not tell its own first attempt from another writer.
     /// </summary>
     public async Task<Item> Update(long petId, int quantity, string tag = null)
     {
@@ -127,8 +127,7 @@ public sealed class Inventory
     }
 
     /// <summary>
-    /// Adds to the quantity and returns the entry. The entry is set only if it is still as it was read, so no other writer's
-    /// update is lost.
+    /// Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
     /// </summary>
     public async Task<Item> Add(long petId, int difference)
     {
@@ -150,13 +149,13 @@ public sealed class Inventory
         }
     }
 
-    /// <summary>Sends a request, and again after a timeout, a lost connection or a status that says "not now".</summary>
+    /// <summary>Sends a request, and retries it after a timeout, a lost connection or a retryable status.</summary>
     private async Task<HttpResponseMessage> Send(
         string method, string path, string condition, string tag, string body, int tries)
     {
         for (var tried = 1; ; tried++)
         {
-            // Random, so that clients that failed together do not come back together.
+            // Jitter, so that clients that failed together do not retry together.
             var pause = TimeSpan.FromTicks((long)(FirstPause.Ticks * Math.Pow(2, tried - 1) * NextJitter()));
             try
             {
@@ -178,7 +177,7 @@ public sealed class Inventory
             {
                 if (tried >= tries)
                 {
-                    // A timeout comes as a cancelled task.
+                    // A timeout arrives as a canceled task.
                     var reason = error is TaskCanceledException ? "timed out" : error.GetBaseException().Message;
                     throw new HttpRequestException("No response to " + method + " " + path + ": " + reason, error);
                 }
@@ -198,7 +197,7 @@ public sealed class Inventory
         }
     }
 
-    /// <summary>Reads the JSON of a response; a proxy in front may have answered with a page for people instead.</summary>
+    /// <summary>Reads the JSON of a response; it may come from a proxy, in HTML.</summary>
     private static async Task<T> Read<T>(HttpResponseMessage response)
     {
         var bytes = await response.Content.ReadAsByteArrayAsync();
@@ -215,11 +214,11 @@ public sealed class Inventory
         {
             var status = (int)response.StatusCode;
             throw new InventoryException(
-                status, null, "The response (" + status + ", " + type + ") is not one of the inventory service");
+                status, null, "The response (" + status + ", " + type + ") is not from the inventory service");
         }
     }
 
-    /// <summary>How long the server asks to wait; it may say so in seconds or by a date.</summary>
+    /// <summary>How long the server asks to wait. The header has seconds or a date.</summary>
     private static TimeSpan RetryAfter(HttpResponseMessage response)
     {
         var value = response.Headers.RetryAfter;

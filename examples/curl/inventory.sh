@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Sets the stock of one pet and follows the list. Needs curl 7.82 or newer.
+# Sets the quantity of one pet and polls the list. Needs curl 7.82 or newer.
 #
 #   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… ./inventory.sh PET_ID QUANTITY
 #
-# QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+# QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 set -euo pipefail
 
 base=${INVENTORY_URL:-http://127.0.0.1:3000/v1}
@@ -19,8 +19,8 @@ folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 answer=$folder/answer
 
-# Leaves the body in $answer and the status in $status; ends the script on any other status than those given first. The key
-# comes through a pipe, because anyone on the machine can read a command line.
+# Leaves the body in $answer and the status in $status; exits on a status that the first argument does not list. The key
+# is passed through a pipe, because anyone on the machine can read a command line.
 call() {
   local expected=$1 result
   shift
@@ -30,7 +30,7 @@ call() {
   status=${result%% *}
   type=${result#* }
   if [[ $status != 304 && $type != application/json* ]]; then
-    echo "The response ($status, ${type:-no content type}) is not one of the inventory service" >&2
+    echo "The response ($status, ${type:-no content type}) is not from the inventory service" >&2
     exit 1
   elif [[ ! " $expected " == *" $status "* ]]; then
     cat "$answer" >&2
@@ -39,17 +39,17 @@ call() {
   fi
 }
 
-# Tries again after a timeout, a lost connection or a status that says "not now", as long after it as Retry-After says, in
-# seconds or by a date. Without --fail, --retry-all-errors does not retry what makes no sense to retry, such as a 404.
+# Retries after a timeout, a lost connection or a temporary error, and waits for as long as Retry-After says, in seconds
+# or as a date. Without --fail, --retry-all-errors does not retry permanent errors, such as a 404.
 retry=(--retry 4 --retry-all-errors --retry-max-time 60)
 
-# Sets the quantity. Retrying that does no harm to its only writer.
+# Sets the quantity. A retry is safe if you are the only writer of the entry.
 update() {
   call 200 "$base/inventory/$pet" --request PATCH --json "{\"quantity\": $quantity}" "${retry[@]}"
 }
 
-# Adds to the quantity. The entry is set only if it is still as it was read, so no other writer's update is lost. It is sent
-# once: the tag says what an entry is, not who made it so, and a retry could not tell its own first try from another writer.
+# Adds to the quantity by compare and set: no other writer's update is lost. The update is not retried: a tag says what an
+# entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
 add() {
   local entry old state
   while true; do

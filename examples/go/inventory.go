@@ -1,8 +1,8 @@
-// Sets the stock of one pet and follows the list. Needs Go 1.21 or newer and nothing else.
+// Sets the quantity of one pet and polls the list. Needs Go 1.21 or newer and nothing else.
 //
 //	INVENTORY_URL=https://…/v1 INVENTORY_KEY=… go run inventory.go PET_ID QUANTITY
 //
-// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+// QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 package main
 
 import (
@@ -25,7 +25,7 @@ const (
 	maxPause   = time.Minute
 )
 
-// retried has the statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+// retried has the statuses of the service, or of a proxy in front of it, after which a retry may succeed.
 var retried = map[int]bool{
 	http.StatusTooManyRequests:    true,
 	http.StatusBadGateway:         true,
@@ -40,7 +40,7 @@ type Item struct {
 	Status   string `json:"status"`
 }
 
-// Error is the body of every answer with a status of 400 or more; Code is what to branch on.
+// Error is the body of every response with a status of 400 or more; branch on Code.
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -52,13 +52,13 @@ func (e *Error) Error() string { return e.Code + ": " + e.Message }
 // Tag is the entity tag of an entry, for If-Match.
 func (i Item) Tag() string { return fmt.Sprintf(`"%d-%s"`, i.Quantity, i.Status) }
 
-// Inventory is a client of the service. Its http.Client keeps connections, and is safe for use by many goroutines.
+// Inventory is a client of the service. Its http.Client reuses connections, and is safe for use by many goroutines.
 type Inventory struct {
 	base, key string
 	client    http.Client
 }
 
-// List returns the list and its entity tag; no list if it is still the one that etag names.
+// List returns the list and its entity tag; no list if it still has the tag etag.
 func (i *Inventory) List(etag string) ([]Item, string, error) {
 	header := http.Header{}
 	if etag != "" {
@@ -72,21 +72,19 @@ func (i *Inventory) List(etag string) ([]Item, string, error) {
 	return items, response.Header.Get("ETag"), read(response, body, &items)
 }
 
-// Update sets the quantity of one pet and returns its entry. Retrying that does no harm to its only writer.
+// Update sets the quantity of one pet and returns its entry. A retry is safe if you are the only writer of the entry.
 func (i *Inventory) Update(petID int64, quantity int32) (Item, error) {
-	// With this header, of which nothing is sent, net/http repeats a request itself if an idle connection was closed
-	// before it, as it does with a GET.
+	// This header is not sent. It makes net/http retry the request if an idle connection was closed, as it does with a GET.
 	return i.update(petID, quantity, http.Header{"Idempotency-Key": {}}, maxTries)
 }
 
-// UpdateIf sets the quantity of one pet that is as the tag says. It is sent once: the tag says what an entry is, not who
-// made it so, and a retry could not tell its own first try from another writer.
+// UpdateIf sets the quantity of one pet if its entry has the tag. It is not retried: a tag says what an entry is, not who
+// made it so, and a retry could not tell its own first attempt from another writer.
 func (i *Inventory) UpdateIf(petID int64, quantity int32, tag string) (Item, error) {
 	return i.update(petID, quantity, http.Header{"If-Match": {tag}}, 1)
 }
 
-// Add adds to the quantity of one pet and returns its entry. The entry is set only if it is still as it was read, so no
-// other writer's update is lost.
+// Add adds to the quantity of one pet by compare and set, and returns its entry: no other writer's update is lost.
 func (i *Inventory) Add(petID int64, difference int32) (Item, error) {
 	for {
 		items, _, err := i.List("")
@@ -129,7 +127,7 @@ func (i *Inventory) update(petID int64, quantity int32, header http.Header, trie
 	return item, read(response, body, &item)
 }
 
-// send sends a request, and again after a timeout, a lost connection or a status that says "not now".
+// send sends a request, and retries it after a timeout, a lost connection or one of the statuses above.
 func (i *Inventory) send(
 	method, path string, header http.Header, content []byte, tries int,
 ) (*http.Response, []byte, error) {
@@ -140,7 +138,7 @@ func (i *Inventory) send(
 		}
 		request.Header = header
 		request.Header.Set("Authorization", "Bearer "+i.key)
-		// Random, so that clients that failed together do not come back together.
+		// Jitter, so that clients that failed together do not retry together.
 		pause := time.Duration(rand.Int63n(int64(firstPause) << (tried - 1)))
 		response, body, err := i.try(request)
 		switch {
@@ -165,7 +163,7 @@ func (i *Inventory) send(
 	}
 }
 
-// retryAfter returns how long the server asks to wait; it may say so in seconds or by a date.
+// retryAfter returns how long the server asks to wait. The header has seconds or a date.
 func retryAfter(response *http.Response) time.Duration {
 	value := response.Header.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {
@@ -178,16 +176,16 @@ func retryAfter(response *http.Response) time.Duration {
 	return max(0, time.Until(date))
 }
 
-// read reads the JSON of a response; a proxy in front may have answered with a page for people instead.
+// read reads the JSON of a response; it may come from a proxy, in HTML.
 func read(response *http.Response, body []byte, into any) error {
 	kind := response.Header.Get("Content-Type")
 	if !strings.HasPrefix(kind, "application/json") || json.Unmarshal(body, into) != nil {
-		return fmt.Errorf("the response (%s, %s) is not one of the inventory service", response.Status, kind)
+		return fmt.Errorf("the response (%s, %s) is not from the inventory service", response.Status, kind)
 	}
 	return nil
 }
 
-// try reads the body to its end, without which its connection could not be used again.
+// try reads the whole body, so that the connection can be reused.
 func (i *Inventory) try(request *http.Request) (*http.Response, []byte, error) {
 	response, err := i.client.Do(request)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Sets the stock of one pet and follows the list. Needs Java 17 or newer and nothing else.
+// Sets the quantity of one pet and polls the list. Needs Java 17 or newer and nothing else.
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… java Inventory.java PET_ID QUANTITY
 //
-// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+// QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 
 import java.io.IOException;
 import java.net.URI;
@@ -27,13 +27,13 @@ import java.util.concurrent.TimeoutException;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A client of the service. It keeps connections, and is safe for use by many threads. */
+/** A client of the service. It reuses connections, and is safe for use by many threads. */
 public final class Inventory {
     private static final int MAX_TRIES = 5;
     private static final Duration FIRST_PAUSE = Duration.ofMillis(250);
     private static final Duration MAX_PAUSE = Duration.ofMinutes(1);
 
-    /** The statuses by which the service, or a proxy in front of it, says that it cannot answer now. */
+    /** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
     private static final Set<Integer> RETRIED_STATUSES = Set.of(429, 502, 503, 504);
 
     /** One entry. A long holds every petId exactly. */
@@ -44,10 +44,10 @@ public final class Inventory {
         }
     }
 
-    /** A list with its entity tag; without items if it is still the list that the tag names. */
+    /** A list with its entity tag; without items if the list still has that tag. */
     record Listing(Optional<List<Item>> items, String etag) {}
 
-    /** A response that is not the expected one. The code is what to branch on; empty if it is not the service's own. */
+    /** An unexpected response. Branch on the code; it is empty if the response is not from the service. */
     static final class InventoryException extends IOException {
         private static final long serialVersionUID = 1;
         final int status;
@@ -72,29 +72,28 @@ public final class Inventory {
         this.client = HttpClient.newBuilder().connectTimeout(timeout).build();
     }
 
-    /** The list, or only its tag if it is still the one that `etag` names; an empty `etag` names none. */
+    /** The list, or only its tag if it still has the tag `etag`, which may be empty. */
     Listing list(String etag) throws IOException, InterruptedException {
         var response = send("GET", "/inventory", etag.isEmpty() ? Map.of() : Map.of("If-None-Match", etag), "", MAX_TRIES);
         if (response.statusCode() == 304) return new Listing(Optional.empty(), etag);
         return new Listing(Optional.of(readItems(response)), response.headers().firstValue("ETag").orElse(""));
     }
 
-    /** Sets the quantity and returns the entry. Retrying that does no harm to its only writer. */
+    /** Sets the quantity and returns the entry. A retry is safe if you are the only writer of the entry. */
     Item update(long petId, int quantity) throws IOException, InterruptedException {
         return update(petId, quantity, Map.of("Content-Type", "application/json"), MAX_TRIES);
     }
 
     /**
-     * Sets the quantity of an entry that is as the tag says. It is sent once: the tag says what an entry is, not who made it
-     * so, and a retry could not tell its own first try from another writer.
+     * Sets the quantity of an entry if it has the tag. It is not retried: a tag says what an entry is, not who made
+     * it so, and a retry could not tell its own first attempt from another writer.
      */
     Item updateIf(long petId, int quantity, String tag) throws IOException, InterruptedException {
         return update(petId, quantity, Map.of("Content-Type", "application/json", "If-Match", tag), 1);
     }
 
     /**
-     * Adds to the quantity and returns the entry. The entry is set only if it is still as it was read, so no other writer's
-     * update is lost.
+     * Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
      */
     Item add(long petId, int difference) throws IOException, InterruptedException {
         while (true) {
@@ -118,7 +117,7 @@ public final class Inventory {
         return items.get(0);
     }
 
-    /** Sends a request, and again after a timeout, a lost connection or a status that says "not now". */
+    /** Sends a request, and retries it after a timeout, a lost connection or one of the statuses above. */
     private HttpResponse<String> send(String method, String path, Map<String, String> headers, String body, int tries)
             throws IOException, InterruptedException {
         var request = HttpRequest.newBuilder(URI.create(base + path))
@@ -126,7 +125,7 @@ public final class Inventory {
                 .header("Authorization", "Bearer " + key);
         headers.forEach(request::header);
         for (int tried = 1; ; tried++) {
-            // Random, so that clients that failed together do not come back together.
+            // Jitter, so that clients that failed together do not retry together.
             var pause = FIRST_PAUSE.multipliedBy(1L << (tried - 1)).toMillis();
             pause = ThreadLocalRandom.current().nextLong(pause);
             try {
@@ -170,8 +169,8 @@ public final class Inventory {
     private static final Pattern MESSAGE = Pattern.compile("\"message\"\\s*:\\s*\"((?:[^\"\\\\]|\\\\.)*)\"");
 
     /**
-     * Reads one entry or a list of them. Java has no JSON reader of its own; entries are flat, and their strings are plain
-     * words, so patterns will do. With Jackson or Gson, let petId be a long.
+     * Reads one entry or a list of them. Java has no JSON parser; entries are flat and their strings are plain words, so
+     * patterns suffice. With Jackson or Gson, declare petId as a long.
      */
     private static List<Item> readItems(HttpResponse<String> response) throws InventoryException {
         if (!isJson(response)) throw unexpected(response);
@@ -187,7 +186,7 @@ public final class Inventory {
         return items;
     }
 
-    /** The error in a response; a proxy in front may have answered with a page for people instead. */
+    /** The error in a response; it may come from a proxy, in HTML. */
     private static InventoryException errorOf(HttpResponse<String> response) {
         var code = member(CODE, response.body());
         if (!isJson(response) || code.isEmpty()) return unexpected(response);
@@ -196,7 +195,7 @@ public final class Inventory {
 
     private static InventoryException unexpected(HttpResponse<String> response) {
         var type = response.headers().firstValue("Content-Type").orElse("no content type");
-        var message = "The response (" + response.statusCode() + ", " + type + ") is not one of the inventory service";
+        var message = "The response (" + response.statusCode() + ", " + type + ") is not from the inventory service";
         return new InventoryException(response.statusCode(), "", message);
     }
 
@@ -209,7 +208,7 @@ public final class Inventory {
         return matcher.find() ? matcher.group(1) : "";
     }
 
-    /** How long the server asks to wait; it may say so in seconds or by a date. */
+    /** How long the server asks to wait. The header has seconds or a date. */
     private static long retryAfterMillis(HttpResponse<String> response) {
         var value = response.headers().firstValue("Retry-After").orElse("").trim();
         if (value.matches("[0-9]{1,9}")) return Long.parseLong(value) * 1000;

@@ -1,9 +1,9 @@
-// Sets the stock of one pet and follows the list. Needs Node 20 or newer and nothing else.
+// Sets the quantity of one pet and polls the list. Needs Node 20 or newer and nothing else.
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… node inventory.js PET_ID QUANTITY
 //
-// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5. With types, and as a client to be copied, the
-// same is in ../typescript/client.ts.
+// QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5. For a client to copy, with types, see
+// ../typescript/client.ts.
 
 import { setTimeout } from 'node:timers/promises'
 
@@ -14,44 +14,44 @@ const TRIES = 5
 const FIRST_PAUSE_MS = 250
 const MAX_PAUSE_MS = 60_000
 
-/** The statuses by which the service, or a proxy in front of it, says that it cannot answer now. */
+/** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
 const RETRIED_STATUSES = [429, 502, 503, 504]
 
-/** An error response; `code` is what to branch on. */
+/** An error response; branch on `code`. */
 class InventoryError extends Error {}
 
 /**
  * Reads entries. A petId is a 64-bit integer: JSON.parse and response.json() round it above 2^53, to the id of another pet,
- * so its digits become a string first, and a BigInt then. In a string, a quote follows a backslash, so that none matches.
+ * so its digits become a string first, then a BigInt. Nothing within a string matches, because quotes are escaped there.
  */
 function readEntries(text) {
   const exact = text.replace(/(?<=[{,\s])"petId"\s*:\s*(-?(?:0|[1-9]\d*))(?=\s*[,}])/g, '"petId":"$1"')
   return JSON.parse(exact, (name, value) => (name === 'petId' ? BigInt(value) : value))
 }
 
-/** How long the server asks to wait, in milliseconds: it may say so in seconds or by a date. */
+/** How long the server asks to wait, in milliseconds. The header has seconds or a date. */
 function retryAfterMs(response) {
   const value = response.headers.get('retry-after') ?? ''
   return /^\d+$/.test(value) ? Number(value) * 1000 : Math.max(0, Date.parse(value) - Date.now()) || 0
 }
 
-/** The error in a response; a proxy in front may have answered with a page for people instead. */
+/** The error in a response; it may come from a proxy, in HTML. */
 function errorOf(response, text) {
   try {
     const { code, message } = JSON.parse(text)
     if (code) return Object.assign(new InventoryError(`${code}: ${message}`), { code })
   } catch {}
   const type = response.headers.get('content-type')
-  return new InventoryError(`The response (${response.status}, ${type}) is not one of the inventory service`)
+  return new InventoryError(`The response (${response.status}, ${type}) is not from the inventory service`)
 }
 
 /**
- * Sends a request, and again after a timeout, a lost connection or a status that says "not now". fetch keeps the connection
- * for the next request.
+ * Sends a request, and retries it after a timeout, a lost connection or one of the statuses above. fetch keeps the
+ * connection for the next request.
  */
 async function send(method, path, { headers = {}, body, tries = TRIES } = {}) {
   for (let tried = 1; ; tried++) {
-    // Random, so that clients that failed together do not come back together.
+    // Jitter, so that clients that failed together do not retry together.
     let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
     try {
       const response = await fetch(base + path, {
@@ -78,7 +78,7 @@ async function send(method, path, { headers = {}, body, tries = TRIES } = {}) {
   }
 }
 
-/** The list, or undefined if it is still the one that the entity tag names. */
+/** The list, or undefined if it still has the entity tag. */
 async function list(etag) {
   const headers = etag ? { 'if-none-match': etag } : {}
   const { response, text } = await send('GET', '/inventory', { headers })
@@ -87,8 +87,9 @@ async function list(etag) {
 }
 
 /**
- * Sets the quantity and returns the entry. Retrying that does no harm to its only writer. With a condition it is sent once:
- * the tag says what an entry is, not who made it so, and a retry could not tell its own first try from another writer.
+ * Sets the quantity and returns the entry. A retry is safe if you are the only writer of the entry. With a condition it
+ * is not retried: a tag says what an entry is, not who made it so, and a retry could not tell its own first attempt from
+ * another writer.
  */
 async function update(petId, quantity, ifMatch) {
   const { text } = await send('PATCH', `/inventory/${petId}`, {
@@ -99,7 +100,7 @@ async function update(petId, quantity, ifMatch) {
   return readEntries(text)
 }
 
-/** Adds to the quantity. The entry is set only if it is still as it was read, so no other writer's update is lost. */
+/** Adds to the quantity by compare and set: no other writer's update is lost. */
 async function add(petId, difference) {
   for (;;) {
     const item = (await list()).items.find((item) => item.petId === petId)

@@ -1,8 +1,8 @@
-"""Sets the stock of one pet and follows the list. Needs Python 3.9 or newer and nothing else.
+"""Sets the quantity of one pet and polls the list. Needs Python 3.9 or newer and nothing else.
 
     INVENTORY_URL=https://…/v1 INVENTORY_KEY=… python3 inventory.py PET_ID QUANTITY
 
-QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 """
 
 import http.client
@@ -20,12 +20,12 @@ TRIES = 5
 FIRST_PAUSE_SECONDS = 0.25
 MAX_PAUSE_SECONDS = 60
 
-# The statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+# Statuses of the service, or of a proxy in front of it, after which a retry may succeed.
 RETRIED_STATUSES = {429, 502, 503, 504}
 
 
 class InventoryError(Exception):
-    """A response that is not the expected one. `code` is what to branch on; None if it is not the service's own."""
+    """An unexpected response. Branch on `code`; it is None if the response is not from the service."""
 
     def __init__(self, status, code, message):
         super().__init__(message if code is None else f"{code}: {message}")
@@ -34,7 +34,7 @@ class InventoryError(Exception):
 
 
 class Inventory:
-    """Keeps one connection; not to be shared between threads."""
+    """Reuses one connection, so do not share it between threads."""
 
     def __init__(self, base, key, timeout_seconds=10):
         url = urlsplit(base)
@@ -45,15 +45,15 @@ class Inventory:
         self._authorization = {"Authorization": f"Bearer {key}"}
 
     def items(self, etag=None):
-        """The list and its entity tag; None in place of the list if it is still the one that `etag` names."""
+        """The list and its entity tag; None in place of the list if it still has the tag `etag`."""
         response, items = self._send("GET", "/inventory", {} if etag is None else {"If-None-Match": etag})
         return items, response.headers["ETag"]
 
     def update(self, pet_id, quantity, if_match=None):
         """Sets the quantity and returns the entry.
 
-        Retrying that does no harm to its only writer. With a condition it is sent once: the tag says what an entry is, not
-        who made it so, and a retry could not tell its own first try from another writer.
+        A retry is safe if you are the only writer of the entry. With a condition it is not retried: a tag says what an
+        entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
         """
         headers = {"Content-Type": "application/json"}
         if if_match is not None:
@@ -63,9 +63,7 @@ class Inventory:
         return self._send("PATCH", f"/inventory/{pet_id}", headers, body, tries)[1]
 
     def add(self, pet_id, difference):
-        """Adds to the quantity and returns the entry.
-
-        The entry is set only if it is still as it was read, so no other writer's update is lost.
+        """Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
         """
         while True:
             item = next((item for item in self.items()[0] if item["petId"] == pet_id), None)
@@ -79,9 +77,9 @@ class Inventory:
                     raise
 
     def _send(self, method, path, headers, body=None, tries=TRIES):
-        """Sends again after a timeout, a lost connection or a status that says "not now"."""
+        """Sends a request, and retries it after a timeout, a lost connection or one of the statuses above."""
         for tried in range(1, tries + 1):
-            # Random, so that clients that failed together do not come back together.
+            # Jitter, so that clients that failed together do not retry together.
             pause = random.uniform(0, FIRST_PAUSE_SECONDS * 2 ** (tried - 1))
             try:
                 response, content = self._try(method, path, headers, body)
@@ -101,7 +99,7 @@ class Inventory:
             time.sleep(pause)
 
     def _try(self, method, path, headers, body):
-        """Reads the body to its end, within the time limit; the connection's own limit is one for each packet."""
+        """Reads the whole body within the timeout; the connection's own timeout applies to each packet."""
         deadline = time.monotonic() + self._timeout_seconds
         self._connection.request(method, self._path + path, body, {**self._authorization, **headers})
         response = self._connection.getresponse()
@@ -110,7 +108,7 @@ class Inventory:
             content += piece
             if time.monotonic() > deadline:
                 raise TimeoutError("timed out")
-        # Nothing is left to read; this releases the connection, and raises an error if the body was cut.
+        # Nothing is left to read; this releases the connection, and raises an error if the body is incomplete.
         content += response.read()
         return response, bytes(content)
 
@@ -121,12 +119,12 @@ def parse(response, content):
         return json.loads(content)
     except ValueError:
         kind = response.headers.get("Content-Type", "no content type")
-        message = f"The response ({response.status}, {kind}) is not one of the inventory service"
+        message = f"The response ({response.status}, {kind}) is not from the inventory service"
         raise InventoryError(response.status, None, message) from None
 
 
 def error_of(response, content):
-    """The error in a response; a proxy in front may have answered with a page for people instead."""
+    """The error in a response; it may come from a proxy, in HTML."""
     try:
         error = parse(response, content)
         return InventoryError(response.status, error["code"], error["message"])
@@ -137,7 +135,7 @@ def error_of(response, content):
 
 
 def retry_after_seconds(response):
-    """How long the server asks to wait; it may say so in seconds or by a date."""
+    """How long the server asks to wait. The header has seconds or a date."""
     value = response.headers.get("Retry-After", "").strip()
     if re.fullmatch("[0-9]+", value):
         return int(value)

@@ -1,9 +1,9 @@
 /**
- * A client of the inventory service in one file, to be copied. It needs `fetch`, as Node 20, Deno, Bun and browsers have
- * it, and no package.
+ * A single-file client of the inventory service, for you to copy. It needs `fetch`, which Node 20, Deno, Bun and browsers
+ * have, and no package.
  *
- * A petId is a 64-bit integer. `JSON.parse` and `response.json()` round it above 2^53, to the id of another pet, so here
- * it is a `bigint` everywhere.
+ * A petId is a 64-bit integer. `JSON.parse` and `response.json()` round it above 2^53, to the id of another pet, so this
+ * client uses a `bigint` everywhere.
  */
 
 export type PetStatus = 'available' | 'pending' | 'sold'
@@ -14,7 +14,7 @@ export interface InventoryItem {
   readonly status: PetStatus
 }
 
-/** The codes known today. Others may follow, so branch on those that you handle and treat the rest by their status. */
+/** The codes known today. Others may be added, so branch on those that you handle, and handle the rest by status. */
 export type ErrorCode =
   | 'invalid_request'
   | 'unauthorized'
@@ -32,12 +32,12 @@ export type ErrorCode =
   // Keeps the known codes in an editor's suggestions.
   | (string & {})
 
-/** A response that is not the expected one. */
+/** An unexpected response. */
 export class InventoryError extends Error {
   override readonly name = 'InventoryError'
   /** The HTTP status. */
   readonly status: number
-  /** What to branch on; undefined if the response is not the service's own, such as the HTML page of a proxy. */
+  /** Branch on it; undefined if the response is not from the service, such as the HTML page of a proxy. */
   readonly code: ErrorCode | undefined
   /** Finds the request in the service's log; undefined if the response has none. */
   readonly requestId: string | undefined
@@ -50,49 +50,49 @@ export class InventoryError extends Error {
   }
 }
 
-/** No response: every try timed out or lost its connection. `cause` is what became of the last one. */
+/** No response: every attempt timed out or lost its connection. `cause` is the error of the last one. */
 export class InventoryConnectionError extends Error {
   override readonly name = 'InventoryConnectionError'
 }
 
 export interface InventoryOptions {
-  /** Where the service is; ends in `/v1`. */
+  /** The base address of the service; ends in `/v1`. */
   readonly baseUrl: string
   readonly apiKey: string
-  /** How long one try may take, its body included, in milliseconds. */
+  /** Timeout of one attempt, including its body. */
   readonly timeoutMs?: number
-  /** How often a request is sent at most. */
+  /** Maximum number of attempts of a request. */
   readonly tries?: number
 }
 
 export interface RequestOptions {
-  /** Ends the request, its retries included; the promise then rejects with the signal's reason. */
+  /** Aborts the request and its retries; the promise then rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined
 }
 
 export interface UpdateOptions extends RequestOptions {
-  /** Updates only an entry that has this tag, as `entryTag` makes it; otherwise fails with `precondition_failed`. */
+  /** Updates the entry only if it has this tag, from `entryTag`; otherwise fails with `precondition_failed`. */
   readonly ifMatch?: string | undefined
 }
 
 export interface WatchOptions extends RequestOptions {
-  /** The pause between two requests, in milliseconds. */
+  /** Pause between two requests. */
   readonly intervalMs?: number
 }
 
 /** The first pause before a retry is at most this long, each further one at most twice as long as the one before. */
 const FIRST_PAUSE_MS = 250
 
-/** The longest pause before a retry. A request that a server puts off for longer fails instead. */
+/** The longest pause before a retry. If a server asks for a longer one, the request fails. */
 const MAX_PAUSE_MS = 60_000
 
-/** How often `change` reads and sets an entry that other writers keep changing. */
+/** Maximum rounds of compare and set in `change`, while other writers keep changing the entry. */
 const MAX_ROUNDS = 100
 
-/** The statuses by which the service, or a proxy in front of it, says that it cannot answer now. */
+/** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
 const RETRIED_STATUSES = [429, 502, 503, 504]
 
-/** The tag of an entry for `ifMatch`: what the service sends as `ETag` when it updates the entry. */
+/** The entity tag of an entry, for `ifMatch`: the `ETag` of an update that returned it. */
 export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
 }
@@ -131,9 +131,9 @@ export class InventoryClient {
    * Sets the quantity of one pet and returns its entry. Throws an InventoryError (`not_found` if there is no entry) or
    * an InventoryConnectionError, after which the outcome is unknown.
    *
-   * Without `ifMatch` it is retried, which does no harm as long as you are the only writer of this entry: the value is
-   * absolute. With `ifMatch` it is sent once, because a tag says what an entry is, not who made it so: a retry could not
-   * tell its own first try from another writer's update.
+   * Without `ifMatch` it is retried, which is safe if you are the only writer of this entry: the value is absolute. With
+   * `ifMatch` it is not retried, because a tag says what an entry is, not who made it so: a retry could not tell its own
+   * first attempt from another writer's update.
    */
   async update(
     petId: bigint,
@@ -154,9 +154,9 @@ export class InventoryClient {
   }
 
   /**
-   * Changes the quantity of one pet by what it is, such as `({ quantity }) => quantity - 1`, and returns its entry. No
-   * other writer's update is lost: the entry is read and set only as it was read, and read again if it has changed.
-   * Throws as `update` does.
+   * Computes the new quantity of one pet from its entry, such as `({ quantity }) => quantity - 1`, and returns the new
+   * entry. No other writer's update is lost: if the entry has changed since it was read, it is read again. Throws as
+   * `update` does.
    */
   async change(
     petId: bigint,
@@ -178,8 +178,8 @@ export class InventoryClient {
   }
 
   /**
-   * Yields the list, and again whenever it has changed. Goes on after errors that pass, and throws those that do not,
-   * such as an InventoryError with the code `unauthorized`. Ends when you leave the loop; `signal` makes it throw.
+   * Yields the list, and again whenever it has changed. Continues after temporary errors, and throws permanent ones, such
+   * as an InventoryError with the code `unauthorized`. Ends when you leave the loop; `signal` makes it throw.
    */
   async *watch({
     intervalMs = 1000,
@@ -204,7 +204,7 @@ export class InventoryClient {
     { headers, body, signal, tries }: Try & { readonly tries: number },
   ): Promise<Received> {
     for (let tried = 1; ; tried++) {
-      // "Full jitter": clients that failed together do not come back together.
+      // Full jitter, so that clients that failed together do not retry together.
       let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
       try {
         const received = await this.#try(method, path, { headers, body, signal })
@@ -237,7 +237,7 @@ export class InventoryClient {
       method,
       headers: { authorization: `Bearer ${this.#apiKey}`, ...headers },
       body: body ?? null,
-      // Else the fetch API would answer a 304 from a store of its own, and follow a redirect to a page for people.
+      // Without these, fetch would answer a 304 from its own cache, and follow a redirect to an HTML page.
       cache: 'no-store',
       redirect: 'manual',
       signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
@@ -264,9 +264,9 @@ interface Received {
 const PET_ID = /(?<=[{,\s])"petId"\s*:\s*(-?(?:0|[1-9]\d*))(?=\s*[,}])/g
 
 /**
- * Reads the JSON of an entry or of a list of them, with each petId as the string of its digits. It makes strings of those
- * numbers and leaves the rest to JSON.parse. A petId that `PET_ID` does not match, such as `5.0`, stays a number, and is
- * refused by `toItem`.
+ * Reads the JSON of an entry or of a list of them, with each petId as the string of its digits. It turns those numbers
+ * into strings and leaves the rest to JSON.parse. A petId that `PET_ID` does not match, such as `5.0`, stays a number,
+ * which `toItem` rejects.
  */
 export function parseExactly(text: string): unknown {
   return JSON.parse(text.replace(PET_ID, '"petId":"$1"'))
@@ -300,7 +300,7 @@ function isRecord(value: unknown): value is Partial<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
 
-/** The body of a response that should have one of a known shape, such as not the login page of a proxy. */
+/** Reads the body of a response; throws if it is anything else than expected, such as the login page of a proxy. */
 function readBody<T>(response: Response, text: string, read: (text: string) => T): T {
   try {
     if (response.status !== 200) throw new TypeError('it should have the status 200')
@@ -310,7 +310,7 @@ function readBody<T>(response: Response, text: string, read: (text: string) => T
   }
 }
 
-/** The error that a response with another status than 200 and 304 reports. */
+/** The error in a response with a status other than 200 and 304. */
 function readError(response: Response, text: string): InventoryError {
   let body: unknown
   try {
@@ -326,7 +326,7 @@ function readError(response: Response, text: string): InventoryError {
 function unexpected(response: Response, reason: string): InventoryError {
   const type = response.headers.get('content-type') ?? 'no content type'
   return new InventoryError(
-    `The response with the status ${response.status} (${type}) is not one of the inventory service${reason}`,
+    `The response with the status ${response.status} (${type}) is not from the inventory service${reason}`,
     response.status,
     undefined,
     requestIdOf(response),
@@ -337,11 +337,13 @@ function requestIdOf(response: Response): string | undefined {
   return response.headers.get('x-request-id') ?? undefined
 }
 
-/** How long the server asks to wait, in milliseconds; as seconds or as a date (RFC 9110, section 10.2.3), else 0. */
+/**
+ * How long the server asks to wait, in milliseconds, or 0. The header has seconds or a date (RFC 9110, section 10.2.3).
+ */
 function readRetryAfter({ headers }: Response): number {
   const value = headers.get('retry-after')?.trim() ?? ''
   if (/^\d+$/.test(value)) return Number(value) * 1000
-  // By the server's clock, if it says what time it is.
+  // Relative to the server's clock, if the response has its date.
   const now = Date.parse(headers.get('date') ?? '')
   const waitMs = Date.parse(value) - (Number.isNaN(now) ? Date.now() : now)
   return Number.isNaN(waitMs) ? 0 : Math.max(0, waitMs)
@@ -355,7 +357,7 @@ function isPassing(error: unknown): boolean {
   )
 }
 
-/** Rejects with the signal's reason once it is aborted. */
+/** Rejects with the signal's reason when it aborts. */
 function pause(durationMs: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = (): void => {
@@ -371,7 +373,7 @@ function pause(durationMs: number, signal: AbortSignal | undefined): Promise<voi
   })
 }
 
-/** What became of a try, in words: fetch hides the reason in `cause`. */
+/** The reason of a failed attempt, which fetch hides in `cause`. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause instanceof Error && error.cause.message !== '' ? error.cause.message : error.message

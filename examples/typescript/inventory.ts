@@ -3,7 +3,7 @@
 //
 //   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… npx tsx inventory.ts PET_ID QUANTITY
 //
-// QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+// QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 
 import { InventoryClient, type InventoryItem } from './client.ts'
 

@@ -1,8 +1,8 @@
-//! Sets the stock of one pet and follows the list. Needs Rust 1.85 or newer, and the crates in Cargo.toml.
+//! Sets the quantity of one pet and polls the list. Needs Rust 1.85 or newer, and the crates in Cargo.toml.
 //!
 //!     INVENTORY_URL=https://…/v1 INVENTORY_KEY=… cargo run -- PET_ID QUANTITY
 //!
-//! QUANTITY is the new stock, such as 5, or a change of it, such as +5 or -5.
+//! QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 
 use std::time::{Duration, SystemTime};
 use std::{env, fmt, process, thread};
@@ -15,7 +15,7 @@ const MAX_TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// The statuses by which the service, or a proxy in front of it, says that it cannot answer now.
+/// Statuses of the service, or of a proxy in front of it, after which a retry may succeed.
 const RETRIED_STATUSES: [u16; 4] = [429, 502, 503, 504];
 
 /// One entry. An i64 holds every petId exactly.
@@ -34,7 +34,7 @@ impl Item {
     }
 }
 
-/// The body of every response of the service with a status of 400 or more.
+/// The body of every response with a status of 400 or more.
 #[derive(Deserialize)]
 struct ErrorBody {
     code: String,
@@ -42,11 +42,11 @@ struct ErrorBody {
 }
 
 enum Error {
-    /// An error of the service; the code is what to branch on.
+    /// An error of the service; branch on the code.
     Refused(ErrorBody),
-    /// A response that is not the service's own, such as a proxy's page for people.
+    /// A response that is not from the service, such as the HTML page of a proxy.
     Unexpected(String),
-    /// No response in any of the tries.
+    /// No response to any of the attempts.
     Unreachable(String),
 }
 
@@ -54,13 +54,13 @@ impl fmt::Display for Error {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Refused(ErrorBody { code, message }) => write!(out, "{code}: {message}"),
-            Error::Unexpected(response) => write!(out, "The response ({response}) is not one of the inventory service"),
+            Error::Unexpected(response) => write!(out, "The response ({response}) is not from the inventory service"),
             Error::Unreachable(reason) => write!(out, "No response: {reason}"),
         }
     }
 }
 
-/// A client of the service. Its agent keeps connections.
+/// A client of the service. Its agent reuses connections.
 struct Inventory {
     base: String,
     key: String,
@@ -78,7 +78,7 @@ impl Inventory {
         Inventory { base, key, agent: config.into() }
     }
 
-    /// The list and its entity tag; no list if it is still the one that `etag` names.
+    /// The list and its entity tag; no list if it still has the tag `etag`.
     fn list(&self, etag: Option<&str>) -> Result<(Option<Vec<Item>>, String), Error> {
         let headers: Vec<_> = etag.map(|etag| ("If-None-Match", etag)).into_iter().collect();
         let response = self.send("GET", "/inventory", &headers, String::new(), MAX_TRIES)?;
@@ -89,10 +89,10 @@ impl Inventory {
         Ok((Some(read(&response)?), etag))
     }
 
-    /// Sets the quantity and returns the entry. Retrying that does no harm to its only writer.
+    /// Sets the quantity and returns the entry. A retry is safe if you are the only writer of the entry.
     ///
-    /// With a tag, it is set only if it is as the tag says, and sent once: the tag says what an entry is, not who made it
-    /// so, and a retry could not tell its own first try from another writer.
+    /// With a tag, the entry is set only if it has that tag, and the request is not retried: a tag says what an entry is,
+    /// not who made it so, and a retry could not tell its own first attempt from another writer.
     fn update(&self, pet_id: i64, quantity: i32, tag: Option<&str>) -> Result<Item, Error> {
         let mut headers = vec![("Content-Type", "application/json")];
         headers.extend(tag.map(|tag| ("If-Match", tag)));
@@ -101,8 +101,7 @@ impl Inventory {
         read(&self.send("PATCH", &format!("/inventory/{pet_id}"), &headers, body, tries)?)
     }
 
-    /// Adds to the quantity and returns the entry. The entry is set only if it is still as it was read, so no other
-    /// writer's update is lost.
+    /// Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
     fn add(&self, pet_id: i64, difference: i32) -> Result<Item, Error> {
         loop {
             let items = self.list(None)?.0.unwrap_or_default();
@@ -117,7 +116,7 @@ impl Inventory {
         }
     }
 
-    /// Sends a request, and again after a timeout, a lost connection or a status that says "not now".
+    /// Sends a request, and retries it after a timeout, a lost connection or one of the statuses above.
     fn send(
         &self,
         method: &str,
@@ -127,7 +126,7 @@ impl Inventory {
         tries: u32,
     ) -> Result<Response<String>, Error> {
         for tried in 1.. {
-            // Random, so that clients that failed together do not come back together.
+            // Jitter, so that clients that failed together do not retry together.
             let mut pause = FIRST_PAUSE.mul_f64(fastrand::f64() * f64::from(1 << (tried - 1)));
             match self.attempt(method, path, headers, body.clone()) {
                 Ok(response) if matches!(response.status().as_u16(), 200 | 304) => return Ok(response),
@@ -167,13 +166,13 @@ impl Inventory {
             self.agent.run(request.body(body)?)?
         };
         let (parts, mut content) = response.into_parts();
-        // Without a limit, since a list has any length.
+        // No limit, because a list can have any length.
         let text = content.with_config().limit(u64::MAX).read_to_string()?;
         Ok(Response::from_parts(parts, text))
     }
 }
 
-/// Reads the JSON of a response; a proxy in front may have answered with a page for people instead.
+/// Reads the JSON of a response; it may come from a proxy, in HTML.
 fn read<T: DeserializeOwned>(response: &Response<String>) -> Result<T, Error> {
     serde_json::from_str(response.body()).map_err(|_| {
         let kind = header_of(response, header::CONTENT_TYPE);
@@ -185,7 +184,7 @@ fn header_of(response: &Response<String>, name: header::HeaderName) -> &str {
     response.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// How long the server asks to wait; it may say so in seconds or by a date.
+/// How long the server asks to wait. The header has seconds or a date.
 fn retry_after(response: &Response<String>) -> Duration {
     let value = header_of(response, header::RETRY_AFTER);
     match (value.parse(), httpdate::parse_http_date(value)) {
