@@ -46,7 +46,7 @@ export interface Schema {
   example?: unknown
 }
 
-/** A request as the page sends it and the samples show it, without its API key. */
+/** A request for the page to send and the samples to show, without the API key. */
 export interface SampleRequest {
   method: string
   url: string

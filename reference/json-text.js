@@ -1,8 +1,8 @@
 const TOKEN = /\s*("(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+)/y
 
 /**
- * Indents JSON text. Works on the text, because `JSON.parse` rounds integers above 2^53: every number stays as it came.
- * Stops after `maxItems` members of the outermost array or object. Undefined if a part of the text cannot be JSON.
+ * Indents JSON text without parsing it, because `JSON.parse` rounds integers above 2^53: every number stays as it is.
+ * Stops after `maxItems` members of the outermost array or object. Returns undefined for text that cannot be JSON.
  *
  * @param {string} text
  * @param {number} maxItems

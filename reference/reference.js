@@ -2,21 +2,21 @@
 import { indent } from './json-text.js'
 import { samples } from './samples.js'
 
-/** How many entries of a list are shown: a browser takes seconds to lay out the lines of 200,000. */
+/** Maximum entries of a list to show: a browser takes seconds to lay out 200,000 of them. */
 const MAX_SHOWN_ENTRIES = 1000
 
-/** How much is shown of a body that is not JSON, such as a proxy's page. */
+/** Maximum characters to show of a body that is not JSON, such as a proxy's HTML page. */
 const MAX_SHOWN_CHARACTERS = 20_000
 
 const REQUEST_TIMEOUT_MS = 120_000
 
-/** The characters that fetch accepts in the value of a header. */
+/** Values that fetch accepts for a header. */
 const HEADER_VALUE = /^[\x20-\x7e\x80-\xff]*$/
 
 const MIN_INT64 = -(2n ** 63n)
 const MAX_INT64 = 2n ** 63n - 1n
 
-/** The service that the page came from, whatever path a proxy puts before it. The page can reach no other. */
+/** The service that served this page, including any path prefix of a proxy. The page can reach no other. */
 const base = new URL('v1', location.href).href
 
 /**
@@ -42,7 +42,7 @@ function find(id) {
 /** @param {string} id */
 function findInput(id) {
   const found = find(id)
-  if (!(found instanceof HTMLInputElement)) throw new Error(`The element ${id} is no input`)
+  if (!(found instanceof HTMLInputElement)) throw new Error(`The element ${id} is not an input`)
   return found
 }
 
@@ -56,7 +56,7 @@ const keyInput = findInput('key')
 const linkedHeading = (tag, id, ...content) => element(tag, {}, element('a', { href: `#${id}` }, ...content))
 
 /**
- * JSON with spaces, between which a line can break.
+ * Formats JSON in one line, with spaces at which it can wrap.
  *
  * @param {unknown} value
  */
@@ -66,7 +66,7 @@ const inOneLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*/g, ' 
 const paragraphs = (text) => text.split('\n\n').map((paragraph) => element('p', {}, paragraph))
 
 /**
- * A block of code, which the keyboard can scroll.
+ * A block of code that can be scrolled with the keyboard.
  *
  * @param {string} name
  * @param {string} text
@@ -169,7 +169,7 @@ function renderResponse(operationId, status, { description, headers = {}, conten
 }
 
 /**
- * An input with its label, its description and a place for what is wrong with it.
+ * An input with its label, its description and a place for an error message.
  *
  * @param {string} id
  * @param {HTMLInputElement | HTMLTextAreaElement} input
@@ -199,7 +199,7 @@ function renderField(id, input, label, type, description) {
 }
 
 /**
- * What is wrong with a parameter that cannot be sent as it is; empty if nothing is.
+ * The error message for a parameter that cannot be sent; empty if it is valid.
  *
  * @param {Parameter} parameter
  * @param {string} value
@@ -212,12 +212,12 @@ function problemOf({ name, required, in: place, schema }, value) {
     return isInt64 ? '' : `${name} must be an integer from ${MIN_INT64} to ${MAX_INT64}, in plain decimal.`
   }
   return place === 'header' && !HEADER_VALUE.test(value)
-    ? `${name} has a character that a header cannot have.`
+    ? `${name} has a character that is not allowed in a header.`
     : ''
 }
 
 /**
- * The form of an operation. `changed` gets the request for the samples, at first and after each input.
+ * The form of an operation. Calls `changed` with the request for the samples, initially and after each input.
  *
  * @param {string} path
  * @param {string} method
@@ -250,7 +250,7 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
       '',
     )
 
-  /** @param {string} missing what stands for a parameter of the path that is empty */
+  /** @param {string} missing replaces an empty path parameter */
   const requestOf = (missing) => {
     let url = base + path
     /** @type {Record<string, string>} */
@@ -280,18 +280,18 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
   let isSending = false
   const send = async () => {
     if (isSending) return
-    // What follows must never stand above the answer to another request.
+    // Never show the response to an earlier request below a new status.
     answer.replaceChildren()
     status.textContent = ''
     const problems = fields.map((field) => ({
       field,
       text: problemOf(field.parameter, field.input.value.trim()),
     }))
-    // From the last to the first, so that the focus ends on the first.
+    // In reverse order, so that the first one gets the focus.
     for (const { field, text } of problems.toReversed()) field.complain(text)
     if (problems.some(({ text }) => text !== '')) return
     if (!HEADER_VALUE.test(keyInput.value)) {
-      status.textContent = 'The API key has a character that a header cannot have.'
+      status.textContent = 'The API key has a character that is not allowed in a header.'
       keyInput.focus()
       return
     }
@@ -306,7 +306,7 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
       status.textContent =
         error instanceof DOMException && error.name === 'TimeoutError'
           ? `No response within ${REQUEST_TIMEOUT_MS / 1000} seconds.`
-          : 'No response: the service cannot be reached, or the connection was lost.'
+          : 'No response: the service cannot be reached, or the connection was lost. Try again.'
     } finally {
       isSending = false
       button.removeAttribute('aria-disabled')
@@ -322,7 +322,7 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
 }
 
 /**
- * Sends a request with the key and describes its response.
+ * Sends a request with the API key and renders its response.
  *
  * @param {SampleRequest} request
  */
@@ -400,7 +400,7 @@ function downloadButton(text, fileName) {
   return button
 }
 
-/** Shows the samples of all operations in the language that was chosen at any of them. */
+/** The selected language of the samples, shared by all operations. */
 let language = 'curl'
 /** @type {(() => void)[]} */
 const languageListeners = []
@@ -432,7 +432,7 @@ function renderSamples(operationId) {
         copied.textContent = 'Copied.'
       },
       () => {
-        copied.textContent = 'The browser does not allow it.'
+        copied.textContent = 'The browser did not allow copying. Select the text instead.'
       },
     )
   })
@@ -447,7 +447,7 @@ function renderSamples(operationId) {
       ...choices.map(({ node }) => node),
     ),
     element('pre', { tabindex: '0', role: 'group', 'aria-label': 'Sample' }, code),
-    // Browsers give pages that came without TLS no clipboard.
+    // Browsers provide no clipboard to pages without TLS.
     ...('clipboard' in navigator ? [element('p', {}, copy, ' ', copied)] : []),
     element('p', { class: 'hint' }, 'The samples read the API key from the variable INVENTORY_KEY.'),
   )
@@ -549,9 +549,9 @@ try {
   render(description)
 } catch (error) {
   find('failure').textContent =
-    `The description of the service could not be shown. ${error}. Reload the page to try again.`
+    `The API description could not be loaded. ${error}. Reload the page to try again.`
 }
-// The browser looked for the place that the address names before it was there.
+// The browser looked for the target of the address before it was rendered.
 if (location.hash !== '') {
   const target = document.getElementById(location.hash.slice(1))
   target?.scrollIntoView()

@@ -4,14 +4,14 @@
 const shellString = (text) => `'${text.replaceAll("'", String.raw`'\''`)}'`
 
 /**
- * A string literal of JavaScript and of Python.
+ * A string literal in JavaScript and in Python.
  *
  * @param {string} text
  */
 const literal = (text) => `'${text.replace(/['\\]/g, '\\$&').replaceAll('\n', String.raw`\n`)}'`
 
 /**
- * A line for each header but Authorization.
+ * One line for each header except Authorization.
  *
  * @param {SampleRequest} request
  * @param {(name: string, value: string) => string} line
@@ -65,7 +65,7 @@ request = urllib.request.Request(
         'Authorization': f'Bearer {os.environ["INVENTORY_KEY"]}',
 ${headerLines(request, (name, value) => `        ${literal(name)}: ${literal(value)},`)}    },
 ${body === undefined ? '' : `    data=${literal(body)}.encode(),\n`})
-# Any other status than 200 raises urllib.error.HTTPError; its read() returns the error as JSON.
+# Any status other than 200 raises urllib.error.HTTPError; its read() returns the error as JSON.
 with urllib.request.urlopen(request, timeout=10) as response:
     print(json.load(response))`
 }
@@ -114,5 +114,5 @@ ${headerLines(request, (name, value) => `	request.Header.Set(${JSON.stringify(na
 }`
 }
 
-/** Writes a request as a program, by the name of the language. Each reads the API key from the variable INVENTORY_KEY. */
+/** Generates a program that sends a request, by language. It reads the API key from the variable INVENTORY_KEY. */
 export const samples = { curl, JavaScript: javascript, Python: python, Go: go }
