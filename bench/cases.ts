@@ -1,22 +1,22 @@
-/** What the callers of a case do. */
+/** The requests of a case. */
 export type Work =
-  /** Lists, again and again, while nothing changes. */
+  /** Repeated lists while nothing changes. */
   | 'list'
   /** Updates of random entries. */
   | 'update'
   /** 90 % lists and 10 % updates, at random. */
   | 'mix'
-  /** Lists by callers that have the present one already. */
+  /** Lists by callers that already have the current one. */
   | 'if-none-match'
-  /** One list at a time, each right after a change that was made past the contender. */
+  /** One list at a time, each right after a change made directly in the database. */
   | 'after-change'
 
-/** Who can be measured, by the names that the tables use. */
+/** The contenders, with their names in the tables. */
 export const contenderNames = {
   service: 'this service',
   'service-2': 'this service, 2 workers',
   'service-4': 'this service, 4 workers',
-  'service-commits': 'this service, beside commits',
+  'service-commits': 'this service, with commits',
   plain: 'plain Fastify',
   'node-http': 'node:http',
   direct: 'pg alone',
@@ -26,13 +26,13 @@ export type ContenderName = keyof typeof contenderNames
 
 export interface Case {
   readonly name: string
-  /** The heading of the table that it belongs to. */
+  /** The heading of its table. */
   readonly title: string
   readonly work: Work
-  /** How many entries the inventory has. */
+  /** Number of entries in the inventory. */
   readonly entries: number
   readonly connections: number
-  /** How far the servers are from the database, in milliseconds of round trip; on the same machine if it is absent. */
+  /** Round trip between the servers and the database; on the same machine if absent. */
   readonly roundTripMs?: number
   readonly contenders: readonly ContenderName[]
 }
@@ -42,7 +42,7 @@ const networkConnectionCounts = [1, 4, 16, 64]
 const roundTripsMs = [0, 1, 5, 20]
 const tableSizes = [1_000, 100_000, 1_000_000]
 
-/** Every case, in the order in which they run: from small tables to large ones. */
+/** All cases, in the order in which they run: from small tables to large ones. */
 export const cases: readonly Case[] = [
   ...connectionCounts.map((connections) => ({
     name: `list-${connections}`,
@@ -105,7 +105,7 @@ export const cases: readonly Case[] = [
   },
   {
     name: 'beside-commits',
-    title: 'List, 1,000 entries, beside 1,000 commits a second in another database of the server',
+    title: 'List, 1,000 entries, with 1,000 commits per second in another database of the server',
     work: 'list',
     entries: 1000,
     connections: 64,
@@ -118,12 +118,12 @@ export const cases: readonly Case[] = [
       work: 'list',
       entries,
       connections: 4,
-      // Each list of a million takes the plain server seconds and half a gigabyte, so four at once would end it.
+      // Each list of a million takes the plain server seconds and half a gigabyte, so four at once would crash it.
       contenders: entries < 1_000_000 ? ['service', 'plain', 'node-http'] : ['service', 'node-http'],
     },
     {
       name: `after-change-${entries}`,
-      title: `List of ${entries.toLocaleString('en')} entries, one reader, right after a change`,
+      title: `List of ${entries.toLocaleString('en')} entries, one client, right after a change`,
       work: 'after-change',
       entries,
       connections: 1,

@@ -5,7 +5,7 @@ import type { Contender } from './contender.ts'
 const COMMITS_PER_SECOND = 1000
 const INTERVAL_MS = 10
 
-/** The same contender, measured while someone commits in another database of the same server. */
+/** The same contender, measured while another database of the same server gets commits. */
 export function besideCommits(contender: Contender, otherDatabaseUrl: string): Contender {
   return {
     ...contender,
@@ -21,8 +21,8 @@ export function besideCommits(contender: Contender, otherDatabaseUrl: string): C
 }
 
 /**
- * Commits at a steady rate until it is stopped. The commits do not wait for the disk, which is not what is measured.
- * `stop` rejects where the server did not keep up.
+ * Commits at a steady rate until it is stopped. The commits do not wait for the disk, whose speed is not measured here.
+ * `stop` rejects if the server did not keep up.
  */
 async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
   const client = new pg.Client({ connectionString: url, options: '-c synchronous_commit=off' })
@@ -46,7 +46,7 @@ async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
       const perSecond = count / ((performance.now() - start) / 1000)
       await client.end()
       if (perSecond < 0.9 * COMMITS_PER_SECOND)
-        throw new Error(`there were only ${Math.round(perSecond)} commits a second beside the lists`)
+        throw new Error(`only ${Math.round(perSecond)} commits per second were made during the lists`)
     },
   }
 }

@@ -1,14 +1,14 @@
 import type { Case } from './cases.ts'
 import type { Sample } from './statistics.ts'
 
-/** Something that is measured, ready to be asked. */
+/** A contender that is ready for measurements. */
 export interface Contender {
   /**
-   * Asks once and checks the answers, byte for byte, against what they have to be, while the inventory is as it was
-   * filled. It rejects where one is not right, as the speed of wrong answers says nothing.
+   * Sends each request once and compares the responses, byte for byte, with the expected ones for the initial inventory.
+   * Rejects if one is wrong, because the speed of wrong responses means nothing.
    */
   verify(given: Case): Promise<void>
-  /** Makes the load of a case for so many seconds, or a little longer. */
+  /** Generates the load of a case for `seconds`, or a little longer. */
   measure(given: Case, seconds: number): Promise<Sample>
   stop(): Promise<void>
 }

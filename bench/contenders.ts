@@ -12,12 +12,12 @@ export interface ContenderOptions {
   readonly database: BenchDatabase
   readonly generator: Generator
   readonly psql: string | undefined
-  /** The list as it is while the inventory is as it was filled, and a file that has it. */
+  /** The list of the initial inventory, and a file that contains it. */
   readonly list: Buffer
   readonly listFile: string
 }
 
-/** Makes a contender ready to be measured; one that is a server is started. */
+/** Prepares a contender for measurements, and starts it if it is a server. */
 export async function openContender(name: ContenderName, options: ContenderOptions): Promise<Contender> {
   const { setup, database, psql, list, listFile } = options
   const overHttp = (server: Server): Contender => httpContender({ ...options, server, key: setup.key })

@@ -11,7 +11,7 @@ import type { PgUpdates } from './load/pg-updates.ts'
 import { inProcesses, split } from './load/processes.ts'
 import { repeat } from './repeat.ts'
 
-/** One-row updates straight through pg, without HTTP, by as many clients as a case has connections. */
+/** One-row updates directly with pg, without HTTP, by as many clients as the case has connections. */
 export function pgContender({ url }: BenchDatabase): Contender {
   return {
     verify: async () => {},
@@ -26,7 +26,7 @@ export function pgContender({ url }: BenchDatabase): Contender {
   }
 }
 
-/** The list as text by COPY, read to its end and thrown away: by psql where it is installed, else by pg. */
+/** The list as text by COPY, read completely and discarded: with psql if it is installed, otherwise with pg. */
 export function copyContender(database: BenchDatabase, list: Buffer, psql: string | undefined): Contender {
   const copy = psql === undefined ? copyByPg : copyByPsql
   return {
@@ -35,7 +35,7 @@ export function copyContender(database: BenchDatabase, list: Buffer, psql: strin
       await copyByPg(database.url, (chunk) => chunks.push(chunk))
       const lines = Buffer.concat(chunks).toString().trimEnd()
       if (`[${lines.replaceAll('\n', ',')}]` !== list.toString())
-        throw new Error('COPY has another text than the list')
+        throw new Error('the text of COPY differs from the list')
     },
     measure: (_given, seconds) =>
       repeat(seconds, async () => {
@@ -48,7 +48,7 @@ export function copyContender(database: BenchDatabase, list: Buffer, psql: strin
   }
 }
 
-/** The version of psql; undefined where it is not installed. */
+/** The version of psql; undefined if it is not installed. */
 export async function installedPsql(): Promise<string | undefined> {
   return promisify(execFile)('psql', ['--version']).then(
     ({ stdout }) => stdout.trim(),
@@ -59,14 +59,14 @@ export async function installedPsql(): Promise<string | undefined> {
 async function copyByPsql(url: string): Promise<void> {
   const address = new URL(url)
   const password = decodeURIComponent(address.password)
-  // Everyone on the machine can read a command line, so the password goes another way.
+  // Not on the command line, which everyone on the machine can read.
   address.password = ''
   const child = spawn('psql', ['--no-psqlrc', `--dbname=${address.href}`, `--command=${COPY_LIST}`], {
     env: { ...process.env, PGPASSWORD: password },
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   const [code] = await once(child, 'exit')
-  if (code !== 0) throw new Error(`psql ended with ${code}`)
+  if (code !== 0) throw new Error(`psql exited with code ${code}`)
 }
 
 async function copyByPg(url: string, take: (chunk: Buffer) => void = () => {}): Promise<void> {

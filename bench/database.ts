@@ -8,35 +8,35 @@ import { ENTRY_JSON } from '../src/inventory/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { onServer, urlOf } from '../test/support/template.ts'
 
-/** A database of the benchmark's own, in which all contenders work. */
+/** The benchmark's own database, which all contenders use. */
 export interface BenchDatabase {
   readonly url: string
   /** The address of another database of the same server. */
   readonly otherUrl: string
-  /** What the server is, and the settings that decide how durable a commit is. */
+  /** The version of the server, and the settings that determine the durability of commits. */
   readonly description: string
-  /** How many connections the server accepts. */
+  /** Maximum connections of the server. */
   readonly maxConnections: number
-  /** Replaces all entries by so many new ones, with ids from 1. */
+  /** Replaces all entries with this many new ones, with ids from 1. */
   fill(entries: number): Promise<void>
-  /** Waits until nobody else has a statement under way, nor has had one for a moment. */
+  /** Waits until no other session has run a statement for a moment. */
   quiet(): Promise<void>
-  /** Gives every entry the quantity that `fill` gave it, and removes the row versions that updates left behind. */
+  /** Restores the quantities that `fill` set, and removes the row versions that updates left behind. */
   reset(): Promise<void>
-  /** Sets the quantity of `changedPet` to another one, which it returns. */
+  /** Changes the quantity of `changedPet`, and returns the new one. */
   change(): Promise<number>
-  /** The list as it has to be answered now, byte for byte. */
+  /** The list that a correct response has now, byte for byte. */
   list(): Promise<Buffer>
   stop(): Promise<void>
 }
 
-/** An entry with the status `available`, which is the one that `change` changes. */
+/** The entry that `change` changes; its status is `available`. */
 export const changedPet = 3
 
-/** Reads the whole list as text, an entry a line: as many bytes as the list has. */
+/** Reads the whole list as text, one entry per line: as many bytes as the list has. */
 export const COPY_LIST = `COPY (SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id) TO STDOUT`
 
-/** What a production server has; only the sizes that the defaults keep for very small machines are raised. */
+/** Settings of a production server; only sizes whose defaults are for very small machines are raised. */
 const settings = {
   fsync: 'on',
   synchronous_commit: 'on',
@@ -46,7 +46,7 @@ const settings = {
   max_wal_size: '4GB',
 }
 
-/** Makes the database on the server at `DATABASE_URL`, or on an embedded one with its data below `directory`. */
+/** Creates the database on the server at `DATABASE_URL`, or on an embedded one with its data in `directory`. */
 export async function openBenchDatabase(directory: string): Promise<BenchDatabase> {
   const given = process.env['DATABASE_URL']
   const server = given ? { url: given, stop: async () => {} } : await startEmbedded(directory)

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 
-/** A TCP proxy before a database that is some milliseconds away. */
+/** A TCP proxy that simulates a database at a distance of some milliseconds. */
 export interface DelayingProxy {
   /** The address of the database through the proxy. */
   readonly url: string
@@ -9,8 +9,8 @@ export interface DelayingProxy {
 }
 
 /**
- * Starts a proxy that holds back what clients send, for the whole round trip: Node's timers know whole milliseconds, so
- * that half of one for each direction would be a whole one twice. What the database sends passes at once.
+ * Starts a proxy that delays what clients send by the whole round trip: Node's timers count whole milliseconds, so half
+ * of one for each direction would become two whole ones. What the database sends is not delayed.
  */
 export async function startDelayingProxy(databaseUrl: string, roundTripMs: number): Promise<DelayingProxy> {
   const target = new URL(databaseUrl)
@@ -38,7 +38,8 @@ export async function startDelayingProxy(databaseUrl: string, roundTripMs: numbe
   await once(server, 'listening')
   const closed = once(server, 'close')
   const address = server.address()
-  if (typeof address !== 'object' || address === null) throw new Error('The system gave no port')
+  if (typeof address !== 'object' || address === null)
+    throw new Error('The operating system assigned no port')
   const url = new URL(databaseUrl)
   url.hostname = '127.0.0.1'
   url.port = String(address.port)

@@ -1,6 +1,6 @@
 /**
- * Prints how long three ways take to read a list as JSON: JSON.parse, which rounds ids; the reader of
- * examples/typescript/client.ts; and lossless-json. All of them read the same text.
+ * Prints how long three parsers take to read the same list: JSON.parse, which rounds ids; the one in
+ * examples/typescript/client.ts; and lossless-json.
  */
 import { isLosslessNumber, parse } from 'lossless-json'
 import { readItems } from '../examples/typescript/client.ts'
@@ -25,7 +25,7 @@ const readers = {
     }),
 }
 
-/** The middle of the times, in milliseconds. */
+/** The median time. */
 function medianMs(read: () => unknown): number {
   const times: number[] = []
   for (let round = 0; round < ROUNDS; round++) {

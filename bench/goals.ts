@@ -1,13 +1,13 @@
 import type { ContenderName } from './cases.ts'
 import type { Results } from './results.ts'
 
-/** A ratio that is to be reached in one run. */
+/** A ratio to reach in one run. */
 interface Goal {
   readonly work: string
   readonly caseName: string
   readonly contender: ContenderName
   readonly against: ContenderName
-  /** Of throughput at least so much, or of the median time at most so much. */
+  /** At least this ratio of throughput, or at most this ratio of the median time. */
   readonly atLeast?: number
   readonly atMost?: number
 }
@@ -63,28 +63,28 @@ const goals: readonly Goal[] = [
     atLeast: 8,
   },
   {
-    work: '1,000 entries, one reader right after a change, against plain Fastify',
+    work: '1,000 entries, one client right after a change, against plain Fastify',
     caseName: 'after-change-1000',
     contender: 'service',
     against: 'plain',
     atLeast: 2,
   },
   {
-    work: '100,000 entries, one reader right after a change, time against COPY of the same text',
+    work: '100,000 entries, one client right after a change, time against COPY of the same text',
     caseName: 'after-change-100000',
     contender: 'service',
     against: 'copy',
     atMost: 0.25,
   },
   {
-    work: '1,000,000 entries, one reader right after a change, time against COPY of the same text',
+    work: '1,000,000 entries, one client right after a change, time against COPY of the same text',
     caseName: 'after-change-1000000',
     contender: 'service',
     against: 'copy',
     atMost: 0.25,
   },
   {
-    work: 'list, 64 connections, beside 1,000 commits a second in another database, against none',
+    work: 'list, 64 connections, with 1,000 commits per second in another database, against none',
     caseName: 'beside-commits',
     contender: 'service-commits',
     against: 'service',
@@ -99,16 +99,16 @@ const goals: readonly Goal[] = [
   },
 ]
 
-/** A goal in words, and what came of it. */
+/** A goal in words, and its outcome. */
 export interface Outcome {
   readonly work: string
   readonly goal: string
-  /** NaN where one of both could not be measured. */
+  /** NaN if one of the two could not be measured. */
   readonly reached: number
   readonly met: boolean
 }
 
-/** What came of every goal whose case belongs to the run. */
+/** The outcome of every goal whose case belongs to the run. */
 export function outcomes(results: Results): Outcome[] {
   const measured = goals.filter(({ caseName }) => results.cases.some(({ name }) => name === caseName))
   return measured.map(({ work, caseName, contender, against, atLeast, atMost }) => {

@@ -10,11 +10,11 @@ export interface HttpContenderOptions {
   readonly key: string
   readonly generator: Generator
   readonly database: BenchDatabase
-  /** The list as it is while the inventory is as it was filled. */
+  /** The list of the initial inventory. */
   readonly list: Buffer
 }
 
-/** A server that is asked over HTTP. */
+/** A server that is measured over HTTP. */
 export function httpContender({ server, key, generator, database, list }: HttpContenderOptions): Contender {
   const authorization = `Bearer ${key}`
   const listUrl = `${server.origin}/v1/inventory`
@@ -24,7 +24,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
     const quantity = await database.change()
     const { status, body, milliseconds } = await askList()
     if (status !== 200 || !body.subarray(0, 1000).includes(entryText(quantity)))
-      throw new Error(`the list after a change was answered with ${status} and does not show the change`)
+      throw new Error(`the list after a change has the status ${status} and does not show the change`)
     return milliseconds
   }
   let etag = ''
@@ -36,7 +36,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
       etag = answer.etag ?? ''
       if (work === 'if-none-match' && etag !== '') {
         const { status } = await askList(etag)
-        if (status !== 304) throw new Error(`If-None-Match was answered with ${status}`)
+        if (status !== 304) throw new Error(`the response to If-None-Match has the status ${status}`)
       }
       if (work === 'update' || work === 'mix') {
         const updated = await ask(`${listUrl}/${changedPet}`, {
@@ -61,7 +61,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
         connections,
         seconds,
       })
-      // The server still works on what the generator gave up in the end; its pool serves this one after that.
+      // The server still works on requests that the generator aborted at the end; its pool serves this one after them.
       await askList()
       return sample
     },
@@ -70,7 +70,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
   }
 }
 
-/** The JSON text of the entry that verification changes. */
+/** The JSON text of the entry that the verification changes. */
 function entryText(quantity: number): Buffer {
   return Buffer.from(`{"petId":${changedPet},"quantity":${quantity},"status":"available"}`)
 }

@@ -1,6 +1,6 @@
 import { type OutgoingHttpHeaders, request } from 'node:http'
 
-/** One answer, and how long it took from the connection to its last byte, in milliseconds. */
+/** One response, and the time from the connection to its last byte. */
 export interface TimedAnswer {
   readonly status: number
   readonly etag: string | undefined
@@ -8,7 +8,7 @@ export interface TimedAnswer {
   readonly milliseconds: number
 }
 
-/** Sends one request on a connection of its own. */
+/** Sends one request on its own connection. */
 export function ask(
   url: string,
   { method = 'GET', headers, body }: { method?: string; headers: OutgoingHttpHeaders; body?: string },

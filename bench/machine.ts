@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { cpus, release, totalmem, type } from 'node:os'
 import { packageVersion } from './package-version.ts'
 
-/** What the figures depend on besides the code, as pairs of a name and a value. */
+/** Everything besides the code that the figures depend on, as pairs of a name and a value. */
 export function machine(): [name: string, value: string][] {
   const cores = cpus()
   return [

@@ -11,16 +11,16 @@ export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFil
   readonly rounds: number
   readonly seconds: number
   readonly results: Results
-  /** Ends the run at the next turn. */
+  /** Aborts the run before the next measurement. */
   readonly stop: AbortSignal
-  /** Told of every contender that was opened, for it to be stopped if the run ends early. */
+  /** Called with every contender that was opened, so that it is stopped if the run ends early. */
   readonly onOpen: (stop: () => Promise<void>) => void
 }
 
-/** Cases that can be measured with the same servers: of one size of inventory, and one way to the database. */
+/** Cases that share their servers: one size of inventory, and one distance to the database. */
 type Setting = readonly [Case, ...Case[]]
 
-/** Sorts cases into settings, in the order in which they come. */
+/** Groups cases by setting, in their order. */
 export function settingsOf(cases: readonly Case[]): Setting[] {
   const settings = new Map<string, [Case, ...Case[]]>()
   for (const given of cases) {
@@ -32,7 +32,7 @@ export function settingsOf(cases: readonly Case[]): Setting[] {
   return [...settings.values()]
 }
 
-/** Measures the cases of a setting: fills the inventory, starts who takes part, and lets all take turns. */
+/** Measures the cases of a setting: fills the inventory, starts the contenders, and measures them in rounds. */
 export async function measureSetting(cases: Setting, options: MeasureOptions): Promise<void> {
   const { database, onOpen } = options
   const [{ entries, roundTripMs = 0 }] = cases
@@ -58,7 +58,7 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
   await proxy?.stop()
 }
 
-/** All contenders have a turn before the first has its next one, so that a slow minute of the machine hits them all. */
+/** Each round measures all contenders, so that a slow minute of the machine affects all of them. */
 async function measureCase(
   given: Case,
   contenders: ReadonlyMap<ContenderName, Contender>,
@@ -91,14 +91,14 @@ async function takeTurn(
   isFirst: boolean,
   { database, seconds }: MeasureOptions,
 ): Promise<Sample> {
-  // What the generator gave up in the last turn may still be on its way from that server to the database.
+  // Requests that the generator aborted may still be on their way from the last server to the database.
   await database.quiet()
   await database.reset()
   await contender.verify(given)
-  // Once is enough: later rounds find the code compiled and the connections open.
+  // Once is enough: in later rounds the code is compiled and the connections are open.
   if (isFirst && seconds > 1) await contender.measure(given, 1)
   const sample = await contender.measure(given, seconds)
-  if (sample.perSecond === 0) throw new Error(`no answer within ${seconds} s`)
+  if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
   return sample
 }
 

@@ -1,17 +1,17 @@
 import { Command, InvalidArgumentError } from 'commander'
 import { type Case, cases } from './cases.ts'
 
-/** What a run is to measure, and for how long. */
+/** What a run measures, and for how long. */
 export interface Options {
   readonly cases: readonly Case[]
   readonly rounds: number
-  /** Of one contender in one round of a case. */
+  /** Duration of one measurement: one contender in one round of a case. */
   readonly seconds: number
-  /** Where the results are written; undefined where they are only printed. */
+  /** The folder for the results; undefined if they are only printed. */
   readonly output: string | undefined
 }
 
-/** One or two of every kind. */
+/** One or two cases of every kind. */
 const quickCases = [
   'list-64',
   'update-64',
@@ -26,19 +26,22 @@ const help = `
 Cases: ${cases.map(({ name }) => name).join(', ')}
 
 Examples:
-  npm run bench                                  everything, into bench/RESULTS.md
-  npm run bench -- --quick                       whether all of it works, within a minute
+  npm run bench                                  measure everything, into bench/RESULTS.md
+  npm run bench -- --quick                       check that everything works, within a minute
   npm run bench -- --only list update-64 --rounds 5 --seconds 10`
 
-/** Reads the command line; a wrong one ends the process with a message. */
+/** Parses the command line; on an error, exits with a message. */
 export function readOptions(args: readonly string[]): Options {
   const command = new Command('npm run bench --')
-    .description('Measures the service beside what else could do its work, and writes bench/RESULTS.md')
-    .option('--rounds <count>', 'how often each contender has its turn', readCount, 3)
-    .option('--seconds <count>', 'how long a turn is', readCount, 3)
-    .option('--only <case...>', 'only these cases, or all of "list", "update" and so on; writes no file')
-    .option('--quick', 'one turn of a second in a few cases; writes no file')
-    .option('--output <folder>', 'where RESULTS.md and throughput.svg are written')
+    .description('compare the service with its alternatives, and write bench/RESULTS.md')
+    .option('--rounds <count>', 'measure each contender this many times', readCount, 3)
+    .option('--seconds <count>', 'measure for this long each time', readCount, 3)
+    .option(
+      '--only <case...>',
+      'measure only these cases, or all of "list", "update" and so on; write no file',
+    )
+    .option('--quick', 'measure a few cases once, for a second each; write no file')
+    .option('--output <folder>', 'write RESULTS.md and throughput.svg to this folder')
     .addHelpText('after', help)
     .parse(args, { from: 'user' })
   const { rounds, seconds, only, quick, output } = command.opts<{
@@ -53,7 +56,7 @@ export function readOptions(args: readonly string[]): Options {
       (!only || only.some((text) => isNamed(given, text))) && (!quick || quickCases.includes(given.name)),
   )
   if (chosen.length === 0)
-    command.error(`error: there is no such case; they are ${cases.map(({ name }) => name).join(', ')}`)
+    command.error(`error: unknown case; the cases are ${cases.map(({ name }) => name).join(', ')}`)
   return {
     cases: chosen,
     rounds: quick ? 1 : rounds,

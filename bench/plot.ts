@@ -5,7 +5,7 @@ import type { Results } from './results.ts'
 const works = ['list', 'update'] as const
 const shown: readonly ContenderName[] = ['service', 'plain', 'node-http', 'direct']
 
-/** Throughput against connections as an SVG image, lists beside updates; undefined where no such case was measured. */
+/** Plots throughput against connections as SVG, lists next to updates; undefined if no such case was measured. */
 export function throughputPlot(results: Results): string | undefined {
   const steps = results.cases.filter(({ name }) => works.some((work) => name.startsWith(`${work}-`)))
   if (steps.length === 0) return undefined

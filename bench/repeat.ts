@@ -1,6 +1,6 @@
 import { type Sample, sampleOf } from './statistics.ts'
 
-/** Takes times, in milliseconds, one after another until so many seconds have passed, and at least two. */
+/** Measures repeatedly until `seconds` have passed, at least twice; returns the times in milliseconds. */
 export async function repeat(seconds: number, take: () => Promise<number>): Promise<Sample> {
   const times: number[] = []
   const end = performance.now() + seconds * 1000

@@ -4,13 +4,13 @@ import { tables } from './tables.ts'
 
 export interface ReportOptions {
   readonly results: Results
-  /** What the figures depend on besides the code. */
+  /** Everything besides the code that the figures depend on. */
   readonly facts: readonly (readonly [name: string, value: string])[]
   readonly started: Date
   /** The command line. */
   readonly args: readonly string[]
   readonly options: Options
-  /** Whether there is a plot beside the report. */
+  /** Whether there is a plot next to the report. */
   readonly plotted: boolean
 }
 
@@ -18,23 +18,23 @@ export interface ReportOptions {
 export function report({ results, facts, started, args, options, plotted }: ReportOptions): string {
   const { rounds, seconds } = options
   const command = ['npm run bench', ...(args.length > 0 ? ['--', ...args] : [])].join(' ')
-  return `# What was measured
+  return `# Benchmark results
 
 Written by \`${command}\` on ${started.toISOString().slice(0, 10)}.
 
 ${facts.map(([name, value]) => `- ${name}: ${value}`).join('\n')}
 
-Load generator, servers and database share the machine. Everyone has a turn of ${seconds} s in each of ${rounds} rounds, after a
-check that the answers are right to the byte. The figures are medians over the rounds; a column “× plain Fastify” has
-the median, over the rounds, of the quotient of both throughputs in one round.
+The load generator, the servers and the database share the machine. Each contender is measured for ${seconds} s in each of ${rounds} rounds,
+after a check that its responses are correct to the byte. The figures are medians over the rounds; a column “× plain Fastify”
+has the median, over the rounds, of the ratio of both throughputs in one round.
 
-- **this service** runs in its production configuration: keys, log at \`info\`, one worker unless said otherwise.
-- **plain Fastify** is the same interface by Fastify and pg with their defaults, [plain-fastify.ts](baselines/plain-fastify.ts).
-- **node:http** sends the bytes of the list from memory and echoes updates, without key, log and database,
+- **this service** runs in its production configuration: keys, log at \`info\`, one worker unless stated otherwise.
+- **plain Fastify** is the same API, made with the defaults of Fastify and pg, [plain-fastify.ts](baselines/plain-fastify.ts).
+- **node:http** sends the bytes of the list from memory and echoes updates, without keys, log and database,
   [node-http.ts](baselines/node-http.ts).
-- **pg alone** sends one-row updates as prepared statements, as many clients as there are connections, without HTTP.
-- **COPY** has PostgreSQL make the text of the list and throws it away; the time includes the start of the program and
-  the connection.
+- **pg alone** sends one-row updates as prepared statements, with as many clients as there are connections, without HTTP.
+- **COPY** lets PostgreSQL generate the text of the list and discards it; the time includes starting the program and
+  connecting.
 ${plotted ? '\n![Throughput against connections](throughput.svg)\n' : ''}
 ${tables(results).replaceAll(/^###/gm, '##')}
 `

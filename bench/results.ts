@@ -1,12 +1,12 @@
 import { type Case, type ContenderName, contenderNames } from './cases.ts'
 import { median, ratio, type Sample } from './statistics.ts'
 
-/** What all contenders of all cases did, round by round. */
+/** The samples of all contenders in all cases, round by round. */
 export class Results {
   readonly #samples = new Map<string, Sample[]>()
   readonly #failures: string[] = []
 
-  /** The cases that are to be measured, in their order. */
+  /** The cases to measure, in order. */
   readonly cases: readonly Case[]
 
   constructor(cases: readonly Case[]) {
@@ -17,7 +17,7 @@ export class Results {
     this.#samples.set(`${given.name} ${contender}`, [...this.of(given.name, contender), sample])
   }
 
-  /** The samples of a contender in a case, the first round first; none where it was not measured. */
+  /** The samples of a contender in a case, first round first; empty if it was not measured. */
   of(caseName: string, contender: ContenderName): readonly Sample[] {
     return this.#samples.get(`${caseName} ${contender}`) ?? []
   }
@@ -27,7 +27,7 @@ export class Results {
     return median(this.of(caseName, contender).map((sample) => sample[value]))
   }
 
-  /** How many times as much of something a contender has as another one; NaN where one of them was not measured. */
+  /** The ratio of a value between two contenders; NaN if one of them was not measured. */
   ratio(
     caseName: string,
     contender: ContenderName,
@@ -37,17 +37,17 @@ export class Results {
     return ratio(this.of(caseName, contender), this.of(caseName, against), value)
   }
 
-  /** How many of a contender's answers failed in a case. */
+  /** The number of a contender's failed responses in a case. */
   errors(caseName: string, contender: ContenderName): number {
     return this.of(caseName, contender).reduce((sum, { errors }) => sum + errors, 0)
   }
 
-  /** Says that a contender could not be measured in a case, and why. */
+  /** Records that a contender could not be measured in a case, and why. */
   addFailure(given: Case, contender: ContenderName, reason: string): void {
     this.#failures.push(`${given.name}: ${contenderNames[contender]}: ${reason}`)
   }
 
-  /** What makes the run one to be repeated: who could not be measured, and where the service failed its callers. */
+  /** Reasons to repeat the run: contenders that could not be measured, and cases with failed responses of the service. */
   failures(): string[] {
     const failed = this.cases.flatMap((given) =>
       given.contenders

@@ -1,4 +1,4 @@
-/** Measures the service beside what else could do its work: `npm run bench -- --help` says how. */
+/** Compares the service with its alternatives; see `npm run bench -- --help`. */
 import { mkdir, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -16,10 +16,10 @@ import { report } from './report.ts'
 import { Results } from './results.ts'
 import { tables } from './tables.ts'
 
-/** Below the checkout and not among the temporary files, which may be in memory, where a commit costs nothing. */
+/** In the checkout, because temporary files may be in memory, where a commit costs nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 
-/** The service's default for one process, and so the size of every pool beside it. */
+/** The service's default for one process, used for every other pool, too. */
 const POOL_SIZE = 10
 
 const args = process.argv.slice(2)
@@ -27,7 +27,7 @@ const options = readOptions(args)
 const stop = new AbortController()
 const closers: (() => Promise<void>)[] = []
 
-/** Closes everything that was opened, the newest first. */
+/** Closes everything that was opened, in reverse order. */
 async function closeAll(): Promise<void> {
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
@@ -78,7 +78,7 @@ async function run(): Promise<void> {
   if (failures.length > 0) process.exitCode = 1
 }
 
-/** Besides the clients that update straight through pg, the servers of one size of inventory are connected. */
+/** In addition to the clients that update directly with pg, all servers of one setting are connected. */
 function requireConnections(available: number): void {
   const clients = options.cases.map(({ contenders, connections }) =>
     contenders.includes('direct') ? connections : 0,
@@ -94,7 +94,7 @@ function requireConnections(available: number): void {
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => stop.abort())
 }
-// Nobody reads on, as with "| head": the servers must not be left behind for that.
+// The reader closed the pipe, as with "| head"; still stop the servers.
 process.stdout.on('error', () => stop.abort())
 
 try {

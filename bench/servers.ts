@@ -6,26 +6,26 @@ import { devNull } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 
-/** A server under measurement: a process of its own. */
+/** A server to measure, in its own process. */
 export interface Server {
-  /** Where it listens, without a path. */
+  /** Its base address, without a path. */
   readonly origin: string
   stop(): Promise<void>
 }
 
-/** How long a server may take to listen, in milliseconds. */
+/** How long a server may take until it listens, in milliseconds. */
 const START_LIMIT = 20_000
 
 const service = fileURLToPath(new URL('../dist/server.js', import.meta.url))
 const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
 const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
 
-/** What the servers that use a database are told. */
+/** The setup of servers that use a database. */
 export interface ServerSetup {
   readonly databaseUrl: string
   readonly poolSize: number
   readonly key: string
-  /** A folder without a file `.env`, whose settings would count. */
+  /** A folder without a file `.env`, whose settings would apply. */
   readonly directory: string
 }
 
@@ -39,7 +39,7 @@ export function startService(setup: ServerSetup, workers: number): Promise<Serve
   })
 }
 
-/** Starts the same interface as Fastify and pg make it without further thought. */
+/** Starts the same API, made with the defaults of Fastify and pg. */
 export function startPlainFastify(setup: ServerSetup): Promise<Server> {
   return startServer([...process.execArgv, plainFastify], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
@@ -77,7 +77,8 @@ async function listening(child: ChildProcess, port: number): Promise<void> {
   const limit = performance.now() + START_LIMIT
   while (!(await answers(port))) {
     const name = child.spawnargs.at(-1)
-    if (child.exitCode !== null) throw new Error(`${name} ended with ${child.exitCode} before it listened`)
+    if (child.exitCode !== null)
+      throw new Error(`${name} exited with code ${child.exitCode} before it listened`)
     if (performance.now() > limit) {
       child.kill('SIGKILL')
       throw new Error(`${name} did not listen within ${START_LIMIT} ms`)
@@ -103,6 +104,7 @@ async function freePort(): Promise<number> {
   const address = server.address()
   server.close()
   await once(server, 'close')
-  if (typeof address !== 'object' || address === null) throw new Error('The system gave no port')
+  if (typeof address !== 'object' || address === null)
+    throw new Error('The operating system assigned no port')
   return address.port
 }

@@ -1,21 +1,21 @@
-/** What a contender did in one round of one case. */
+/** The result of a contender in one round of a case. */
 export interface Sample {
-  /** Answers, or statements, a second. */
+  /** Responses, or statements, per second. */
   readonly perSecond: number
-  /** The median time for one of them, in milliseconds. */
+  /** Median time in milliseconds. */
   readonly p50: number
-  /** The time that 99 of 100 stayed within, in milliseconds. */
+  /** 99th percentile of the time in milliseconds. */
   readonly p99: number
-  /** How many failed: no answer, a status of 400 or more, or fewer bytes than the list has. */
+  /** Number of failures: no response, a status of 400 or more, or fewer bytes than the list has. */
   readonly errors: number
 }
 
-/** The value that `share` of the sorted values, from 0 to 1, do not exceed; NaN where there are none. */
+/** The quantile `share`, from 0 to 1, of the sorted values; NaN if there are none. */
 export function percentile(sorted: ArrayLike<number>, share: number): number {
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN
 }
 
-/** The middle value; of an even number of values, the mean of the two in the middle. */
+/** The median; of an even number of values, the mean of the two in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const upper = sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
@@ -24,8 +24,8 @@ export function median(values: readonly number[]): number {
 }
 
 /**
- * The median of the quotients of two contenders in the same round. A machine that was slow for a while slowed both
- * down, so it shows less here than in a quotient of two medians.
+ * The median of the ratios of two contenders in the same round. A machine that was slow for a while slowed down both, so
+ * it affects this less than a ratio of two medians.
  */
 export function ratio(
   samples: readonly Sample[],
@@ -39,7 +39,7 @@ export function ratio(
   return median(quotients)
 }
 
-/** The sample that a list of times, in milliseconds, amounts to. */
+/** Computes a sample from times in milliseconds. */
 export function sampleOf(times: Float64Array, seconds: number, errors: number): Sample {
   const sorted = times.toSorted()
   return {

@@ -2,10 +2,10 @@ import { type ContenderName, contenderNames } from './cases.ts'
 import { type Outcome, outcomes } from './goals.ts'
 import type { Results } from './results.ts'
 
-/** Those that others are compared with. */
+/** The contenders that others are compared with. */
 const baselines: readonly ContenderName[] = ['plain', 'node-http', 'direct', 'copy']
 
-/** All results as Markdown that is readable on a terminal too: a table for each title, then the goals. */
+/** All results as Markdown that is also readable in a terminal: a table for each title, then the goals. */
 export function tables(results: Results): string {
   const titles = [...new Set(results.cases.map(({ title }) => title))]
   const parts = titles.map((title) => `### ${title}\n\n${resultTable(results, title)}`)
@@ -43,7 +43,7 @@ function goalTable(reached: readonly Outcome[]): string {
   return table(['Work', 'Goal', 'Reached', 'Met'], rows)
 }
 
-/** Three digits are more than the noise of a run leaves to be trusted. */
+/** Formats three digits, which is already more than the noise of a run justifies. */
 function figure(value: number): string {
   if (Number.isNaN(value)) return '–'
   return value.toLocaleString('en', { maximumSignificantDigits: 3 })
@@ -53,7 +53,7 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   const widths = head.map((cell, column) =>
     Math.max(cell.length, ...rows.map((row) => row[column]?.length ?? 0)),
   )
-  // Words are read from the left; figures are compared from the right.
+  // Left-align words, right-align figures.
   const isText = head.map((_, column) => rows.some((row) => /[a-z]/i.test(row[column] ?? '')))
   const line = (cells: readonly string[]): string => {
     const padded = cells.map((cell, column) => {

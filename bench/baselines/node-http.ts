@@ -1,4 +1,4 @@
-/** The least that Node can do: the bytes of a list from memory, and an update echoed; no key, no database, no log. */
+/** The minimum that Node can do: send the bytes of a list from memory, and echo updates; no key, no database, no log. */
 import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 

@@ -1,4 +1,4 @@
-/** The two operations as Fastify and pg make them with their defaults: what the service is measured against. */
+/** The two operations, made with the defaults of Fastify and pg, as a baseline. */
 import bearerAuth from '@fastify/bearer-auth'
 import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'

@@ -1,4 +1,4 @@
-/** Sends the share of a load that falls to one process, and reports to the process that started it. */
+/** Generates one process's share of the load, and reports to the process that started it. */
 import { randomInt } from 'node:crypto'
 import autocannon, { type Request, type Result } from 'autocannon'
 import type { Load } from './generator.ts'
@@ -24,7 +24,10 @@ function update(): Request {
   }
 }
 
-/** One connection's requests, in an order of its own: it repeats them, and all must not update one row at once. */
+/**
+ * One connection's requests, in its own order: connections repeat their requests, and must not all update the same row at
+ * once.
+ */
 function requests(): Request[] {
   if (load.work === 'update') return Array.from({ length: 100 }, update)
   if (load.work !== 'mix') return [list]

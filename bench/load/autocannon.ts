@@ -4,7 +4,7 @@ import { loadProcesses } from './parallelism.ts'
 import { inProcesses, split } from './processes.ts'
 import { shortLists } from './short-lists.ts'
 
-/** The generator autocannon. */
+/** The load generator autocannon. */
 export function autocannonGenerator(): Generator {
   return {
     name: packageVersion('autocannon'),

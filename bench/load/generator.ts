@@ -3,29 +3,29 @@ import type { Sample } from '../statistics.ts'
 import { autocannonGenerator } from './autocannon.ts'
 import { wrkGenerator } from './wrk.ts'
 
-/** What is to be asked of a server, and by how many connections for how long. */
+/** The requests to send to a server, on how many connections, and for how long. */
 export interface Load {
   readonly origin: string
   readonly key: string
   readonly work: Exclude<Work, 'after-change'>
-  /** Sent in If-None-Match where the work has it; empty where the server has none. */
+  /** Sent in If-None-Match if the work uses it; empty if the server has no entity tags. */
   readonly etag: string
   /** Updates go to ids from 1 to this. */
   readonly entries: number
-  /** How long a whole list is. */
+  /** The length of a whole list. */
   readonly listBytes: number
   readonly connections: number
   readonly seconds: number
 }
 
-/** A program that sends requests as fast as they are answered, one at a time on each connection. */
+/** A load generator that sends requests as fast as they are answered, one at a time on each connection. */
 export interface Generator {
   /** Its name and version. */
   readonly name: string
   run(load: Load): Promise<Sample>
 }
 
-/** wrk where it is installed, else autocannon. */
+/** wrk if it is installed, otherwise autocannon. */
 export async function findGenerator(): Promise<Generator> {
   return (await wrkGenerator()) ?? autocannonGenerator()
 }

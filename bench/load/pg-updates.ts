@@ -1,9 +1,9 @@
-/** Sends one-row updates straight through pg as fast as they are committed, as pgbench does with prepared statements. */
+/** Sends one-row updates directly with pg as fast as they are committed, as pgbench does with prepared statements. */
 import { randomInt } from 'node:crypto'
 import pg from 'pg'
 import { receiveOrder, reportShare } from './processes.ts'
 
-/** The share of the updates that falls to one process. */
+/** One process's share of the updates. */
 export interface PgUpdates {
   readonly databaseUrl: string
   readonly clients: number

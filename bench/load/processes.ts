@@ -3,23 +3,23 @@ import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { type Sample, sampleOf } from '../statistics.ts'
 
-/** What one of several processes that make load together did. */
+/** The result of one of several processes that generate load. */
 export interface Share {
-  /** The time for each answer, in milliseconds. */
+  /** The time of each response, in milliseconds. */
   readonly times: Float64Array
   readonly seconds: number
   readonly bytes: number
   readonly errors: number
 }
 
-/** All that the processes did. */
+/** The combined result of all processes. */
 export interface Total {
   readonly sample: Sample
   readonly answers: number
   readonly bytes: number
 }
 
-/** Runs a module of this folder in a process for each order, all at once, and adds up what they did. */
+/** Runs a module of this folder in a process for each order, concurrently, and combines their results. */
 export async function inProcesses<Order extends object>(name: string, orders: Order[]): Promise<Total> {
   const file = fileURLToPath(new URL(name, import.meta.url))
   const shares = await Promise.all(orders.map((order) => inProcess(file, order)))
@@ -45,21 +45,21 @@ async function inProcess(file: string, order: object): Promise<Share> {
   child.send(order)
   await ended
   const [share] = shares
-  if (share === undefined) throw new Error(`${file} ended before it reported`)
+  if (share === undefined) throw new Error(`${file} exited before it reported`)
   return share
 }
 
-/** Waits, in such a process, for what it is to do. */
+/** In such a process, waits for its order. */
 export function receiveOrder<Order>(): Promise<Order> {
   return new Promise((resolve) => process.once('message', (order: Order) => resolve(order)))
 }
 
-/** Says, in such a process, what it did; it ends then. */
+/** In such a process, reports the result; the process then exits. */
 export function reportShare(share: Share): void {
   process.send?.(share, () => process.disconnect())
 }
 
-/** Splits a number into parts that differ by 1 at most. */
+/** Splits a number into parts that differ by at most 1. */
 export function split(count: number, parts: number): number[] {
   return Array.from({ length: parts }, (_, index) => Math.floor((count + index) / parts))
 }

@@ -1,8 +1,8 @@
--- What wrk sends, and how it reports. Arguments: work, key, entries, and the entity tag for if-none-match.
+-- Generates the requests of wrk and reports its results. Arguments: work, key, entries, and the entity tag for if-none-match.
 
 local threads = 0
 
--- Each thread has a random sequence of its own, and the same one in every run: all contenders get the same requests.
+-- Each thread has its own random sequence, the same in every run, so that all contenders get the same requests.
 function setup(thread)
   threads = threads + 1
   thread:set("seed", threads)
@@ -22,7 +22,7 @@ function init(args)
 
   math.randomseed(seed)
   local share = ({ update = 1, mix = 0.1 })[work] or 0
-  -- Made beforehand, so that wrk has nothing to format while it measures.
+  -- Formatted in advance, so that wrk does not format requests while it measures.
   requests = {}
   for i = 1, share > 0 and 10000 or 1 do
     requests[i] = i <= share * 10000 and update() or list

@@ -10,7 +10,7 @@ import { shortLists } from './short-lists.ts'
 const run = promisify(execFile)
 const script = fileURLToPath(new URL('./wrk.lua', import.meta.url))
 
-/** The last line of what wrk prints, written by the script; times are in microseconds. */
+/** The last line of wrk's output, which the script prints; times are in microseconds. */
 const Summary = Type.Object({
   requests: Type.Integer(),
   duration: Type.Number(),
@@ -20,7 +20,7 @@ const Summary = Type.Object({
   p99: Type.Number(),
 })
 
-/** The generator wrk; undefined where it is not installed. */
+/** The load generator wrk; undefined if it is not installed. */
 export async function wrkGenerator(): Promise<Generator | undefined> {
   const version = await installedVersion()
   if (version === undefined) return undefined
