@@ -21,7 +21,10 @@ export interface InventoryOptions {
   readonly updateTimes: UpdateTimes
 }
 
-const listTag = { type: 'string', description: 'Identifies this state of the list; for If-None-Match' }
+const listTag = {
+  type: 'string',
+  description: 'Identifies this version of the list; send it in If-None-Match',
+}
 
 /** The two operations of the interface. They are guarded by the scope that they are registered in. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
@@ -46,7 +49,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           'If-None-Match': {
             type: 'string',
             description:
-              'The ETag of a list, or several; if the list is still one of them, the answer is 304',
+              'One or more ETags of lists; if the current list has one of them, the response is 304',
           },
         },
         response: {
@@ -57,12 +60,13 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
               ETag: listTag,
               'Content-Encoding': {
                 type: 'string',
-                description: 'The content coding, chosen from Accept-Encoding; absent if there is none',
+                description:
+                  'The content coding, chosen by Accept-Encoding; absent if the list is not compressed',
               },
             },
           }),
           304: Type.Null({
-            description: 'The list has not changed since the one that If-None-Match names',
+            description: 'The list still has the ETag in If-None-Match',
             headers: { ETag: listTag },
           }),
         },
@@ -78,12 +82,13 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         operationId: 'updateInventory',
         summary: 'Update stock level',
         description:
-          'Sets the stock quantity of one pet; its status stays as it is.\n\n' +
-          'A request without an answer, or with a 503, may have been carried out. The only writer of a pet may repeat it. ' +
-          'Where several write the same pet, a repeated request can undo what another has set meanwhile: send If-Match.\n\n' +
-          'The entity tag of an entry is its quantity and status with a hyphen between them, in double quotes, such as ' +
-          '"12-available"; a list has all that it takes. With If-Match, the update is made only if the entry still has one of ' +
-          'the tags; otherwise the answer is 412 and nothing was changed. Read the list again then, and decide anew.\n\n' +
+          'Sets the stock quantity of one pet; its status does not change.\n\n' +
+          'After a timeout or a 503, the update may have been made. If you are the only writer of a pet, send it again. ' +
+          'If there are several writers, a retry could overwrite a newer value, so send If-Match.\n\n' +
+          'The entity tag of an entry is its quantity and status, joined by a hyphen, in double quotes, such as ' +
+          '"12-available"; you can build it from any entry of a list. With If-Match, the update is made only if the entry ' +
+          'still has one of the tags; otherwise the response is 412 and nothing is changed. Then read the list again and ' +
+          'decide what to send.\n\n' +
           'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',
         'x-stability': 'experimental',
         tags: ['Inventory'],
@@ -103,7 +108,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
             examples: [noEntry('6').body],
           }),
           412: Reference(ErrorBody, {
-            description: 'The entry is not as If-Match or If-None-Match requires; nothing was changed',
+            description: 'The entry does not match If-Match or If-None-Match; nothing was changed',
             examples: [preconditionFailed().body],
           }),
         },

@@ -19,7 +19,7 @@ export const InventoryItem = Type.Object(
       type: 'integer',
       format: 'int64',
       description:
-        'Identifier of the animal this entry tracks. JSON.parse of JavaScript rounds it above 2^53.',
+        'Identifier of the animal this entry tracks. JSON.parse in JavaScript rounds it above 2^53.',
     }),
     quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'Current stock count' }),
     status: Reference(PetStatus),
@@ -58,12 +58,13 @@ export const UpdateConditions = Type.Object({
   'If-Match': Type.Optional(
     Type.String({
       description:
-        'Entity tags, or *: the update is made only if the entry has one of them, compared strongly (W/ matches nothing)',
+        'Entity tags, or *: the update is made only if the entry has one of them. Strong comparison: a tag with W/ never matches.',
     }),
   ),
   'If-None-Match': Type.Optional(
     Type.String({
-      description: 'Entity tags: the update is made only if the entry has none of them; with * it never is',
+      description:
+        'Entity tags: the update is made only if the entry has none of them; with *, it is never made',
     }),
   ),
 })
