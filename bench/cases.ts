@@ -104,7 +104,7 @@ export const cases: readonly Case[] = [
     contenders: ['service', 'service-2', 'service-4', 'direct'],
   },
   {
-    name: 'beside-commits',
+    name: 'with-commits',
     title: 'List, 1,000 entries, with 1,000 commits per second in another database of the server',
     work: 'list',
     entries: 1000,

@@ -6,7 +6,7 @@ const COMMITS_PER_SECOND = 1000
 const INTERVAL_MS = 10
 
 /** The same contender, measured while another database of the same server gets commits. */
-export function besideCommits(contender: Contender, otherDatabaseUrl: string): Contender {
+export function withCommits(contender: Contender, otherDatabaseUrl: string): Contender {
   return {
     ...contender,
     async measure(given, seconds) {

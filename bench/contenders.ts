@@ -1,5 +1,5 @@
 import type { ContenderName } from './cases.ts'
-import { besideCommits } from './commits.ts'
+import { withCommits } from './commits.ts'
 import type { Contender } from './contender.ts'
 import type { BenchDatabase } from './database.ts'
 import { copyContender, pgContender } from './database-contenders.ts'
@@ -29,7 +29,7 @@ export async function openContender(name: ContenderName, options: ContenderOptio
     case 'service-4':
       return overHttp(await startService(setup, 4))
     case 'service-commits':
-      return besideCommits(overHttp(await startService(setup, 1)), database.otherUrl)
+      return withCommits(overHttp(await startService(setup, 1)), database.otherUrl)
     case 'plain':
       return overHttp(await startPlainFastify(setup))
     case 'node-http':

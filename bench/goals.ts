@@ -85,7 +85,7 @@ const goals: readonly Goal[] = [
   },
   {
     work: 'list, 64 connections, with 1,000 commits per second in another database, against none',
-    caseName: 'beside-commits',
+    caseName: 'with-commits',
     contender: 'service-commits',
     against: 'service',
     atLeast: 0.8,

@@ -94,7 +94,7 @@ function requireConnections(available: number): void {
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => stop.abort())
 }
-// The reader closed the pipe, as with "| head"; still stop the servers.
+// Standard output was closed, as by "| head"; still stop the servers.
 process.stdout.on('error', () => stop.abort())
 
 try {

@@ -264,8 +264,8 @@ interface Received {
 const PET_ID = /(?<=[{,\s])"petId"\s*:\s*(-?(?:0|[1-9]\d*))(?=\s*[,}])/g
 
 /**
- * Reads the JSON of an entry or of a list of them, with each petId as the string of its digits. It turns those numbers
- * into strings and leaves the rest to JSON.parse. A petId that `PET_ID` does not match, such as `5.0`, stays a number,
+ * Reads the JSON of an entry or of a list of them, with each petId as the string of its digits. It converts those numbers
+ * to strings and leaves the rest to JSON.parse. A petId that `PET_ID` does not match, such as `5.0`, stays a number,
  * which `toItem` rejects.
  */
 export function parseExactly(text: string): unknown {

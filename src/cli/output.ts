@@ -4,7 +4,7 @@ import { pipeline } from 'node:stream/promises'
 /** Standard output cannot be written. */
 export class OutputError extends Error {
   override readonly name = 'OutputError'
-  /** True if the reader closed the pipe, as `head` does after enough lines. */
+  /** True if the other end closed the pipe, as `head` does after enough lines. */
   readonly isClosed: boolean
   /** What the command had already changed, for the operator; undefined if nothing. */
   readonly done: string | undefined

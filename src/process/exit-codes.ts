@@ -27,4 +27,4 @@ Exit codes:
   6    done, but standard output could not be written
   7    low: some entries are below the limit
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
-  141  the reader of the output closed the pipe`
+  141  the output pipe was closed`

@@ -15,7 +15,7 @@ const entries = Array.from(
 )
 const text = `[${entries.join(',')}]`
 
-const readers = {
+const parsers = {
   'JSON.parse (rounds)': (): unknown => JSON.parse(text),
   'examples/typescript/client.ts': (): unknown => readItems(text),
   'lossless-json': (): unknown =>
@@ -37,4 +37,4 @@ function medianMs(read: () => unknown): number {
 }
 
 console.log(`${ENTRIES} entries, ${text.length} characters, Node ${process.version}, median of ${ROUNDS}:`)
-for (const [name, read] of Object.entries(readers)) console.log(`${medianMs(read).toFixed(0)} ms\t${name}`)
+for (const [name, read] of Object.entries(parsers)) console.log(`${medianMs(read).toFixed(0)} ms\t${name}`)
