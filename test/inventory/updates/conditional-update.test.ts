@@ -1,14 +1,14 @@
 import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { apiKey, startApp } from '../../support/app.ts'
+import { apiKey, longTimings, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { sendRaw } from '../../support/raw.ts'
 
 /** All increments of the two writers together. */
-const INCREMENTS = 10_000
-const PETS = 100
+const INCREMENTS = 2000
+const PETS = 20
 
 const refused = {
   code: 'precondition_failed',
@@ -154,7 +154,7 @@ t.test('a condition waits for a locked row, and is decided by what is there then
     ['1', 0, 'sold'],
     ['2', 0, 'sold'],
   ])
-  const { send } = await startApp(t, database.url)
+  const { send } = await startApp(t, database.url, { timings: longTimings })
   const update = (petId: number, quantity: number, tag: string): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${petId}`, {
       ...json({ quantity }),
@@ -183,7 +183,8 @@ t.test('a condition waits for a locked row, and is decided by what is there then
 t.test('two writers that increment by read, compare and set lose nothing', async (t) => {
   const database = await testDatabase(t)
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
-  const ports = [(await startApp(t, database.url)).port, (await startApp(t, database.url)).port]
+  const apps = [1, 2].map(() => startApp(t, database.url, { timings: longTimings }))
+  const ports = (await Promise.all(apps)).map(({ port }) => port)
   let conflicts = 0
   const increment = async (port: number, petId: number): Promise<void> => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
@@ -196,7 +197,7 @@ t.test('two writers that increment by read, compare and set lose nothing', async
     }
     let seen = await read()
     for (let made = 0; made < INCREMENTS / PETS / ports.length; ) {
-      const { status } = await send('PATCH', `/v1/inventory/${petId}`, {
+      const { status, text } = await send('PATCH', `/v1/inventory/${petId}`, {
         ...json({ quantity: seen + 1 }),
         headers: { ...json({}).headers, 'If-Match': `"${seen}-available"` },
       })
@@ -204,7 +205,7 @@ t.test('two writers that increment by read, compare and set lose nothing', async
         made++
         seen++
       } else {
-        if (status !== 412) throw new Error(`An increment was answered with ${status}`)
+        if (status !== 412) throw new Error(`An increment was answered with ${status} ${text}`)
         conflicts++
         seen = await read()
       }
