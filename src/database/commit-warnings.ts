@@ -13,26 +13,43 @@ export class UncertainCommitError extends Error {
 }
 
 /**
- * Watches the commit of one statement, from now until the returned function is called. That one returns the warning which
- * came with the commit, if there was one. The server first completes the statement (CommandComplete) and then commits, so
- * a later warning is the commit's. What triggers and functions raise comes earlier and says nothing about it (PostgreSQL
- * manual, section 54.2.3).
+ * Watches the commits of a connection, one statement after another. The server first completes the statement
+ * (CommandComplete) and then commits, so a later warning is the commit's. What triggers and functions raise comes earlier
+ * and says nothing about it (PostgreSQL manual, section 54.2.3).
  */
-export function watchCommit(client: pg.Client): () => UncertainCommitError | undefined {
-  let isComplete = false
-  let warning: UncertainCommitError | undefined
-  const onComplete = (): void => {
-    isComplete = true
+class CommitWatch {
+  #isComplete = false
+  #warning: UncertainCommitError | undefined
+
+  /** Listens as long as the connection lives. */
+  constructor(client: pg.Client) {
+    client.connection.on('commandComplete', () => {
+      this.#isComplete = true
+    })
+    client.on('notice', ({ code, message }: { code: string | undefined; message: string | undefined }) => {
+      if (this.#isComplete && WARNING.test(code ?? '')) this.#warning ??= new UncertainCommitError(message)
+    })
   }
-  const onNotice = ({ code, message }: { code: string | undefined; message: string | undefined }): void => {
-    if (isComplete && WARNING.test(code ?? '')) warning ??= new UncertainCommitError(message)
+
+  /** Forgets the statement before. To be called when the next one is sent. */
+  begin(): void {
+    this.#isComplete = false
+    this.#warning = undefined
   }
-  const { connection } = client
-  connection.on('commandComplete', onComplete)
-  client.on('notice', onNotice)
-  return () => {
-    connection.off('commandComplete', onComplete)
-    client.off('notice', onNotice)
-    return warning
+
+  /** The warning that came with the commit of the statement, if there was one. To be read once its outcome is known. */
+  get warning(): UncertainCommitError | undefined {
+    return this.#warning
   }
+}
+
+const watches = new WeakMap<pg.Client, CommitWatch>()
+
+/** The watch of a connection. There is one for all of its statements, as listeners for each would cost more than the rest. */
+export function commitWatchOf(client: pg.Client): CommitWatch {
+  const known = watches.get(client)
+  if (known !== undefined) return known
+  const watch = new CommitWatch(client)
+  watches.set(client, watch)
+  return watch
 }

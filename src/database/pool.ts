@@ -2,7 +2,7 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { parseAddress } from './address.ts'
-import { watchCommit } from './commit-warnings.ts'
+import { commitWatchOf } from './commit-warnings.ts'
 import { CopyOut, type TextRow } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
@@ -326,7 +326,8 @@ export function openDatabase({
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       const client = await connect()
-      const commitWarning = watchCommit(client)
+      const commit = commitWatchOf(client)
+      commit.begin()
       let broken = false
       try {
         // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
@@ -337,14 +338,12 @@ export function openDatabase({
         }
         const { rows } = await client.query<Row>(config)
         checkGeneration(client)
-        const warning = commitWarning()
-        if (warning !== undefined) throw warning
+        if (commit.warning !== undefined) throw commit.warning
         return rows
       } catch (error) {
         broken = isFatal(error)
         throw failureOf(error, client)
       } finally {
-        commitWarning()
         // pool.query() would throw the connection away after any refused statement; it is still good.
         release(client, broken)
       }
