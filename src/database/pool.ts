@@ -1,19 +1,17 @@
-import { Socket } from 'node:net'
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { parseAddress } from './address.ts'
 import { commitWatchOf } from './commit-warnings.ts'
+import { Connections } from './connections.ts'
 import { CopyOut, type TextRow } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
   isFatal,
   isReadOnly,
-  isRefusal,
   isUnavailable,
   ReadOnlyServerError,
   ServerChangedError,
 } from './failures.ts'
-import { noUsableHost } from './hosts.ts'
 import type { PrimaryServer } from './primary.ts'
 
 /**
@@ -175,47 +173,31 @@ export function openDatabase({
     ...settings,
   }
   const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
-  /** How long one host may take, so that the others get their chance. */
-  const hostLimit = limits.connect / hosts.length
-  // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
-  // error where nobody can catch it.
-  const configs = hosts.map((host): pg.ClientConfig => {
-    const { options: given = '', ...address } = parseIntoClientConfig(host.url)
-    return {
-      application_name: 'petstore-inventory',
-      ...address,
-      // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
-      options: behindPooler ? given : [...ownOptions, given].join(' '),
-      connectionTimeoutMillis: hostLimit,
-      keepAlive: true,
-      types,
-    }
-  })
-  /** The sockets of connections that are being made. */
-  const connecting = new Set<Socket>()
-  const pool = new pg.Pool({
-    Client: class extends pg.Client {
-      constructor() {
-        const socket = new Socket()
-        super({ ...configs[primary?.host ?? 0], stream: () => socket })
-        connecting.add(socket)
-        socket.once('close', () => connecting.delete(socket))
-        this.once('connect', () => connecting.delete(socket))
+  const hostConnectMs = limits.connect / hosts.length
+  const connections = new Connections({
+    // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
+    // error where nobody can catch it.
+    hosts: hosts.map(({ name, url }) => {
+      const { options: given = '', ...address } = parseIntoClientConfig(url)
+      return {
+        name,
+        config: {
+          application_name: 'petstore-inventory',
+          ...address,
+          // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
+          options: behindPooler ? given : [...ownOptions, given].join(' '),
+          connectionTimeoutMillis: hostConnectMs,
+          keepAlive: true,
+          types,
+        },
       }
-    },
-    max: size,
-    connectionTimeoutMillis: limits.connect,
-    idleTimeoutMillis: 30_000,
-    maxLifetimeSeconds: lifetimeSeconds,
-  })
-  // Without a listener, a connection that breaks while it is idle would end the process.
-  // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
-  pool.on('error', ({ message }) => onConnectionLost(message))
-  let opened = 0
-  pool.on('connect', (client) => {
-    opened++
-    // The pool stops listening while a connection is checked out, and its user may be between two statements.
-    client.on('error', () => {})
+    }),
+    primary,
+    size,
+    connectMs: limits.connect,
+    hostConnectMs,
+    lifetimeSeconds,
+    onConnectionLost,
   })
 
   let failures = 0
@@ -224,60 +206,9 @@ export function openDatabase({
       failures++
     })
 
-  const busy = new Set<pg.PoolClient>()
-  // Nobody can use what their statements return, and the server may be one that does not answer any more.
-  primary?.onRenewal(() => {
-    for (const client of busy) void client.end()
-    for (const socket of connecting) socket.destroy()
-  })
-
-  /**
-   * Takes a connection out of the pool that is on the primary. Connections of older generations are closed on the way; a
-   * new one is verified, at each of the hosts until one can be used.
-   */
-  const checkOut = async (): Promise<pg.PoolClient> => {
-    if (primary === undefined) return pool.connect()
-    const deadline = performance.now() + limits.connect
-    const failed: { host: string; error: unknown }[] = []
-    for (;;) {
-      const isNew = pool.idleCount === 0 && pool.totalCount < size
-      if (isNew && failed.length === 0 && primary.refusal !== undefined) throw primary.refusal
-      const { host, generation } = primary
-      const start = performance.now()
-      try {
-        const client = await pool.connect()
-        if (primary.isCurrent(client)) return client
-        if (primary.isKnown(client)) {
-          client.release(true)
-          if (performance.now() < deadline) continue
-          throw new ServerChangedError()
-        }
-        try {
-          await primary.verify(client, Math.max(1, hostLimit - (performance.now() - start)))
-          return client
-        } catch (error) {
-          client.release(true)
-          throw error
-        }
-      } catch (error) {
-        // The address may have led elsewhere when this attempt began.
-        if (primary.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
-        if (!isNew || isRefusal(error)) throw error
-        failed.push({ host: hosts[host]?.name ?? '', error })
-        primary.skip(host)
-        if (failed.length < hosts.length) continue
-        const reason = noUsableHost(failed)
-        if (isReadOnly(reason)) primary.refuse(reason)
-        throw reason
-      }
-    }
-  }
-
   const connect = async (): Promise<pg.PoolClient> => {
     try {
-      const client = await checkOut()
-      busy.add(client)
-      return client
+      return await connections.take()
     } catch (error) {
       throw unavailable(error)
     }
@@ -294,14 +225,19 @@ export function openDatabase({
     return isUnavailable(error) ? unavailable(error) : error
   }
 
-  const release = (client: pg.PoolClient, isBroken: boolean): void => {
-    busy.delete(client)
-    client.release(isBroken || (primary !== undefined && !primary.isCurrent(client)))
-  }
-
   const configOf = (statement: Statement): { name?: string; text: string } => {
     if (typeof statement === 'string') return { text: statement }
     return behindPooler ? { text: statement.text } : statement
+  }
+
+  const rowsOf = async <Row extends pg.QueryResultRow>(
+    client: pg.PoolClient,
+    statement: Statement,
+    values: readonly unknown[],
+  ): Promise<Row[]> => {
+    // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
+    const config = { ...configOf(statement), values: [...values], query_timeout: limits.answer }
+    return (await client.query<Row>(config)).rows
   }
 
   /**
@@ -325,34 +261,27 @@ export function openDatabase({
     isPooled: behindPooler,
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
-      const client = await connect()
+      const client = connections.takeKept() ?? (await connect())
       const commit = commitWatchOf(client)
       commit.begin()
-      let broken = false
       try {
-        // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
-        const config = {
-          ...configOf(statement),
-          values: [...values],
-          query_timeout: limits.answer,
-        }
-        const { rows } = await client.query<Row>(config)
+        const rows = await rowsOf<Row>(client, statement, values)
         checkGeneration(client)
         if (commit.warning !== undefined) throw commit.warning
+        connections.keep(client)
         return rows
       } catch (error) {
-        broken = isFatal(error)
-        throw failureOf(error, client)
-      } finally {
+        const failure = failureOf(error, client)
         // pool.query() would throw the connection away after any refused statement; it is still good.
-        release(client, broken)
+        connections.release(client, isFatal(error))
+        throw failure
       }
     },
 
     async *copy(query, before) {
       const client = await connect()
       // Also released as broken if the caller stops reading: the remaining pieces are still on their way.
-      let broken = true
+      let isBroken = true
       let limit: NodeJS.Timeout | undefined
       try {
         const pieces = client.query(new CopyOut(copyText(query, before), before?.onRow))
@@ -363,13 +292,13 @@ export function openDatabase({
           yield piece
         }
         checkGeneration(client)
-        broken = false
+        isBroken = false
       } catch (error) {
-        broken = isFatal(error)
+        isBroken = isFatal(error)
         throw failureOf(error, client)
       } finally {
         clearTimeout(limit)
-        release(client, broken)
+        connections.release(client, isBroken)
       }
     },
 
@@ -381,15 +310,8 @@ export function openDatabase({
 
     generation: () => primary?.generation ?? 0,
 
-    statistics: () => ({
-      size,
-      used: pool.totalCount - pool.idleCount,
-      idle: pool.idleCount,
-      waiting: pool.waitingCount,
-      failures,
-      opened,
-    }),
+    statistics: () => ({ size, failures, ...connections.statistics() }),
 
-    close: () => pool.end(),
+    close: () => connections.close(),
   }
 }

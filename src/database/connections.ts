@@ -1,0 +1,211 @@
+import { Socket } from 'node:net'
+import pg from 'pg'
+import { isReadOnly, isRefusal, ServerChangedError } from './failures.ts'
+import { noUsableHost } from './hosts.ts'
+import type { PrimaryServer } from './primary.ts'
+
+/** How long a connection may be idle before it is closed. */
+const IDLE_TIMEOUT_MS = 30_000
+
+/** How long connections are kept for the next statement before one goes through pg's pool again. */
+const KEEP_MS = 1000
+
+/** One of the hosts that connections may go to. */
+export interface ConnectionHost {
+  /** Host and port, for messages. */
+  readonly name: string
+  readonly config: pg.ClientConfig
+}
+
+export interface ConnectionOptions {
+  /** In the order of the address. */
+  readonly hosts: readonly ConnectionHost[]
+  /** Absent where a connection to any server will do. */
+  readonly primary: PrimaryServer | undefined
+  /** Maximum connections. */
+  readonly size: number
+  /** How long a caller waits for a connection, and how much of that one host may take. */
+  readonly connectMs: number
+  readonly hostConnectMs: number
+  /** How long a connection is used. */
+  readonly lifetimeSeconds: number
+  /** Called with the reason when a connection is lost that nobody uses. */
+  readonly onConnectionLost: (reason: string) => void
+}
+
+/**
+ * The connections of a pool. Whoever takes one gets it on the primary: a new connection is verified first, at each of the
+ * hosts until one can be used, and connections of older generations are closed.
+ */
+export class Connections {
+  readonly #hosts: readonly ConnectionHost[]
+  readonly #primary: PrimaryServer | undefined
+  readonly #size: number
+  readonly #connectMs: number
+  readonly #hostConnectMs: number
+  readonly #onConnectionLost: (reason: string) => void
+  readonly #pool: pg.Pool
+  /** The sockets of connections that are being made. */
+  readonly #connecting = new Set<Socket>()
+  readonly #busy = new Set<pg.PoolClient>()
+  #kept: pg.PoolClient | undefined
+  #keepTimer: NodeJS.Timeout | undefined
+  #opened = 0
+  #isClosing = false
+
+  constructor(options: ConnectionOptions) {
+    const { hosts, primary, size, connectMs, hostConnectMs, lifetimeSeconds, onConnectionLost } = options
+    this.#hosts = hosts
+    this.#primary = primary
+    this.#size = size
+    this.#connectMs = connectMs
+    this.#hostConnectMs = hostConnectMs
+    this.#onConnectionLost = onConnectionLost
+    const connecting = this.#connecting
+    this.#pool = new pg.Pool({
+      Client: class extends pg.Client {
+        constructor() {
+          const socket = new Socket()
+          super({ ...hosts[primary?.host ?? 0]?.config, stream: () => socket })
+          connecting.add(socket)
+          socket.once('close', () => connecting.delete(socket))
+          this.once('connect', () => connecting.delete(socket))
+        }
+      },
+      max: size,
+      connectionTimeoutMillis: connectMs,
+      idleTimeoutMillis: IDLE_TIMEOUT_MS,
+      maxLifetimeSeconds: lifetimeSeconds,
+    })
+    // Without a listener, a connection that breaks while it is idle would end the process.
+    // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
+    this.#pool.on('error', ({ message }) => onConnectionLost(message))
+    this.#pool.on('connect', (client) => {
+      this.#opened++
+      // The pool stops listening while a connection is checked out, and its user may be between two statements.
+      client.on('error', ({ message }) => this.#dropKept(client, message))
+    })
+    // Nobody can use what their statements return, and the server may be one that does not answer any more.
+    primary?.onRenewal(() => {
+      for (const client of this.#busy) void client.end()
+      for (const socket of connecting) socket.destroy()
+    })
+  }
+
+  /** Takes the connection that was kept for the next statement; undefined where there is none that can be used. */
+  takeKept(): pg.PoolClient | undefined {
+    const client = this.#kept
+    if (client === undefined) return undefined
+    this.#kept = undefined
+    if (this.#isCurrent(client)) {
+      this.#busy.add(client)
+      return client
+    }
+    client.release(true)
+    return undefined
+  }
+
+  /** Takes a connection, and waits for it if none is free. */
+  async take(): Promise<pg.PoolClient> {
+    const client = this.takeKept() ?? (await this.#checkOut())
+    this.#busy.add(client)
+    return client
+  }
+
+  /** Gives back a connection; one that is broken or of an older generation is closed. */
+  release(client: pg.PoolClient, isBroken: boolean): void {
+    this.#busy.delete(client)
+    client.release(isBroken || !this.#isCurrent(client))
+  }
+
+  /**
+   * Gives back a connection that is in order and keeps it for the next statement, because checking one out of pg's pool and
+   * releasing it costs as much as a third of a statement. Once in a while one goes through that pool, which closes those
+   * that are idle or at the end of their lifetime.
+   */
+  keep(client: pg.PoolClient): void {
+    const isKeeping = this.#keepTimer !== undefined
+    this.#keepTimer ??= setTimeout(() => this.#stopKeeping(), KEEP_MS).unref()
+    if (!isKeeping || this.#kept !== undefined || this.#isClosing || this.#pool.waitingCount > 0) {
+      this.release(client, false)
+      return
+    }
+    this.#busy.delete(client)
+    this.#kept = client
+  }
+
+  statistics(): { used: number; idle: number; waiting: number; opened: number } {
+    const idle = this.#pool.idleCount + (this.#kept === undefined ? 0 : 1)
+    return {
+      used: this.#pool.totalCount - idle,
+      idle,
+      waiting: this.#pool.waitingCount,
+      opened: this.#opened,
+    }
+  }
+
+  /** Waits until all connections are given back, then closes them. */
+  close(): Promise<void> {
+    this.#isClosing = true
+    this.#stopKeeping()
+    return this.#pool.end()
+  }
+
+  #isCurrent(client: pg.PoolClient): boolean {
+    return this.#primary === undefined || this.#primary.isCurrent(client)
+  }
+
+  #stopKeeping(): void {
+    clearTimeout(this.#keepTimer)
+    this.#keepTimer = undefined
+    const client = this.#kept
+    this.#kept = undefined
+    if (client !== undefined) this.release(client, false)
+  }
+
+  #dropKept(client: pg.PoolClient, reason: string): void {
+    if (client !== this.#kept) return
+    this.#kept = undefined
+    client.release(true)
+    this.#onConnectionLost(reason)
+  }
+
+  async #checkOut(): Promise<pg.PoolClient> {
+    const primary = this.#primary
+    if (primary === undefined) return this.#pool.connect()
+    const deadline = performance.now() + this.#connectMs
+    const failed: { host: string; error: unknown }[] = []
+    for (;;) {
+      const isNew = this.#pool.idleCount === 0 && this.#pool.totalCount < this.#size
+      if (isNew && failed.length === 0 && primary.refusal !== undefined) throw primary.refusal
+      const { host, generation } = primary
+      const start = performance.now()
+      try {
+        const client = await this.#pool.connect()
+        if (primary.isCurrent(client)) return client
+        if (primary.isKnown(client)) {
+          client.release(true)
+          if (performance.now() < deadline) continue
+          throw new ServerChangedError()
+        }
+        try {
+          await primary.verify(client, Math.max(1, this.#hostConnectMs - (performance.now() - start)))
+          return client
+        } catch (error) {
+          client.release(true)
+          throw error
+        }
+      } catch (error) {
+        // The address may have led elsewhere when this attempt began.
+        if (primary.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
+        if (!isNew || isRefusal(error)) throw error
+        failed.push({ host: this.#hosts[host]?.name ?? '', error })
+        primary.skip(host)
+        if (failed.length < this.#hosts.length) continue
+        const reason = noUsableHost(failed)
+        if (isReadOnly(reason)) primary.refuse(reason)
+        throw reason
+      }
+    }
+  }
+}

@@ -1,0 +1,81 @@
+import t, { type Test } from 'tap'
+import { type Database, type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+
+interface Pool {
+  readonly owner: TestDatabase
+  readonly pool: Database
+  /** Why connections were lost. */
+  readonly lost: string[]
+}
+
+/** A pool of one connection, so that each statement has the connection of the one before. */
+async function openPool(t: Test, options: Pick<DatabaseOptions, 'lifetimeSeconds'> = {}): Promise<Pool> {
+  const owner = await testDatabase(t)
+  const lost: string[] = []
+  const pool = openDatabase({
+    url: owner.url,
+    size: 1,
+    limits: requestLimits,
+    onConnectionLost: (reason) => lost.push(reason),
+    ...options,
+  })
+  t.teardown(() => pool.close())
+  return { owner, pool, lost }
+}
+
+const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
+
+const backendOf = async (pool: Database): Promise<number | undefined> =>
+  (await pool.query<{ pid: number }>(backend))[0]?.pid
+
+t.test(
+  'a connection that is kept for the next statement counts as idle, and as lost when it ends',
+  async (t) => {
+    const { owner, pool, lost } = await openPool(t)
+    // The first one goes through the pool.
+    await pool.query(backend)
+    const before = await backendOf(pool)
+    t.match(pool.statistics(), { used: 0, idle: 1, waiting: 0, opened: 1 })
+    await owner.query('SELECT pg_terminate_backend($1)', [before])
+    await eventually('the lost connection', async () => (lost.length > 0 ? true : undefined))
+    t.match(pool.statistics(), { used: 0, idle: 0 })
+    t.not(await backendOf(pool), before)
+    t.equal(lost.length, 1)
+  },
+)
+
+t.test('callers take turns when there are more of them than connections', async (t) => {
+  const { pool } = await openPool(t)
+  const rows = await Promise.all(
+    Array.from({ length: 50 }, (_, n) =>
+      pool.query<{ n: number }>('SELECT $1::integer AS n', [n]).then(([row]) => row?.n),
+    ),
+  )
+  t.strictSame(
+    rows,
+    Array.from({ length: 50 }, (_, n) => n),
+  )
+})
+
+t.test('a connection that is always in use is replaced at the end of its lifetime', async (t) => {
+  const { pool } = await openPool(t, { lifetimeSeconds: 1 })
+  const before = await backendOf(pool)
+  const deadline = performance.now() + 30_000
+  while ((await backendOf(pool)) === before) {
+    if (performance.now() > deadline) throw new Error('Waited 30 s for another connection')
+  }
+})
+
+t.test('closing a pool closes the connection that is kept', async (t) => {
+  const owner = await testDatabase(t)
+  const pool = openDatabase({ url: owner.url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  await pool.query(backend)
+  const kept = await backendOf(pool)
+  await pool.close()
+  await eventually('the end of the connection', async () => {
+    const rows = await owner.query('SELECT FROM pg_stat_activity WHERE pid = $1', [kept])
+    return rows.length === 0 ? true : undefined
+  })
+})
