@@ -12,6 +12,7 @@ import {
   ReadOnlyServerError,
   ServerChangedError,
 } from './failures.ts'
+import { PreparedStatement } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 
 /**
@@ -235,9 +236,20 @@ export function openDatabase({
     statement: Statement,
     values: readonly unknown[],
   ): Promise<Row[]> => {
-    // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
-    const config = { ...configOf(statement), values: [...values], query_timeout: limits.answer }
-    return (await client.query<Row>(config)).rows
+    const { name, text } = configOf(statement)
+    const texts = textsOf(values)
+    if (name === undefined || texts === undefined) {
+      // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
+      const config = { ...configOf(statement), values: [...values], query_timeout: limits.answer }
+      return (await client.query<Row>(config)).rows
+    }
+    const prepared = new PreparedStatement<Row>(name, text, texts, types)
+    const timer = setTimeout(() => prepared.giveUp(), limits.answer)
+    try {
+      return await client.query(prepared).rows
+    } finally {
+      clearTimeout(timer)
+    }
   }
 
   /**
@@ -314,4 +326,15 @@ export function openDatabase({
 
     close: () => connections.close(),
   }
+}
+
+/** Values as PostgreSQL reads them; undefined where pg has to convert one of them, an array for example. */
+function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
+  const texts: (string | null)[] = []
+  for (const value of values) {
+    if (value === null || typeof value === 'string') texts.push(value)
+    else if (typeof value === 'number' || typeof value === 'bigint') texts.push(String(value))
+    else return undefined
+  }
+  return texts
 }

@@ -1,0 +1,90 @@
+import t, { type Test } from 'tap'
+import {
+  type Database,
+  type DatabaseOptions,
+  openDatabase,
+  requestLimits,
+  type TimeLimits,
+} from '../../src/database/pool.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+
+interface Pool {
+  readonly owner: TestDatabase
+  readonly pool: Database
+  /** Why connections were lost. */
+  readonly lost: string[]
+}
+
+/** A pool of one connection, so that each statement has the connection of the one before. */
+async function openPool(t: Test, options: Partial<DatabaseOptions> = {}): Promise<Pool> {
+  const owner = await testDatabase(t)
+  const lost: string[] = []
+  const pool = openDatabase({
+    url: owner.url,
+    size: 1,
+    limits: requestLimits,
+    onConnectionLost: (reason) => lost.push(reason),
+    ...options,
+  })
+  t.teardown(() => pool.close())
+  return { owner, pool, lost }
+}
+
+const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
+const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
+
+const backendOf = async (pool: Database): Promise<number | undefined> =>
+  (await pool.query<{ pid: number }>(backend))[0]?.pid
+
+t.test('values arrive by their types, the first time and afterward', async (t) => {
+  const { pool } = await openPool(t)
+  for (let round = 0; round < 3; round++) {
+    const rows = await pool.query(values, [9_007_199_254_740_992n, null])
+    t.strictSame(rows, [{ next: 9_007_199_254_740_993n, word: null, yes: true }])
+  }
+  t.strictSame(await pool.query(values, ['1', 'é']), [{ next: 2n, word: 'é', yes: true }])
+  for (let round = 0; round < 2; round++) {
+    t.strictSame(await pool.query({ name: 'none', text: 'SELECT 1 AS one WHERE false' }), [])
+    t.strictSame(await pool.query({ name: 'nothing', text: 'SET LOCAL work_mem = 64' }), [])
+    const many = { name: 'many', text: 'SELECT unnest($1::text[]) AS letter' }
+    t.strictSame(await pool.query(many, [['a', null]]), [{ letter: 'a' }, { letter: null }], 'an array')
+    t.strictSame(await pool.query(many, ['{b}']), [{ letter: 'b' }], 'the text of an array')
+  }
+})
+
+t.test('a statement with a name is parsed once for each connection, whatever its values', async (t) => {
+  const { pool } = await openPool(t)
+  const lengths = { name: 'lengths', text: 'SELECT cardinality($1::text[]) AS length' }
+  for (const array of [['a'], '{a,b}', ['a', 'b', 'c'], '{}']) await pool.query(lengths, [array])
+  t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [{ name: 'lengths' }])
+})
+
+t.test('behind a pooler, no statement has a name', async (t) => {
+  const { pool } = await openPool(t, { behindPooler: true })
+  t.strictSame(await pool.query(values, [1, 'a']), [{ next: 2n, word: 'a', yes: true }])
+  t.strictSame(await pool.query(values, [2, 'b']), [{ next: 3n, word: 'b', yes: true }])
+  t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [])
+})
+
+t.test('after a statement that is refused, the connection is used again', async (t) => {
+  const { owner, pool, lost } = await openPool(t)
+  const before = await backendOf(pool)
+  const insert = { name: 'insert', text: 'INSERT INTO later VALUES ($1) RETURNING n' }
+  await t.rejects(pool.query(insert, [1]), { cause: { code: '42P01' } }, 'refused when it is parsed')
+  await owner.query('CREATE TABLE later (n integer CHECK (n > 0))')
+  await t.rejects(pool.query(insert, [-1]), { code: '23514' }, 'refused when it is executed')
+  await t.rejects(pool.query(insert, ['x']), { code: '22P02' }, 'refused for a value')
+  t.strictSame(await pool.query(insert, [1]), [{ n: 1 }])
+  t.strictSame(await pool.query(insert, [2]), [{ n: 2 }])
+  t.equal(await backendOf(pool), before)
+  t.strictSame(lost, [])
+})
+
+t.test('a statement without an answer fails in time, and its connection is replaced', async (t) => {
+  const limits: TimeLimits = { ...requestLimits, answer: 200 }
+  const { pool } = await openPool(t, { limits })
+  const before = await backendOf(pool)
+  const sleep = { name: 'sleep', text: 'SELECT pg_sleep(10)' }
+  await t.rejects(pool.query(sleep), { name: 'DatabaseUnavailableError' })
+  t.not(await backendOf(pool), before)
+})
