@@ -35,7 +35,7 @@ export class PendingUpdates {
   inFlight: readonly Update[] = []
   /** Whether the last statement has decided, and not been refused. */
   hadItsTurn = false
-  #waiting: Update[] = []
+  readonly #waiting: Update[] = []
   readonly #statistics: InventoryStatistics
 
   constructor(petId: bigint, statistics: InventoryStatistics) {
@@ -97,9 +97,8 @@ export class PendingUpdates {
 
   /** Removes the updates that wait and arrived before that time; returns them. */
   removeBefore(time: number): readonly Update[] {
-    const late = this.#waiting.filter(({ arrivedAt }) => arrivedAt < time)
-    if (late.length === 0) return late
-    this.#waiting = this.#waiting.filter(({ arrivedAt }) => arrivedAt >= time)
+    const inTime = this.#waiting.findIndex(({ arrivedAt }) => arrivedAt >= time)
+    const late = this.#waiting.splice(0, inTime === -1 ? this.#waiting.length : inTime)
     this.#statistics.waitingUpdates -= late.length
     return late
   }

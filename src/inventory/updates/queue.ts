@@ -146,11 +146,12 @@ export class UpdateQueue {
     })
   }
 
-  /** Sends what waits once the requests that have arrived by now were all read. */
+  /** Dispatches at once if nothing is in flight; else when all requests that have arrived by now are read. */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    setImmediate(() => {
+    const defer = this.#batches.size === 0 ? queueMicrotask : setImmediate
+    defer(() => {
       this.#isScheduled = false
       this.#dispatch()
     })
@@ -172,9 +173,6 @@ export class UpdateQueue {
       if (pet === undefined) break
       void this.#send([pet], this.#retries)
     }
-    if (this.#pets.size > 0) return
-    clearInterval(this.#timer)
-    this.#timer = undefined
   }
 
   /** Overdue statements leave their place to others. */
@@ -272,6 +270,10 @@ export class UpdateQueue {
     const overdue = this.#overdue(this.#batches) + this.#overdue(this.#retries)
     if (overdue >= (this.#mode === 'probing' ? 1 : OVERDUE_STATEMENTS)) this.#suspend()
     this.#dispatch()
+    // Not as soon as nothing waits: a single caller would start and stop the timer with each update.
+    if (this.#pets.size > 0) return
+    clearInterval(this.#timer)
+    this.#timer = undefined
   }
 
   #suspend(): void {

@@ -143,6 +143,8 @@ t.test('a single update goes out at once, those that arrive meanwhile as one bat
   const repository = new ScriptedRepository()
   const { set, statistics } = queueOf(repository)
   const first = set(1, 11)
+  await null
+  t.equal(repository.sent, 1, 'in the same iteration of the event loop')
   const one = await repository.next(t, '1=11')
   const second = set(2, 22)
   const two = await repository.next(t, '2=22')
