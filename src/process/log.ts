@@ -1,10 +1,13 @@
 import cluster from 'node:cluster'
-import { setImmediate } from 'node:timers'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import pretty from 'pino-pretty'
 
 /** The most characters of log lines that wait where standard output is not read: some seconds of a busy service. */
 const MAX_QUEUED_LENGTH = 16 * 1024 * 1024
+
+/** How long a line may wait to be written together with later ones, and how many characters are written at once. */
+const WRITE_INTERVAL_MS = 10
+const WRITE_LENGTH = 16 * 1024
 
 let dropped = 0
 
@@ -30,8 +33,8 @@ export function openLog(level: string): Logger {
 }
 
 /**
- * Writes the lines of one event-loop iteration at once: a busy service would make a system call for each. What cannot
- * be written is dropped, and `onResumed` is called with the number of lines once writing works again.
+ * Writes the lines of a few milliseconds at once: a system call for each would cost as much as all else in a log line. What
+ * cannot be written is dropped, and `onResumed` is called with the number of lines once writing works again.
  *
  * Not pino's own destination: where a disk is full at the end of the process, that tries again without end (`flushSync`
  * in sonic-boom), and where nobody reads a pipe, its write holds a thread that Node waits for.
@@ -41,12 +44,15 @@ function standardOutput(onResumed: (lines: number) => void): DestinationStream {
   let text = ''
   let lines = 0
   let unreported = 0
+  let timer: NodeJS.Timeout | undefined
 
   const drop = (count: number): void => {
     dropped += count
     unreported += count
   }
   const writeAll = (): void => {
+    clearTimeout(timer)
+    timer = undefined
     if (text === '') return
     const count = lines
     stdout.write(text, (error) => {
@@ -71,9 +77,10 @@ function standardOutput(onResumed: (lines: number) => void): DestinationStream {
         drop(1)
         return
       }
-      if (text === '') setImmediate(writeAll)
       text += line
       lines++
+      if (text.length >= WRITE_LENGTH) writeAll()
+      else timer ??= setTimeout(writeAll, WRITE_INTERVAL_MS)
     },
   }
 }
