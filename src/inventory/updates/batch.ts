@@ -4,9 +4,9 @@ import type { QuantityUpdate, UpdateRepository, Written } from '../repository.ts
 import type { PendingUpdates } from './pending-updates.ts'
 
 /**
- * Sends a batch and decides what happens to each pet's updates, which are in flight before and never after:
+ * Sends a batch and decides what happens to the updates of each pet. When it returns, none of them is in flight:
  *
- * | What PostgreSQL said                         | What it means                     | Next                              |
+ * | Response of PostgreSQL                       | Meaning                           | Next                              |
  * | -------------------------------------------- | --------------------------------- | --------------------------------- |
  * | the entry as stored                          | committed                         | answered, 200                     |
  * | the entry is not as the condition requires   | nothing changed                   | answered, 412                     |
@@ -21,10 +21,10 @@ import type { PendingUpdates } from './pending-updates.ts'
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
  *
- * `isInTime` says whether a pet has updates in flight that may still be retried: only for those is another statement
- * sent, so that the time of no caller is exceeded by a second statement.
+ * `isInTime` says whether all updates of a pet in flight are still in time. Only for those is another statement sent, so
+ * that no caller waits for a second statement after its time is up.
  *
- * Returns false where the outcome stays unknown.
+ * Returns false if the outcome stays unknown.
  */
 export async function sendBatch(
   repository: UpdateRepository,
@@ -49,12 +49,12 @@ export async function sendBatch(
   return true
 }
 
-/** In one order everywhere, two processes that update the same pets wait for each other instead of deadlocking. */
+/** Sorts by petId. With the same order in all processes, two that update the same pets do not deadlock. */
 function inOrder(updates: readonly QuantityUpdate[]): QuantityUpdate[] {
   return updates.toSorted((a, b) => (a.petId < b.petId ? -1 : 1))
 }
 
-/** Has the pets whose rows are locked wait for them, and the others retried as a batch. */
+/** Has pets with a locked row retried individually, and the others as a batch. */
 async function retryWithoutLocked(
   repository: UpdateRepository,
   batch: readonly PendingUpdates[],
@@ -66,10 +66,10 @@ async function retryWithoutLocked(
   if (checked.length > 0) {
     try {
       locked = await repository.lockedAmong(checked.map(({ petId }) => petId))
-      // A single update was refused for a lock on its row or on the table, whichever is left.
+      // If no row is locked, the whole table is, or the lock was released just now.
       isTableLocked = locked.size === 0
     } catch (error) {
-      // The check takes no lock but one on the table.
+      // The check itself locks only the table.
       isTableLocked = isLocked(error)
     }
   }
@@ -87,7 +87,7 @@ function retryInHalves(batch: readonly PendingUpdates[]): void {
   }
 }
 
-/** Answers the callers of a pet if the statement has decided about it. */
+/** Answers the callers of a pet and returns true, if the statement has decided its updates. */
 function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boolean {
   if (unmet.has(pet.petId)) {
     reject(pet, preconditionFailed())
@@ -97,8 +97,8 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
   const { written } = pet
   if (entry === undefined || written === undefined) return false
   for (const update of pet.inFlight) {
-    // A superseded update was stored and replaced at the same moment, as far as anyone can tell. Where the database has
-    // rules of its own, nobody knows what they would have made of it.
+    // No one can see that a superseded update was not stored and replaced at once. Triggers or rules might have changed its
+    // quantity, so with them each caller gets the entry as stored.
     const isOwn = update !== written && !hasRules
     update.resolve(isOwn ? { ...entry, quantity: update.quantity } : entry)
   }
@@ -106,7 +106,7 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
   return true
 }
 
-/** Finds out why PostgreSQL has returned no row. */
+/** Finds out why PostgreSQL has returned no row for these pets. */
 async function decide(
   repository: UpdateRepository,
   pets: readonly PendingUpdates[],
@@ -139,12 +139,12 @@ function reject(pet: PendingUpdates, error: unknown): void {
   pet.finish()
 }
 
-/** 400. A constraint or a trigger that the operator has added to the table does not allow the update. */
+/** Returns a 400: a constraint or a trigger that the operator has added does not allow the update. */
 export function ruleViolation(): ApiError {
   return new ApiError(400, 'A rule of this store does not allow the quantity.')
 }
 
-/** 412. */
+/** Returns a 412. */
 export function preconditionFailed(): ApiError {
   return new ApiError(412, 'The entry is not as the request requires. Nothing was changed.')
 }

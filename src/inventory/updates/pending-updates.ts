@@ -13,10 +13,10 @@ export interface Update extends QuantityUpdate {
   readonly reject: (error: unknown) => void
 }
 
-/** The most pets in one statement. */
+/** Maximum pets in one statement. */
 export const MAX_BATCH_SIZE = 500
 
-/** What the updates of a pet wait for; their callers are told, if it takes too long. */
+/** What the updates of a pet wait for. The 503 after too long a wait says it. */
 export type WaitReason = 'statement' | 'row lock' | 'table lock'
 
 /**
@@ -27,14 +27,14 @@ export class PendingUpdates {
   readonly petId: bigint
   state: 'ready' | 'in flight' | 'locked' = 'ready'
   waitsFor: WaitReason = 'statement'
-  /** The most pets in the next statement with this one. A refused batch halves it, so that one bad update is isolated. */
+  /** Maximum pets in the next batch with this one. A refused batch halves it, so that one bad update is isolated. */
   batchLimit = MAX_BATCH_SIZE
-  /** Whether PostgreSQL left the entry as it was, without saying why. */
+  /** Whether a statement has left the entry unchanged without an error. */
   wasPassedOver = false
-  /** The updates that the statement in flight decides: the last of them is written, the others are superseded by it. */
+  /** The updates that the statement in flight decides: it writes the last one, which supersedes the others. */
   inFlight: readonly Update[] = []
-  /** Whether the last statement has decided, and not been refused. */
-  hadItsTurn = false
+  /** Whether the last statement has decided the updates that were in flight. */
+  wasDecided = false
   readonly #waiting: Update[] = []
   readonly #statistics: InventoryStatistics
 
@@ -52,7 +52,7 @@ export class PendingUpdates {
     return this.#waiting.length
   }
 
-  /** The update that is written: the newest of those in flight. */
+  /** The newest update in flight, which the statement writes. */
   get written(): Update | undefined {
     return this.inFlight.at(-1)
   }
@@ -63,8 +63,8 @@ export class PendingUpdates {
   }
 
   /**
-   * Moves the oldest updates in flight that one statement can decide: all up to the first with a condition, or that one
-   * alone, as it must see what those before it have made of the entry.
+   * Moves the oldest updates that one statement can decide to those in flight: all up to the first with a condition, or only
+   * that one, as its condition is about what the updates before it have written.
    */
   take(): void {
     const conditional = this.#waiting.findIndex(({ condition }) => condition !== undefined)
@@ -74,10 +74,10 @@ export class PendingUpdates {
     )
     this.#statistics.waitingUpdates -= this.inFlight.length
     this.state = 'in flight'
-    this.hadItsTurn = false
+    this.wasDecided = false
   }
 
-  /** Makes the updates in flight the oldest that wait: their statement has changed nothing. */
+  /** Moves the updates in flight back before those that wait. Their statement has changed nothing. */
   putBack(state: 'ready' | 'locked'): void {
     this.#waiting.unshift(...this.inFlight)
     this.#statistics.waitingUpdates += this.inFlight.length
@@ -85,17 +85,17 @@ export class PendingUpdates {
     this.state = state
   }
 
-  /** The updates in flight have their outcome. */
+  /** Removes the updates in flight. Each of them has its outcome. */
   finish(): void {
     this.inFlight = []
     this.state = 'ready'
-    this.hadItsTurn = true
+    this.wasDecided = true
     this.waitsFor = 'statement'
     this.batchLimit = MAX_BATCH_SIZE
     this.wasPassedOver = false
   }
 
-  /** Removes the updates that wait and arrived before that time; returns them. */
+  /** Removes and returns the waiting updates that arrived before that time. */
   removeBefore(time: number): readonly Update[] {
     const inTime = this.#waiting.findIndex(({ arrivedAt }) => arrivedAt >= time)
     const late = this.#waiting.splice(0, inTime === -1 ? this.#waiting.length : inTime)

@@ -8,7 +8,7 @@ import { sendBatch } from './batch.ts'
 import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
 import { ShortestRoundTrip } from './shortest-round-trip.ts'
 
-/** Tells a trace which requests a statement serves. */
+/** Connects the trace of a statement with those of the requests that it serves. */
 export interface BatchTracer {
   /** The request that is being served now. */
   current(): Context
@@ -20,26 +20,26 @@ export interface BatchTracer {
 export interface UpdateTimes {
   /** How long an update may wait until its last statement is sent. */
   readonly wait: number
-  /** When a statement counts as without an answer: after the time that a connection may take. */
+  /** How long a statement may be without an answer until it is overdue: longer than a connection may take. */
   readonly overdue: number
-  /** Between two looks at the clock. */
+  /** Interval between checks for late updates and overdue statements. */
   readonly check: number
-  /** Between two questions whether commits get through. */
+  /** Interval between probes while the queue is suspended. */
   readonly probe: number
 }
 
 export const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
-/** Batches that may be in flight however short the round trip is. */
+/** Maximum batches in flight where the round trip is short. */
 const MIN_BATCHES = 2
 
-/** How much round trip one more batch in flight is for, in milliseconds: about what a statement costs both sides. */
+/** Each such part of the round trip allows one more batch in flight: about what a statement costs both sides. */
 const ROUND_TRIP_PER_BATCH_MS = 0.5
 
-/** So many statements without an answer suspend the queue. */
+/** Overdue statements that suspend the queue. */
 const OVERDUE_STATEMENTS = 3
 
-/** The most questions whether commits get through that have no answer. */
+/** Maximum probes in flight. */
 const MAX_PROBES = 3
 
 const reasons: Readonly<Record<WaitReason, string>> = {
@@ -51,39 +51,39 @@ const reasons: Readonly<Record<WaitReason, string>> = {
 const NO_ANSWER = 'The database does not answer.'
 const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
 
-/** Statements by anything that tells them apart, with the time when each was sent. */
+/** The statements in flight, each under an object of its own, with the time when it was sent (`performance.now()`). */
 type InFlight = Map<object, number>
 
 /**
- * Sets quantities. Updates that arrive while others are in flight go out together, as one statement and one commit. This
- * file decides when a batch goes out, `update-batch.ts` what happens to its updates then. The updates of each pet are in
- * one of these states:
+ * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit. This
+ * file decides when a batch is sent, `batch.ts` what happens to its updates then. The updates of each pet are in one of
+ * these states:
  *
  * | State     | Meaning                                                | Leaves it                                           |
  * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
  * | ready     | wait for a batch                                       | a batch takes it -> in flight                       |
- * | in flight | a statement decides the oldest; newer ones wait        | decided -> ready, or none is left; refused -> ready |
- * |           |                                                        | or locked                                           |
- * | locked    | another transaction holds the row; retried             | its retry is sent -> in flight                      |
+ * | in flight | a statement decides the oldest; newer ones wait        | decided -> ready, or removed if no update is left;  |
+ * |           |                                                        | refused -> ready or locked                          |
+ * | locked    | another transaction has locked the row; retried        | its retry is sent -> in flight                      |
  * |           | individually, the row that was tried longest ago first |                                                     |
  *
  * In every state, updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  *
  * The number of batches in flight follows the round trip. Two keep PostgreSQL busy: it works on one while the other is
- * on its way. A long round trip leaves both sides idle, so that another batch may go out for each half millisecond of
- * the shortest round trip of the last seconds, up to the number of connections. The shortest one, as an overloaded
- * server makes all others longer, and smaller batches would make it worse. A batch goes out as soon as it may. If there is
- * a free place for every pet that waits, over a network each goes out alone, as callers in one batch wait for the slowest.
+ * under way. A long round trip leaves both sides idle, so another batch may be sent for each half millisecond of the
+ * shortest round trip of the last seconds, up to the number of connections. An overloaded server makes every other round
+ * trip longer, and smaller batches would make that worse. A batch is sent as soon as the number allows it. Over a network,
+ * each pet is sent individually if the number allows it for all that wait, as callers in one batch wait for the slowest.
  *
  * The queue is in one of these modes:
  *
  * | Mode      | Meaning                                                | Leaves it                                           |
  * | --------- | ------------------------------------------------------ | --------------------------------------------------- |
- * | sending   | batches go out                                         | three statements are overdue, or an overdue one has |
+ * | sending   | batches are sent                                       | three statements are overdue, or an overdue one has |
  * |           |                                                        | ended without an answer -> suspended                |
- * | suspended | nothing goes out; while updates wait, the queue asks   | commits do not wait -> probing; they do, or there   |
- * |           | whether commits wait for a standby                     | is an error: those that wait get 503                |
- * | probing   | one batch goes out                                     | answered -> sending; overdue -> suspended           |
+ * | suspended | nothing is sent; while updates wait, the queue probes: | no commit waits -> probing; one does, or the probe  |
+ * |           | it asks whether commits wait for a standby             | fails: updates that wait get 503                    |
+ * | probing   | one batch is sent                                      | answered -> sending; overdue -> suspended           |
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
@@ -94,7 +94,7 @@ export class UpdateQueue {
   readonly #pets = new Map<bigint, PendingUpdates>()
   /** When the statements in flight were sent, but for those that suspended the queue. */
   readonly #batches: InFlight = new Map()
-  /** The same for a pet whose row was locked. */
+  /** The same for retries of a locked row. */
   readonly #retries: InFlight = new Map()
   readonly #roundTrip = new ShortestRoundTrip()
   readonly #maxRetries: number
@@ -115,17 +115,17 @@ export class UpdateQueue {
     this.#statistics = statistics
     this.#tracer = tracer
     this.#times = times
-    // Batches never wait for the connections on which others wait for a row.
+    // Retries wait for a locked row; batches always have connections of their own.
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
   /**
-   * Returns the entry as it is once the quantity is committed, or undefined if the pet has none.
+   * Returns the entry as stored, after the commit, or undefined if the pet has none.
    *
-   * @throws {ApiError} 412 when the entry is not as the condition requires; 503 when the update has waited for too long;
-   *   400 when a rule of the database does not accept it
-   * @throws {DatabaseUnavailableError} when the outcome is unknown
+   * @throws {ApiError} 412 if the entry is not as the condition requires; 503 if the update has waited for too long; 400 if
+   *   a rule of the database does not accept it
+   * @throws {DatabaseUnavailableError} if the outcome is unknown
    */
   set({ petId, quantity, condition }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
@@ -161,22 +161,22 @@ export class UpdateQueue {
     if (this.#mode === 'suspended') this.#probe()
     while (this.#mode !== 'suspended') {
       const limit = this.#batchLimit()
-      const free = limit - this.#answering(this.#batches)
+      const free = limit - this.#notOverdue(this.#batches)
       if (free <= 0) break
       const batch = this.#nextBatch()
       if (batch.length === 0) break
-      const isAlone = limit > MIN_BATCHES && batch.length <= free
-      void this.#send(isAlone ? batch.slice(0, 1) : batch, this.#batches)
+      const isIndividual = limit > MIN_BATCHES && batch.length <= free
+      void this.#send(isIndividual ? batch.slice(0, 1) : batch, this.#batches)
     }
-    while (this.#mode === 'sending' && this.#answering(this.#retries) < this.#maxRetries) {
+    while (this.#mode === 'sending' && this.#notOverdue(this.#retries) < this.#maxRetries) {
       const pet = this.#nextLocked()
       if (pet === undefined) break
       void this.#send([pet], this.#retries)
     }
   }
 
-  /** Overdue statements leave their place to others. */
-  #answering(inFlight: InFlight): number {
+  /** Counts the statements that others wait for: an overdue one does not keep them from being sent. */
+  #notOverdue(inFlight: InFlight): number {
     return inFlight.size - this.#overdue(inFlight)
   }
 
@@ -212,7 +212,7 @@ export class UpdateQueue {
     return undefined
   }
 
-  /** Whether updates of the pet wait that are still in time; late ones are rejected, and a pet without others forgotten. */
+  /** Rejects late updates of the pet, and returns whether others wait. */
   #hasWaiting(pet: PendingUpdates): boolean {
     this.#rejectWaiting(pet, performance.now() - this.#times.wait, reasons[pet.waitsFor])
     return pet.waiting > 0
@@ -239,7 +239,7 @@ export class UpdateQueue {
     const took = performance.now() - sentAt
     if (isAnswered) this.#roundTrip.observe(took)
     for (const pet of batch) this.#keepInOrder(pet)
-    // One that is no longer among them has suspended the queue before.
+    // The queue was suspended meanwhile if the statement is not in flight any more.
     if (inFlight.delete(statement)) {
       if (isAnswered && this.#mode === 'probing') this.#mode = 'sending'
       if (!isAnswered && took >= this.#times.overdue) this.#suspend()
@@ -247,11 +247,11 @@ export class UpdateQueue {
     this.#dispatch()
   }
 
-  /** Forgets a pet without updates. One whose updates were decided goes behind the others; one to be retried stays. */
+  /** Forgets a pet without updates. Moves one behind the others if its updates were decided or its row is locked. */
   #keepInOrder(pet: PendingUpdates): void {
     if (pet.isEmpty) {
       this.#forget(pet)
-    } else if (pet.hadItsTurn || pet.state === 'locked') {
+    } else if (pet.wasDecided || pet.state === 'locked') {
       this.#pets.delete(pet.petId)
       this.#pets.set(pet.petId, pet)
     }
@@ -259,7 +259,7 @@ export class UpdateQueue {
 
   /**
    * Forgets a pet without updates. While its batch asks why other pets got no row, another batch may have forgotten it
-   * already, and newer updates of the pet may be in an object of their own, which has to stay.
+   * already, and newer updates of the pet may be in another object, which has to stay.
    */
   #forget(pet: PendingUpdates): void {
     if (this.#pets.get(pet.petId) === pet) this.#pets.delete(pet.petId)
@@ -282,7 +282,7 @@ export class UpdateQueue {
     this.#retries.clear()
   }
 
-  /** Asks whether commits get through, while updates wait. Those questions change nothing, and leave nothing behind. */
+  /** Asks whether commits wait for a standby, if updates wait. A probe changes nothing. */
   #probe(): void {
     const now = performance.now()
     if (this.#pets.size === 0 || this.#probes >= MAX_PROBES || now - this.#probedAt < this.#times.probe)

@@ -1,7 +1,7 @@
-/** How long a measured value counts at least, in milliseconds; at most twice as long. */
+/** How long a measured value counts: at least one period, at most two. */
 const PERIOD_MS = 5000
 
-/** The shortest round trip of the last seconds: what is left of it when nothing waits for anything else. */
+/** The shortest round trip of the last seconds, which is that of a statement that did not have to wait. */
 export class ShortestRoundTrip {
   #previous = Number.POSITIVE_INFINITY
   #current = Number.POSITIVE_INFINITY
@@ -15,7 +15,7 @@ export class ShortestRoundTrip {
 
   observe(milliseconds: number, now = performance.now()): void {
     if (now >= this.#periodEnd) {
-      // After a longer pause, the period before this one has nothing to say.
+      // After a longer pause, the previous period is too old.
       this.#previous = now < this.#periodEnd + PERIOD_MS ? this.#current : Number.POSITIVE_INFINITY
       this.#current = Number.POSITIVE_INFINITY
       this.#periodEnd = now + PERIOD_MS
