@@ -18,6 +18,7 @@ export const contenderNames = {
   'service-4': 'this service, 4 workers',
   'service-commits': 'this service, with commits',
   plain: 'plain Fastify',
+  go: 'Go',
   'node-http': 'node:http',
   direct: 'pg alone',
   copy: 'COPY',
@@ -35,6 +36,13 @@ export interface Case {
   /** Round trip between the servers and the database; on the same machine if absent. */
   readonly roundTripMs?: number
   readonly contenders: readonly ContenderName[]
+}
+
+/** Adds the peers in other languages to each case that has plain Fastify. */
+export function withPeers(cases: readonly Case[]): Case[] {
+  return cases.map((given) =>
+    given.contenders.includes('plain') ? { ...given, contenders: [...given.contenders, 'go'] } : given,
+  )
 }
 
 const connectionCounts = [1, 16, 64, 256]

@@ -5,7 +5,14 @@ import type { BenchDatabase } from './database.ts'
 import { copyContender, pgContender } from './database-contenders.ts'
 import { httpContender } from './http-contender.ts'
 import type { Generator } from './load/generator.ts'
-import { type Server, type ServerSetup, startNodeHttp, startPlainFastify, startService } from './servers.ts'
+import {
+  type Server,
+  type ServerSetup,
+  startGo,
+  startNodeHttp,
+  startPlainFastify,
+  startService,
+} from './servers.ts'
 
 export interface ContenderOptions {
   readonly setup: ServerSetup
@@ -32,6 +39,8 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       return withCommits(overHttp(await startService(setup, 1)), database.otherUrl)
     case 'plain':
       return overHttp(await startPlainFastify(setup))
+    case 'go':
+      return overHttp(await startGo(setup))
     case 'node-http':
       return overHttp(await startNodeHttp(setup.directory, listFile))
     case 'direct':

@@ -1,5 +1,5 @@
 import { Command, InvalidArgumentError } from 'commander'
-import { type Case, cases } from './cases.ts'
+import { type Case, cases, withPeers } from './cases.ts'
 
 /** What a run measures, and for how long. */
 export interface Options {
@@ -28,7 +28,8 @@ Cases: ${cases.map(({ name }) => name).join(', ')}
 Examples:
   npm run bench                                  measure everything, into bench/RESULTS.md
   npm run bench -- --quick                       check that everything works, within a minute
-  npm run bench -- --only list update-64 --rounds 5 --seconds 10`
+  npm run bench -- --only list update-64 --rounds 5 --seconds 10
+  npm run bench -- --only update --peers         compare updates with a server in Go, too`
 
 /** Parses the command line; on an error, exits with a message. */
 export function readOptions(args: readonly string[]): Options {
@@ -41,14 +42,16 @@ export function readOptions(args: readonly string[]): Options {
       'measure only these cases, or all of "list", "update" and so on; write no file',
     )
     .option('--quick', 'measure a few cases once, for a second each; write no file')
+    .option('--peers', 'also measure a server in Go, which must be installed')
     .option('--output <folder>', 'write RESULTS.md and throughput.svg to this folder')
     .addHelpText('after', help)
     .parse(args, { from: 'user' })
-  const { rounds, seconds, only, quick, output } = command.opts<{
+  const { rounds, seconds, only, quick, peers, output } = command.opts<{
     rounds: number
     seconds: number
     only?: string[]
     quick?: true
+    peers?: true
     output?: string
   }>()
   const chosen = cases.filter(
@@ -58,7 +61,7 @@ export function readOptions(args: readonly string[]): Options {
   if (chosen.length === 0)
     command.error(`error: unknown case; the cases are ${cases.map(({ name }) => name).join(', ')}`)
   return {
-    cases: chosen,
+    cases: peers ? withPeers(chosen) : chosen,
     rounds: quick ? 1 : rounds,
     seconds: quick ? 1 : seconds,
     output: output ?? (only || quick ? undefined : 'bench'),

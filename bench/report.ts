@@ -17,6 +17,10 @@ export interface ReportOptions {
 /** The text of RESULTS.md. */
 export function report({ results, facts, started, args, options, plotted }: ReportOptions): string {
   const { rounds, seconds } = options
+  const hasGo = options.cases.some(({ contenders }) => contenders.includes('go'))
+  const goLine = hasGo
+    ? '- **Go** is the same API, made with the defaults of net/http and pgx, without a log, [main.go](peers/go/main.go).\n'
+    : ''
   const command = ['npm run bench', ...(args.length > 0 ? ['--', ...args] : [])].join(' ')
   return `# Benchmark results
 
@@ -30,7 +34,7 @@ has the median, over the rounds, of the ratio of both throughputs in one round.
 
 - **this service** runs in its production configuration: keys, log at \`info\`, one worker unless stated otherwise.
 - **plain Fastify** is the same API, made with the defaults of Fastify and pg, [plain-fastify.ts](baselines/plain-fastify.ts).
-- **node:http** sends the bytes of the list from memory and echoes updates, without keys, log and database,
+${goLine}- **node:http** sends the bytes of the list from memory and echoes updates, without keys, log and database,
   [node-http.ts](baselines/node-http.ts).
 - **pg alone** sends one-row updates as prepared statements, with as many clients as there are connections, without HTTP.
 - **COPY** lets PostgreSQL generate the text of the list and discards it; the time includes starting the program and

@@ -1,10 +1,12 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { open } from 'node:fs/promises'
 import { connect, createServer } from 'node:net'
 import { devNull } from 'node:os'
+import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 
 /** A server to measure, in its own process. */
 export interface Server {
@@ -19,6 +21,7 @@ const START_LIMIT = 20_000
 const service = fileURLToPath(new URL('../dist/server.js', import.meta.url))
 const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
 const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
+const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
 
 /** The setup of servers that use a database. */
 export interface ServerSetup {
@@ -31,7 +34,7 @@ export interface ServerSetup {
 
 /** Starts the service as it runs in production. */
 export function startService(setup: ServerSetup, workers: number): Promise<Server> {
-  return startServer([service], setup.directory, {
+  return startServer(process.execPath, [service], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
     API_KEYS: `bench:${setup.key}`,
     LOG_LEVEL: 'info',
@@ -41,7 +44,22 @@ export function startService(setup: ServerSetup, workers: number): Promise<Serve
 
 /** Starts the same API, made with the defaults of Fastify and pg. */
 export function startPlainFastify(setup: ServerSetup): Promise<Server> {
-  return startServer([...process.execArgv, plainFastify], setup.directory, {
+  return startServer(process.execPath, [...process.execArgv, plainFastify], setup.directory, {
+    DATABASE_URL: setup.databaseUrl,
+    POOL_SIZE: String(setup.poolSize),
+    API_KEY: setup.key,
+  })
+}
+
+/**
+ * Builds and starts the same API, made with the defaults of Go's net/http and pgx.
+ *
+ * @throws {Error} if Go is not installed, or cannot get the modules
+ */
+export async function startGo(setup: ServerSetup): Promise<Server> {
+  const program = path.join(setup.directory, 'go-peer')
+  await promisify(execFile)('go', ['build', '-o', program, '.'], { cwd: goPeer })
+  return startServer(program, [], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
     POOL_SIZE: String(setup.poolSize),
     API_KEY: setup.key,
@@ -50,13 +68,18 @@ export function startPlainFastify(setup: ServerSetup): Promise<Server> {
 
 /** Starts a server that sends the bytes of a file and echoes updates. */
 export function startNodeHttp(directory: string, listFile: string): Promise<Server> {
-  return startServer([...process.execArgv, nodeHttp], directory, { LIST_FILE: listFile })
+  return startServer(process.execPath, [...process.execArgv, nodeHttp], directory, { LIST_FILE: listFile })
 }
 
-async function startServer(args: string[], cwd: string, env: Record<string, string>): Promise<Server> {
+async function startServer(
+  program: string,
+  args: string[],
+  cwd: string,
+  env: Record<string, string>,
+): Promise<Server> {
   const port = await freePort()
   const log = await open(devNull, 'w')
-  const child = spawn(process.execPath, args, {
+  const child = spawn(program, args, {
     cwd,
     env: { PATH: process.env['PATH'] ?? '', NODE_ENV: 'production', ...env, PORT: String(port) },
     stdio: ['ignore', log.fd, 'inherit'],

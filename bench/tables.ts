@@ -3,7 +3,7 @@ import { type Outcome, outcomes } from './goals.ts'
 import type { Results } from './results.ts'
 
 /** The contenders that others are compared with. */
-const baselines: readonly ContenderName[] = ['plain', 'node-http', 'direct', 'copy']
+const baselines: readonly ContenderName[] = ['plain', 'go', 'node-http', 'direct', 'copy']
 
 /** All results as Markdown that is also readable in a terminal: a table for each title, then the goals. */
 export function tables(results: Results): string {
