@@ -1,7 +1,11 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { availableParallelism } from 'node:os'
 import { startTestServer } from './server.ts'
 import { makeTemplate } from './template.ts'
+
+/** Test files at a time: two for each processor, as many of them wait for time to pass. */
+const JOBS = 2 * availableParallelism()
 
 /**
  * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
@@ -13,7 +17,7 @@ export async function runTap(args: readonly string[]): Promise<void> {
   try {
     const template = await makeTemplate(server.url)
     try {
-      const tap = spawn('tap', ['run', ...args], {
+      const tap = spawn('tap', ['run', `--jobs=${JOBS}`, ...args], {
         stdio: 'inherit',
         shell: process.platform === 'win32',
         env: {
