@@ -24,7 +24,7 @@ t.test('requests of every kind and their aborts leave no connection behind', asy
     )
     return Number(row?.['count'])
   }
-  /** What is in use once the sockets of those who have left are closed. */
+  /** What is in use once the sockets of clients that left are closed. */
   const atRest = async (): Promise<Usage | undefined> => {
     for (;;) {
       const before = await usageOf(server.process.pid)
@@ -33,9 +33,9 @@ t.test('requests of every kind and their aborts leave no connection behind', asy
       if (usage?.files === before?.files) return usage
     }
   }
-  await load(600)
+  await load(300)
   const before = await atRest()
-  await load(3000)
+  await load(1200)
   const after = await atRest()
   t.ok((await connections()) <= 11, 'as many connections to the database as it may have')
   if (before !== undefined && after !== undefined) {

@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { type LostCommit, losingCommit } from '../support/commit-proxy.ts'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
 
 async function run(t: Test, url: string, args: string[], input?: string): Promise<Outcome> {
@@ -71,7 +71,7 @@ t.test('commands for keys say what became of the key', async (t) => {
       ['rotate', 'old'],
     ]) {
       const database = await testDatabase(t)
-      t.equal((await run(t, database.url, ['keys', 'create', '--name', 'old'])).code, 0)
+      await addKey(database, 'old')
       const url = await losingCommit(t, database.url, moment, isRefusedLater)
       const { code: found, stdout, stderr } = await run(t, url, ['keys', ...command])
       t.equal(found, code, stderr)
@@ -92,7 +92,7 @@ t.test('commands for keys say what became of the key', async (t) => {
 
 t.test('a revocation whose COMMIT lost its answer is reported as done', async (t) => {
   const database = await testDatabase(t)
-  t.equal((await run(t, database.url, ['keys', 'create', '--name', 'old'])).code, 0)
+  await addKey(database, 'old')
   const url = await losingCommit(t, database.url, 'after')
   t.match(await run(t, url, ['keys', 'revoke', 'old']), { code: 0, stderr: /is revoked\.\n$/ })
   t.strictSame(await database.query('SELECT count(*) FROM api_keys WHERE revoked_at IS NULL'), [

@@ -17,7 +17,7 @@ const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${a
 const nothing = list.replace('/inventory', '/nothing')
 const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
 
-t.test('lets new callers in while a thousand others keep it busy', async (t) => {
+t.test('lets new callers in while hundreds of others keep it busy', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const server = await startProgram(t, 'server', {
@@ -26,7 +26,7 @@ t.test('lets new callers in while a thousand others keep it busy', async (t) => 
   const port = await portOf(server)
   let answers = 0
   const busy = await Promise.all(
-    Array.from({ length: 1000 }, async () => {
+    Array.from({ length: 400 }, async () => {
       const { socket } = await openRaw(port)
       // Each has one request under way at all times; an answer of one entry comes in one piece.
       socket.on('data', () => {
@@ -40,12 +40,12 @@ t.test('lets new callers in while a thousand others keep it busy', async (t) => 
   t.teardown(() => {
     for (const socket of busy) socket.destroy()
   })
-  await until('5000 answers', () => answers >= 5000)
+  await until('2000 answers', () => answers >= 2000)
   const before = answers
-  const newcomers = await Promise.all(Array.from({ length: 40 }, () => callerOf(port)('GET', '/livez')))
-  t.ok(newcomers.every(({ status }) => status === 200))
-  // Accepting one connection in each event-loop iteration that serves all thousand would make it 40,000.
-  t.ok(answers - before < 10_000, `${answers - before} answers to others came in between`)
+  const others = await Promise.all(Array.from({ length: 40 }, () => callerOf(port)('GET', '/livez')))
+  t.ok(others.every(({ status }) => status === 200))
+  // Accepting one connection in each event-loop iteration that serves all 400 would make it 16,000.
+  t.ok(answers - before < 4000, `${answers - before} answers to others came in between`)
 })
 
 t.test('refuses what has waited for too long, and then serves as before', async (t) => {
@@ -82,7 +82,7 @@ t.test('starts few requests of a connection at a time, and serves connections ro
   const pipelined = (name: string, count: number): string =>
     Array.from({ length: count }, (_, index) => `GET /${name}${index} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
   // Far more than Node reads at once.
-  const many = 20_000
+  const many = 5000
   waiting.socket.write(pipelined('next', many))
   const others = await Promise.all(['a', 'b'].map(async (name) => ({ name, ...(await openRaw(port)) })))
   for (const { name, socket } of others) socket.write(pipelined(name, 200))
@@ -134,7 +134,7 @@ t.test('a request waits for those of other methods before it on its connection',
   socket.destroy()
 })
 
-t.test('a response that waits behind others is told when its connection closes', async (t) => {
+t.test('a response that waits behind others closes with its connection', async (t) => {
   const { port, starts, statistics } = await startScheduled(t)
   const { socket } = await openRaw(port)
   socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))

@@ -44,7 +44,7 @@ t.test('where very many are open, a new one ends the one that has been idle for 
   t.match(await used.received, /done$/)
   for (const response of waiting) response.end('done')
   await once(busy.socket, 'data')
-  t.notOk(busy.socket.destroyed, 'one that is owed an answer stays')
+  t.notOk(busy.socket.destroyed, 'a connection with a pending answer stays')
 })
 
 t.test(

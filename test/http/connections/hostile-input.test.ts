@@ -16,7 +16,7 @@ const authorization = `Authorization: Bearer ${apiKey}\r\n`
 const close = 'Connection: close\r\n'
 const json = 'Content-Type: application/json\r\n'
 
-/** The statuses that the interface speaks of; 500 is for faults of the service, which no input may find. */
+/** The statuses that the interface speaks of; 500 is for bugs of the service, which no input may find. */
 const errors = new Set([400, 401, 404, 405, 408, 413, 414, 415, 417, 431, 501])
 
 async function setUp(t: Test): Promise<{ app: TestApp; database: TestDatabase }> {
@@ -35,8 +35,8 @@ async function holds<Value>(
 ): Promise<void> {
   await fc.assert(fc.asyncProperty(values, predicate), { seed, numRuns })
   t.equal((await app.send('GET', '/v1/inventory')).status, 200, `${numRuns} runs with seed ${seed}`)
-  const faults = app.log.filter(({ level }) => Number(level) >= 50)
-  t.strictSame(faults, [], 'no fault was logged')
+  const errorLines = app.log.filter(({ level }) => Number(level) >= 50)
+  t.strictSame(errorLines, [], 'no error was logged')
 }
 
 /** Throws unless the text is a row of responses, each with a status of the interface, and each error of its shape. */
