@@ -10,7 +10,7 @@ import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { apiKeyRepository } from '../../src/api-keys/repository.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { openDatabase, probeLimits } from '../../src/database/pool.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { outageOf } from '../support/outage.ts'
 
@@ -50,22 +50,13 @@ function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
   return { cache, reads: () => reads, events }
 }
 
-async function addKey(database: TestDatabase, name: string, expires: string | null = null): Promise<string> {
-  const key = makeApiKey()
-  await database.query(
-    "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, $2, now() - interval '1 day', now() + $3::interval)",
-    [name, hashApiKey(key), expires],
-  )
-  return key
-}
-
-/** Resolves once the keys were read so many times more; all of those reads but the last have ended. */
+/** Resolves once the keys were read that many more times; all of those reads but the last have ended. */
 function moreReads(reads: () => number, count: number): Promise<void> {
   const enough = reads() + count
   return until(`${count} reads of the keys`, () => reads() >= enough)
 }
 
-/** Whose the key is, as the cache returns it. */
+/** The owner of a key, as the cache returns it. */
 function ownerOf(name: string, key: string): { name: string; id: string } {
   return { name, id: apiKeyId(hashApiKey(key)) }
 }
@@ -186,7 +177,7 @@ t.test('a key ends at its time by the clock, with the database away too', async 
 })
 
 t.test(
-  'with the database away, known keys work and unknown ones cannot be told; then it recovers',
+  'with the database away, known keys work and others are refused as unavailable; then it recovers',
   async (t) => {
     const database = await testDatabase(t)
     const outage = await outageOf(t, database.url)
@@ -205,7 +196,7 @@ t.test(
   },
 )
 
-t.test('the last use of a key is noted by itself, at most once a minute', async (t) => {
+t.test('the last use of a key is written, at most once a minute', async (t) => {
   const database = await testDatabase(t)
   const key = await addKey(database, 'billing')
   await addKey(database, 'unused')

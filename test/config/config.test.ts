@@ -97,7 +97,7 @@ t.test('refuses every wrong value', async (t) => {
   }
 })
 
-t.test('names all faults at once, without repeating a secret', async (t) => {
+t.test('names all errors at once, without repeating a secret', async (t) => {
   const load = (): unknown =>
     loadConfig({
       NODE_ENV: 'production',

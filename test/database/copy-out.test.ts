@@ -118,7 +118,7 @@ t.test('what the server says of itself between the rows is not taken for a row',
   t.equal(await textOf(rows), numbers(200))
 })
 
-t.test('a slow reader holds up the server instead of filling the memory', async (t) => {
+t.test('rows that are read slowly slow down the server instead of filling the memory', async (t) => {
   const client = await connect(t)
   const rows = client.query(
     new CopyOut(`COPY (SELECT repeat('x', 1000) FROM generate_series(1, 100000)) TO STDOUT`),
@@ -134,7 +134,7 @@ t.test('a slow reader holds up the server instead of filling the memory', async 
   t.ok(most < 1_000_000, `${most} bytes at most`)
 })
 
-t.test('a connection that breaks among the rows fails their reader', async (t) => {
+t.test('reading fails if the connection breaks between rows', async (t) => {
   const client = await connect(t)
   const { rows: found } = await client.query('SELECT pg_backend_pid() AS pid')
   const other = await connect(t)

@@ -34,7 +34,7 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
   for (const code of later) t.ok(isUnavailable(refusal(code)), code)
   for (const code of never) t.notOk(isUnavailable(refusal(code)), code)
   t.ok(isUnavailable(new Error('Connection terminated unexpectedly')))
-  t.notOk(isUnavailable(new TypeError('a fault of ours')))
+  t.notOk(isUnavailable(new TypeError('a bug')))
 })
 
 t.test('tells a lost connection from a refused statement', async (t) => {

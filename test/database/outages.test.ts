@@ -11,24 +11,24 @@ const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 /** Ends the service's connections. */
 const DISCONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'service'`
 
-interface Fault {
+interface Failure {
   begin(server: OwnServer): Promise<unknown>
   end(server: OwnServer): unknown
 }
 
-const killed: Fault = { begin: (server) => server.kill(), end: (server) => server.start() }
-const restarted: Fault = { begin: (server) => server.stop(), end: (server) => server.start() }
-const halted: Fault = { begin: (server) => server.suspend(), end: (server) => server.resume() }
-const full: Fault = {
+const killed: Failure = { begin: (server) => server.kill(), end: (server) => server.start() }
+const restarted: Failure = { begin: (server) => server.stop(), end: (server) => server.start() }
+const halted: Failure = { begin: (server) => server.suspend(), end: (server) => server.resume() }
+const full: Failure = {
   begin: (server) => server.query(`ALTER ROLE service CONNECTION LIMIT 0; ${DISCONNECT}`),
   end: (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
 }
-const closed: Fault = {
+const closed: Failure = {
   begin: (server) => server.query(`ALTER ROLE service NOLOGIN; ${DISCONNECT}`),
   end: (server) => server.query('ALTER ROLE service LOGIN'),
 }
 
-const rounds: readonly (readonly [title: string, Fault])[] = [
+const rounds: readonly (readonly [title: string, Failure])[] = [
   ['killed', killed],
   ['restarted', restarted],
   ['halted', halted],
@@ -49,14 +49,14 @@ t.test(
     })
     const load = startLoad(t, { ports: [await portOf(server)], clients: 16, apiKey, pets })
 
-    for (const [title, fault] of rounds) {
+    for (const [title, failure] of rounds) {
       await load.served(200)
       const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-      await fault.begin(database)
+      await failure.begin(database)
       await failing
       // Nobody waits for the end of the outage.
       await load.answered()
-      await fault.end(database)
+      await failure.end(database)
       await database.query('SELECT 1')
       await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
       t.pass(`${title}: served again`)
@@ -69,7 +69,7 @@ t.test(
       t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `no update of pet ${pet} was lost`)
     const refusals = load.failures.filter(({ answer }) => isRefusal(answer))
     t.equal(refusals.length, load.failures.length, 'every failure is a 503 that says when to try again')
-    t.comment(`${load.successes} requests were served, ${refusals.length} were told to try again`)
+    t.comment(`${load.successes} requests were served, ${refusals.length} were answered with a 503`)
     t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
     server.process.kill('SIGTERM')
     t.equal((await server.ended).code, 0)

@@ -181,7 +181,7 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
     t.equal((await send('GET', '/readyz')).status, 200)
   })
 
-  await t.test('one that becomes read-only is left', async (t) => {
+  await t.test('a server that becomes read-only is left', async (t) => {
     const { send } = await startService(t, several(hostOf(one), hostOf(other)))
     t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
     await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
@@ -203,7 +203,7 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
     }
   })
 
-  await t.test('where none takes writes, that is what is told', async (t) => {
+  await t.test('if no server takes writes, the message says so', async (t) => {
     await settings(other, 'ALTER SYSTEM SET default_transaction_read_only = on')
     const { send } = await startService(t, several(hostOf(one), hostOf(other)))
     t.match((await send('GET', '/readyz')).text, /read-only/)

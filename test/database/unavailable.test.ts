@@ -20,7 +20,7 @@ function isUnavailable(t: Test, answer: Answer): void {
   t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
 }
 
-t.test('answers 503 while the database is away, and serves again by itself', async (t) => {
+t.test('answers 503 while the database is away, and serves again once it is back', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const outage = await outageOf(t, database.url)
@@ -132,7 +132,7 @@ t.test('keeps its connections through errors of clients and of statements', asyn
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
-  // The one that reads the keys is replaced every few seconds.
+  // The connection that reads the keys is replaced every few seconds.
   const open =
     "FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()"
   await send('GET', '/v1/inventory')

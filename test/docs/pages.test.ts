@@ -6,7 +6,7 @@ import { readPages, repository } from './pages.ts'
 
 const pages = await readPages()
 
-/** Every line that a reader could paste, and every piece of code in a sentence. */
+/** Every line that could be pasted, and every piece of code in a sentence. */
 const commands = pages.flatMap(({ file, lines, words }) =>
   [...lines, ...words].map((text) => ({ file, text: text.replace(/\s#\s.*$/, '') })),
 )

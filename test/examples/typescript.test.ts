@@ -16,6 +16,7 @@ import { errorCodes } from '../../src/contract/errors.ts'
 import { petStatuses } from '../../src/inventory/schemas.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { until } from '../support/eventually.ts'
 import { callsWell } from '../support/examples.ts'
 import { startFront } from '../support/front.ts'
 import { json } from '../support/http.ts'
@@ -160,16 +161,17 @@ t.test('errors have the status, the code and the id of the request', async (t) =
   await t.rejects(clientAt(page.port).list(), { status: 403, code: undefined, requestId: undefined })
 })
 
-t.test('a lost connection, a timeout and an abort are told apart', async (t) => {
-  const { service, clientAt } = await connected(t, { tries: 2, timeoutMs: 100 })
-  for (const fault of ['reset', 'stall', 'stall in the body'] as const) {
-    const front = await startFront(t, service.port, () => fault)
+t.test('a lost connection, a timeout and an abort are distinct errors', async (t) => {
+  const { service, clientAt } = await connected(t, { tries: 2, timeoutMs: 3000 })
+  const losses = (['reset', 'stall', 'stall in the body'] as const).map(async (loss) => {
+    const front = await startFront(t, service.port, () => loss)
     const failure = await clientAt(front.port)
       .list()
       .catch((error: unknown) => error)
-    t.ok(failure instanceof InventoryConnectionError, fault)
-    t.equal(front.requests.length, 2, `${fault}: two tries`)
-  }
+    t.ok(failure instanceof InventoryConnectionError, loss)
+    t.equal(front.requests.length, 2, `${loss}: two tries`)
+  })
+  await Promise.all(losses)
   const front = await startFront(t, service.port, () => 'stall')
   const abort = new AbortController()
   const listing = clientAt(front.port).list({ signal: abort.signal })
@@ -179,8 +181,10 @@ t.test('a lost connection, a timeout and an abort are told apart', async (t) => 
   const waiting = await startFront(t, service.port, () => '1 second')
   const second = new AbortController()
   const paused = clientAt(waiting.port).list({ signal: second.signal })
-  setTimeout(() => second.abort(new Error('while waiting')), 300)
-  await t.rejects(paused, /^while waiting$/)
+  const rejected = t.rejects(paused, /^while waiting$/)
+  await until('the request to be put off', () => waiting.requests.length > 0)
+  second.abort(new Error('while waiting'))
+  await rejected
 })
 
 t.test('the client knows every code of the service and the tag of an entry', async (t) => {

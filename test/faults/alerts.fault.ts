@@ -118,7 +118,7 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' && address !== null ? address.port : 0
 }
 
-t.test('promtool finds no fault with the rules, and their own tests pass', async (t) => {
+t.test('promtool finds no error in the rules, and their own tests pass', async (t) => {
   t.match((await run(promtool, ['check', 'rules', 'ops/alerts.yml'])).stdout, /SUCCESS/)
   t.match((await run(promtool, ['test', 'rules', 'ops/alerts.test.yml'])).stdout, /SUCCESS/)
 })
@@ -188,7 +188,7 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   t.equal(
     await prometheus.value('inventory_not_ready{reason="privileges"}'),
     1,
-    'a missing privilege is told',
+    'a missing privilege is reported',
   )
   await database.query(`GRANT SELECT ON pgmigrations TO ${role.name}`)
   while (await isAlerted('InventoryNotReady')) await setTimeout(100)
@@ -196,13 +196,13 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   await outage.cut()
   while (!(await isAlerted('InventoryErrors', 'InventoryDatabaseAway', 'InventoryNotReady')))
     await request('GET', '/v1/inventory')
-  t.pass('an outage of the database is told')
+  t.pass('an outage of the database is reported')
   await outage.restore()
   while (await isAlerted('InventoryDatabaseAway')) await setTimeout(100)
   t.pass('so is its end')
 
   server.process.kill('SIGKILL')
   while (!(await isAlerted('InventoryDown'))) await setTimeout(100)
-  t.pass('a process that is gone is told')
+  t.pass('a process that is gone is reported')
   t.strictSame(await prometheus.broken(), [])
 })

@@ -58,7 +58,7 @@ async function expectOneTruth(t: Test, load: Load, stored: ReplicatedPair['prima
     [],
     'every failure was a 503',
   )
-  t.comment(`${load.successes} requests were served, ${load.failures.length} were told to try again`)
+  t.comment(`${load.successes} requests were served, ${load.failures.length} were answered with a 503`)
 }
 
 async function isNotReady(send: Send): Promise<true | undefined> {
@@ -170,7 +170,7 @@ t.test('the address flaps between the primary and the standby', async (t) => {
   await expectOneTruth(t, load, primary)
 })
 
-t.test('an address that names both servers needs nobody to turn it', async (t) => {
+t.test('an address that names both servers needs no change after a failover', async (t) => {
   const { primary, standby } = await startPair(t, pets)
   await waitForStandby(primary)
   const hosts = [standby, primary].map(({ url }) => new URL(url).host).join(',')

@@ -38,7 +38,7 @@ function readList(port: number): Promise<number> {
   })
 }
 
-t.test('twenty readers of a million entries beside updates take the memory of two lists', async (t) => {
+t.test('twenty downloads of a million entries beside updates take the memory of two lists', async (t) => {
   const database = await testDatabase(t)
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n`)
   const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0', METRICS_PORT: '0' }

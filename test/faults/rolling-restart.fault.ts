@@ -15,7 +15,7 @@ import { pathOf } from './needs.ts'
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
 
-t.test('two processes behind HAProxy are restarted in turn without a failed request', async (t) => {
+t.test('two processes behind HAProxy are restarted one after the other without a failed request', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['1', 0, 'available'],

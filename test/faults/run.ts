@@ -17,6 +17,6 @@ if (missing.length > 0) {
   console.error(`These tests need what is not here:\n${missing.map((line) => `  ${line}`).join('\n')}`)
   process.exitCode = 1
 } else {
-  // One after the other: a fault of one is not to be the other's.
+  // One after the other: what one breaks must not fail another.
   await runTap(['--jobs=1', '--timeout=900', ...files.map((file) => path.join(folder, file))])
 }

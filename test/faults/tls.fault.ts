@@ -184,7 +184,7 @@ t.test('a server without TLS ends the start with a message', async (t) => {
   t.match(stderr, /cannot be verified: The server does not support SSL connections/)
 })
 
-t.test('a certificate that turns wrong means 503, and 200 once it is right again', async (t) => {
+t.test('a certificate that becomes invalid means 503, and 200 once it is valid again', async (t) => {
   const secured = await setUp(t)
   const server = await startProgram(t, 'server', {
     env: {

@@ -1,9 +1,9 @@
 import { once } from 'node:events'
-import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
+import { until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
 import { portOf, startProgram } from '../support/program.ts'
@@ -34,7 +34,7 @@ async function sendGigabyte(
     }
   }
   // Where the server has read all of it, its answer is there.
-  await Promise.race([closed, setTimeout(200)])
+  await until('an answer', () => socket.bytesRead > 0 || socket.destroyed)
   socket.destroy()
   return { answer: await received, sent }
 }

@@ -173,7 +173,7 @@ t.test('says everything that the routes answer with, and nothing else', async (t
     ['2', 9, 'sold'],
   ])
   await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'a fault' USING ERRCODE = 'data_exception'; END $$`,
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'a bug' USING ERRCODE = 'data_exception'; END $$`,
   )
   await database.query(
     'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()',
@@ -271,7 +271,7 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   await check('PATCH', 415, { headers: 'Content-Type: text/plain\r\nContent-Length: 14\r\n', body: good })
   await check('PATCH', 500, { id: '2', body: good })
 
-  // What takes 10 seconds (408) or a fault of ours in a list (500) is not provoked again here; nothing else answers with a
+  // What takes 10 seconds (408) or a bug in a list (500) is not provoked again here; nothing else answers with a
   // status of the two ranges.
   for (const [method, unseen] of [
     ['GET', ['408', '500', '4XX', '5XX']],

@@ -62,7 +62,7 @@ t.test('however many read it, it counts once in a minute', async (t) => {
   t.equal(statements(), 1)
 })
 
-t.test('it counts nothing before somebody reads, and has nothing where it cannot count', async (t) => {
+t.test('it counts nothing before the first read, and has no value if it cannot count', async (t) => {
   const { database, sample, statements } = await setUp(t)
   await database.query('ALTER TABLE inventory RENAME TO other')
   t.equal(statements(), 0)

@@ -19,13 +19,13 @@ function linesOf(program: string): Promise<{ code: unknown; lines: string[] }> {
   })
 }
 
-t.test('a process that ends by itself has written the lines of its last turn', async (t) => {
+t.test('a process that ends on its own has written the lines of its last event-loop iteration', async (t) => {
   const many = `for (let n = 1; n <= 100; n++) log.info({ n }, 'one of many');`
   for (const [end, expected] of [
     ['', 0],
     ['process.exit(3)', 3],
-    [`throw new Error('a fault')`, 1],
-    [`Promise.reject(new Error('a fault'))`, 1],
+    [`throw new Error('a bug')`, 1],
+    [`Promise.reject(new Error('a bug'))`, 1],
   ] as const) {
     const { code, lines } = await linesOf(many + end)
     t.equal(code, expected)

@@ -138,7 +138,7 @@ t.test('a message names the variable that was used', async (t) => {
   t.equal(stderr, 'inventory: /nonexistent/x.csv cannot be written: there is no folder /nonexistent\n')
 })
 
-t.test('without a command it shows what there is, as a usage fault', async (t) => {
+t.test('without a command it lists the commands, as a usage error', async (t) => {
   const { code, stdout, stderr } = await (await startProgram(t, 'cli')).ended
   t.equal(code, 2)
   t.equal(stdout, '')

@@ -1,9 +1,8 @@
 import { once } from 'node:events'
 import { chmod, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -87,7 +86,7 @@ t.test('a signal leaves the file as it was', async (t) => {
     cwd,
   })
   await eventually('the new file', async () => ((await readdir(cwd)).length > 1 ? true : undefined))
-  await setTimeout(300)
+  await waitForLocks(database)
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: 'inventory: interrupted; nothing was changed\n' })
   t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
@@ -95,7 +94,7 @@ t.test('a signal leaves the file as it was', async (t) => {
   await release()
 })
 
-t.test('a reader that goes away ends it quietly', async (t) => {
+t.test('a closed pipe ends it quietly', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 1, 'sold' FROM generate_series(1, 300000) AS n")
   const program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: database.url } })

@@ -1,8 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -79,10 +78,10 @@ t.test('NDJSON is read by its format, or by the ending of the file', async (t) =
   }
 })
 
-t.test('every faulty line of CSV is told with its number, and nothing is written', async (t) => {
+t.test('every invalid line of CSV is reported with its number, and nothing is written', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])
-  const lines: [text: string, fault: RegExp | undefined][] = [
+  const lines: [text: string, error: RegExp | undefined][] = [
     ['petId,quantity,status', undefined],
     ['1,5,sold', undefined],
     ['', undefined],
@@ -107,20 +106,20 @@ t.test('every faulty line of CSV is told with its number, and nothing is written
   ]
   const { code, stdout, stderr } = await load(t, database.url, lines.map(([text]) => text).join('\n'))
   t.strictSame([code, stdout], [3, ''])
-  const told = stderr.split('\n').slice(1)
-  for (const [index, [text, fault]] of lines.entries()) {
-    if (fault === undefined) continue
-    const [, number, words] = /^line (\d+): (.*)$/.exec(told.shift() ?? '') ?? []
+  const reported = stderr.split('\n').slice(1)
+  for (const [index, [text, error]] of lines.entries()) {
+    if (error === undefined) continue
+    const [, number, words] = /^line (\d+): (.*)$/.exec(reported.shift() ?? '') ?? []
     t.equal(number, String(index + 1), text)
-    t.match(words, fault, text)
+    t.match(words, error, text)
   }
-  t.strictSame(told, ['inventory: stock.csv has 18 faults; nothing was changed', ''])
+  t.strictSame(reported, ['inventory: stock.csv has 18 faults; nothing was changed', ''])
   t.equal(await entries(database), '1,9,sold')
 })
 
-t.test('every faulty line of NDJSON is told with its number', async (t) => {
+t.test('every invalid line of NDJSON is reported with its number', async (t) => {
   const database = await testDatabase(t)
-  const lines: [text: string, fault: RegExp][] = [
+  const lines: [text: string, error: RegExp][] = [
     ['{"petId":"1","quantity":5}', /^petId must be .* not "1"$/],
     ['{"petId":1.0,"quantity":5}', /^petId must be/],
     ['{"petId":1e3,"quantity":5}', /^petId must be/],
@@ -146,16 +145,16 @@ t.test('every faulty line of NDJSON is told with its number', async (t) => {
     'ndjson',
   )
   t.equal(code, 3)
-  const told = stderr.split('\n').slice(1)
-  for (const [index, [text, fault]] of lines.entries()) {
-    const [, number, words] = /^line (\d+): (.*)$/.exec(told[index] ?? '') ?? []
+  const reported = stderr.split('\n').slice(1)
+  for (const [index, [text, error]] of lines.entries()) {
+    const [, number, words] = /^line (\d+): (.*)$/.exec(reported[index] ?? '') ?? []
     t.equal(number, String(index + 1))
-    t.match(words, fault, text.slice(0, 60))
+    t.match(words, error, text.slice(0, 60))
   }
   t.equal(await entries(database), '')
 })
 
-t.test('of many faults the first 20 are told, and how many more there are', async (t) => {
+t.test('of many errors the first 20 are reported, and the number of the others', async (t) => {
   const database = await testDatabase(t)
   const csv = `petId,quantity\n${'x,1\n'.repeat(1230)}1,1\n1,2\n`
   const { code, stderr } = await load(t, database.url, csv)
@@ -172,7 +171,7 @@ t.test('of many faults the first 20 are told, and how many more there are', asyn
 
 t.test('a file that cannot be read to its end says where and why', async (t) => {
   const database = await testDatabase(t)
-  const faults: [csv: string, fault: RegExp][] = [
+  const invalid: [csv: string, error: RegExp][] = [
     ['', /line 1: the first line must name the columns: petId, quantity and .*, but the file is empty/],
     ['petId;quantity\n1;2\n', /line 1: the first line must name the columns: .*, not "petId;quantity"/],
     ['petId,petId,quantity\n1,1,2\n', /line 1: the first line/],
@@ -183,10 +182,10 @@ t.test('a file that cannot be read to its end says where and why', async (t) => 
     ],
     [`petId,quantity\n1,${'1'.repeat(100_000)}\n`, /line 2: the line is too long/],
   ]
-  for (const [csv, fault] of faults) {
+  for (const [csv, error] of invalid) {
     const { code, stderr } = await load(t, database.url, csv)
     t.equal(code, 3)
-    t.match(stderr, fault)
+    t.match(stderr, error)
   }
   t.equal(await entries(database), '')
 })
@@ -328,7 +327,7 @@ t.test('of two imports at once the second waits for the first, and both are whol
     load(t, database.url, 'petId,quantity\n1,1\n2,1\n', '--mode', 'replace', '--allow-removals'),
     load(t, database.url, 'petId,quantity\n3,2\n1,2\n', '--mode', 'replace', '--allow-removals'),
   ])
-  await setTimeout(2500)
+  await waitForLocks(database, 2)
   await release()
   t.strictSame(
     (await outcomes).map(({ code }) => code),
@@ -365,7 +364,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
     input: 'petId,quantity\n2,1\n1,1\n',
   })
   await writing.output(/2 rows checked; writing/)
-  await setTimeout(500)
+  await waitForLocks(database)
   writing.process.kill('SIGTERM')
   t.match(await writing.ended, { code: 143, stderr: /interrupted; nothing was changed\n$/ })
   t.strictSame(await busy(), [], 'the server has given up the statement')
@@ -375,7 +374,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
 
 t.test('it fails with one clear message', async (t) => {
   const cwd = await temporaryFolder(t)
-  const faults: [args: string[], message: RegExp][] = [
+  const refused: [args: string[], message: RegExp][] = [
     [['nowhere.csv'], /^inventory: The file cannot be read: ENOENT/],
     [['stock.txt'], /^inventory: The format of stock\.txt cannot be told.*--format csv or --format ndjson/],
     [['.', '--format', 'csv'], /^inventory: The file cannot be read: \. is a folder/],
@@ -384,7 +383,7 @@ t.test('it fails with one clear message', async (t) => {
       /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Check that it is running/,
     ],
   ]
-  for (const [args, message] of faults) {
+  for (const [args, message] of refused) {
     const program = await startProgram(t, 'cli', {
       args: ['import', ...args],
       env: { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x' },

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
 
@@ -69,9 +69,9 @@ t.test('--expires sets when the key ends', async (t) => {
   }
 })
 
-t.test('create refuses a name that a live key has, and takes one whose key has ended', async (t) => {
+t.test('create refuses a name that an active key has, and takes one whose key has expired or was revoked', async (t) => {
   const database = await testDatabase(t)
-  await made(t, database.url, 'create', '--name', 'billing')
+  await addKey(database, 'billing')
   const again = await keys(t, database.url, 'create', '--name', 'billing')
   t.equal(again.code, 1)
   t.equal(again.stdout, '')
@@ -133,16 +133,12 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
 
 t.test('--expiring shows the keys that stop working within a time', async (t) => {
   const database = await testDatabase(t)
-  for (const [name, ...options] of [
-    ['soon', '--expires', '10d'],
-    ['late', '--expires', '20d'],
-    ['never'],
-    ['old'],
-  ]) {
-    await made(t, database.url, 'create', '--name', name ?? '', ...options)
-  }
+  await addKey(database, 'soon', '10 days')
+  await addKey(database, 'late', '20 days')
+  await addKey(database, 'never')
+  await addKey(database, 'old')
   await made(t, database.url, 'rotate', 'old', '--overlap', '3d')
-  await made(t, database.url, 'create', '--name', 'gone', '--expires', '1d')
+  await addKey(database, 'gone', '1 day')
   t.equal((await keys(t, database.url, 'revoke', 'gone')).code, 0)
   const { stdout } = await keys(t, database.url, 'list', '--expiring', '14d', '--json')
   t.strictSame(
@@ -181,7 +177,7 @@ t.test('a read-only key cannot change the stock, nor can the one that replaces i
   t.match((await keys(t, database.url, 'list')).stdout, /shop .* read-only\n/)
 })
 
-t.test('revoke ends every key of a name, or the one with an id', async (t) => {
+t.test('revoke revokes every key of a name, or the one with an id', async (t) => {
   const database = await testDatabase(t)
   await made(t, database.url, 'create', '--name', 'billing')
   await made(t, database.url, 'rotate', 'billing')
@@ -204,7 +200,7 @@ t.test('revoke ends every key of a name, or the one with an id', async (t) => {
   t.match(none.stderr, /There is no active key named "billing"/)
 })
 
-t.test('rotate makes a key of the same name and lifetime, and the old one ends by itself', async (t) => {
+t.test('rotate makes a key of the same name and lifetime, and the old one expires on its own', async (t) => {
   const database = await testDatabase(t)
   const old = await made(t, database.url, 'create', '--name', 'billing', '--expires', '90d')
   const { code, stdout, stderr } = await keys(t, database.url, 'rotate', 'billing', '--overlap', '12h')

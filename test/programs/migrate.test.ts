@@ -51,7 +51,7 @@ t.test('five at once on an empty database all succeed, and the work is done once
 })
 
 t.test(
-  'a migration that cannot have its lock soon fails, changes nothing and lets readers go on',
+  'a migration that cannot have its lock soon fails, changes nothing and does not block reads',
   async (t) => {
     const database = await testDatabase(t)
     const release = await database.hold('SELECT * FROM inventory, api_keys')

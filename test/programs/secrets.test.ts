@@ -111,7 +111,7 @@ t.test('guessing keys asks the database next to nothing', async (t) => {
     const text = await sendRaw(port, `${guesses(guess)}Connection: close\r\n\r\n`)
     t.equal(text.match(/HTTP\/1\.1 401 /g)?.length, 1000, `${title}: all are refused`)
     const received = way.received() - before
-    // Four reads a second, and one that was under way at either end, of 300 bytes each.
+    // Four reads a second, and one in progress at either end, of 300 bytes each.
     const most = (4 * ((performance.now() - start) / 1000) + 2) * 300
     t.ok(received < most, `${title}: ${received} bytes came from the database, of at most ${most}`)
   }

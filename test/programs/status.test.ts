@@ -112,7 +112,7 @@ t.test('it shows the role of DATABASE_URL even where that has no privilege at al
   t.match(stdout, `Server role  ${server.name} lacks SELECT on inventory, UPDATE (quantity) on inventory`)
 })
 
-t.test('a schema behind this version is told, also by the exit code', async (t) => {
+t.test('a schema behind this version is reported, also by the exit code', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const { code, stdout, stderr } = await run(t, database.url, 'status')
   t.strictSame([code, stderr], [3, ''])
@@ -125,7 +125,7 @@ t.test('a schema behind this version is told, also by the exit code', async (t) 
   t.equal((await run(t, database.url, 'status')).code, 0)
 })
 
-t.test('a schema ahead of this version is no fault', async (t) => {
+t.test('a schema ahead of this version is no error', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
   const { code, stdout } = await run(t, database.url, 'status')
@@ -133,7 +133,7 @@ t.test('a schema ahead of this version is no fault', async (t) => {
   t.match(stdout, /newer than this version, by 29991231000000000_later/)
 })
 
-t.test('a database that cannot be asked is told in one message without its password', async (t) => {
+t.test('a database that cannot be reached is reported in one message without its password', async (t) => {
   const database = await testDatabase(t)
   const wrong = new URL(database.url)
   wrong.username = 'nobody_here'

@@ -121,7 +121,7 @@ t.test('a list has its statements, and probes make no spans', async (t) => {
 
 t.test('updates that share a statement and that statement link to each other', async (t) => {
   const { collector, server } = await startTraced(t)
-  // All in one piece, so that most of them wait for their turn.
+  // All in one piece, so that most of them wait.
   const count = 100
   const requests = Array.from({ length: count }, (_, index) => {
     const own = `00-${(index + 1).toString(16).padStart(32, '0')}-${parentSpanId}-01`
@@ -291,7 +291,7 @@ for (const env of [
       await readFile(path.join(folder, report), 'utf8'),
     )
     const loaded = result.map(({ url }) => url).join('\n')
-    t.match(loaded, /node_modules\/pg\//, 'what is loaded is told')
+    t.match(loaded, /node_modules\/pg\//, 'what is loaded is listed')
     t.notMatch(loaded, /sdk-trace/)
     t.notMatch(stdout, /trace_id/)
     t.strictSame(collector.spans, [])

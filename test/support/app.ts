@@ -9,7 +9,7 @@ import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import { callerOf, type Send } from './http.ts'
 
-/** The key that `TestApp.send` presents unless it is told otherwise. */
+/** The key that `TestApp.send` presents by default. */
 export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 
 /**

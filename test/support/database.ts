@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import type { Test } from 'tap'
+import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
+import { eventually } from './eventually.ts'
 import { onServer, urlOf } from './template.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
@@ -60,4 +62,27 @@ export async function addEntries(
   for (const entry of entries) {
     await database.query('INSERT INTO inventory (pet_id, quantity, status) VALUES ($1, $2, $3)', [...entry])
   }
+}
+
+/** Adds an API key that was created a day ago and expires after an interval of PostgreSQL from now, or never; returns it. */
+export async function addKey(
+  database: TestDatabase,
+  name: string,
+  expires: string | null = null,
+): Promise<string> {
+  const key = makeApiKey()
+  await database.query(
+    "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, $2, now() - interval '1 day', now() + $3::interval)",
+    [name, hashApiKey(key), expires],
+  )
+  return key
+}
+
+/** Resolves when that many sessions of the database wait for a lock. */
+export async function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
+  const waiting =
+    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+  await eventually(`${count} sessions to wait for a lock`, async () =>
+    (await database.query(waiting)).length >= count ? true : undefined,
+  )
 }

@@ -92,7 +92,7 @@ async function retries(t: Test, { run, service }: Example): Promise<void> {
   t.match(done.stdout, /\nchanged\nunchanged\n$/)
   for (const method of ['GET', 'PATCH']) {
     const sent = front.requests.filter((request) => request.method === method)
-    t.ok(sent.length >= 5, `${method} was sent again after each of four faults`)
+    t.ok(sent.length >= 5, `${method} was sent again after each of four failures`)
     const putOff = sent.findIndex(({ notBefore }) => notBefore > 0)
     t.ok((sent[putOff + 1]?.at ?? 0) >= (sent[putOff]?.notBefore ?? 0), `${method} waited for the date`)
   }

@@ -67,7 +67,7 @@ export async function startFront(t: Test, port: number, script: Script): Promise
   return { port: address.port, requests }
 }
 
-/** Takes the faults of each method in turn, and then none. */
+/** Takes the failures of each method one after the other, and then none. */
 export function inTurn(faults: Readonly<Record<string, readonly Fault[]>>): Script {
   const left = new Map(Object.entries(faults).map(([method, list]) => [method, [...list]]))
   return ({ method = '' }) => left.get(method)?.shift()

@@ -65,7 +65,7 @@ t.test('refuses what could not', async (t) => {
     'an update that was seen and is gone': [update(1, 1, NEVER), read(1, 2, 3), read(0, 4, 5)],
     'an update that comes back': [update(1, 1, 2), update(2, 3, 4), read(2, 5, 6), read(1, 7, 8)],
     'a list that lags behind the one before it': [update(1, 1, 6), read(1, 2, 3), read(0, 4, 5)],
-    'two readers who saw two updates in different orders': [
+    'two reads that saw two updates in different orders': [
       update(1, 1, 20),
       update(2, 2, 21),
       read(1, 3, 4),

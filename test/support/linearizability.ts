@@ -12,7 +12,7 @@ export interface Operation {
   readonly ended: number
 }
 
-/** An update with all reads that saw it. They are neighbours in every legal order. */
+/** An update with all reads that saw it. They are adjacent in every legal order. */
 interface Group {
   readonly quantity: number
   readonly setFrom: number

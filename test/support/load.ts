@@ -17,7 +17,7 @@ export interface Exchange {
 }
 
 export interface LoadOptions {
-  /** Where the service listens; the clients take turns in choosing. */
+  /** Where the service listens; the clients use the ports round-robin. */
   readonly ports: readonly number[]
   readonly clients: number
   readonly apiKey: string

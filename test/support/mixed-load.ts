@@ -15,7 +15,7 @@ export interface MixedLoadOptions {
   readonly goesOn: () => boolean
 }
 
-/** Good requests, faulty ones, and ones whose callers go away at every step, until it is told to end. */
+/** Valid requests, invalid ones, and ones whose callers leave at every step, until `goesOn` returns false. */
 export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
   const agent = new Agent({ keepAlive: true, maxSockets: callers })
   const authorization = `Bearer ${key}`
@@ -30,11 +30,11 @@ export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions
     socket.destroy()
     await received
   }
-  const kinds: Record<string, (turn: number) => Promise<unknown>> = {
+  const kinds: Record<string, (round: number) => Promise<unknown>> = {
     list: () => kept('GET', '/v1/inventory'),
     'list by a new connection': () => alone('GET', '/v1/inventory'),
     'list, compressed': () => kept('GET', '/v1/inventory', { headers: { 'accept-encoding': 'br' } }),
-    update: (turn) => kept('PATCH', `/v1/inventory/${1 + (turn % 100)}`, json({ quantity: turn })),
+    update: (round) => kept('PATCH', `/v1/inventory/${1 + (round % 100)}`, json({ quantity: round })),
     'update of no pet': () => kept('PATCH', '/v1/inventory/-1', json({ quantity: 1 })),
     'faulty update': () => kept('PATCH', '/v1/inventory/1', json('{')),
     'too large an update': () => kept('PATCH', '/v1/inventory/1', json('x'.repeat(10_000))),
@@ -57,9 +57,9 @@ export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions
   const counts: Counts = {}
   await Promise.all(
     Array.from({ length: callers }, async (_, caller) => {
-      for (let turn = caller; goesOn(); turn++) {
-        const name = names[turn % names.length] ?? ''
-        await kinds[name]?.(turn).catch((cause) => {
+      for (let round = caller; goesOn(); round++) {
+        const name = names[round % names.length] ?? ''
+        await kinds[name]?.(round).catch((cause) => {
           throw new Error(`The kind "${name}" has failed`, { cause })
         })
         counts[name] = (counts[name] ?? 0) + 1

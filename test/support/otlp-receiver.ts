@@ -27,7 +27,7 @@ export interface OtlpReceiver {
   readonly headers: IncomingHttpHeaders[]
   /** Everything as it came, to search it for what must not be there. */
   readonly bytes: () => Buffer
-  /** Waits until so many spans with a name are there. */
+  /** Waits for that many spans with a name. */
   received(name: string, count?: number): Promise<ReceivedSpan[]>
 }
 

@@ -21,9 +21,9 @@ export interface OwnServer {
   readonly role: string
   /** Runs a statement in that database as the superuser; every value arrives as text. */
   query(text: string): Promise<Row[]>
-  /** Ends its first process with SIGKILL; those that it leaves behind end by themselves once they notice. */
+  /** Ends its first process with SIGKILL; its children end once they notice. */
   kill(): Promise<void>
-  /** Ends one of the others with SIGKILL, upon which it ends all of them and begins anew. Resolves when it has. */
+  /** Ends one of the others with SIGKILL, upon which it ends all of them and restarts. Resolves when it has. */
   crash(): Promise<void>
   /** Stops it in good order; open transactions are rolled back. */
   stop(): Promise<void>
@@ -97,7 +97,7 @@ export async function startOwnServer(
       for (;;) {
         const [now] = await query(writer).catch(() => [])
         if (now !== undefined && now['pid'] !== before?.['pid']) return
-        if (performance.now() > deadline) throw new Error('PostgreSQL has not begun anew')
+        if (performance.now() > deadline) throw new Error('PostgreSQL has not restarted')
         await setTimeout(20)
       }
     },

@@ -66,7 +66,7 @@ export async function startProgram(
         const look = (): void => {
           const match = pattern.exec(stdout + stderr)
           if (match === null) return
-          // Somebody who has found it must not search through all that comes later.
+          // Once found, later output must not be searched.
           child.stdout.off('data', look)
           child.stderr.off('data', look)
           resolve(match)

@@ -34,7 +34,7 @@ async function openResponse(t: Test): Promise<{ response: ServerResponse; client
   return { response, client }
 }
 
-t.test('waits for those who still read what is superseded, and lets them end', async (t) => {
+t.test('waits for downloads of older snapshots, and lets them end', async (t) => {
   const readers = new Readers({ budget: 100_000, patience: 10_000 })
   const { response, client } = await openResponse(t)
   readers.add(snapshotOf(200_000), response)
@@ -48,7 +48,7 @@ t.test('waits for those who still read what is superseded, and lets them end', a
   t.ok(client.complete)
 })
 
-t.test('cuts off those who take too long, so that they see it', async (t) => {
+t.test('cuts off downloads that take too long, so that their clients notice', async (t) => {
   const readers = new Readers({ budget: 100_000, patience: 100 })
   const { response, client } = await openResponse(t)
   readers.add(snapshotOf(200_000), response)

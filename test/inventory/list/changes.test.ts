@@ -159,7 +159,7 @@ t.test('a list with its changes is the list read whole, byte for byte, after any
     }
     if (kind < 98) {
       const text = pick(whole)
-      // VACUUM runs in no transaction, so each statement goes by itself.
+      // VACUUM runs in no transaction, so each statement is sent alone.
       for (const statement of text.split('; ')) if (!(await run(main, statement))) break
       return text
     }

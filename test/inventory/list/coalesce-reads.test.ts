@@ -3,7 +3,7 @@ import t from 'tap'
 import { joinReads } from '../../../src/inventory/list/coalesce-reads.ts'
 import { until } from '../../support/eventually.ts'
 
-t.test('one read serves all who ask before it begins, and none who ask after', async (t) => {
+t.test('one read serves all callers that ask before it begins, and none that ask after', async (t) => {
   let begun = 0
   const finish: (() => void)[] = []
   const read = joinReads(() => {
@@ -22,7 +22,7 @@ t.test('one read serves all who ask before it begins, and none who ask after', a
   t.strictSame(await Promise.all(second), [2, 2])
 })
 
-t.test('a read that fails fails for those who wait for its end, and for none who ask later', async (t) => {
+t.test('a failed read fails for its callers, and for none that ask later', async (t) => {
   let begun = 0
   const fail: (() => void)[] = []
   const read = joinReads(() => {

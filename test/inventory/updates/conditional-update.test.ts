@@ -1,8 +1,7 @@
 import { Agent } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, longTimings, startApp } from '../../support/app.ts'
-import { addEntries, testDatabase } from '../../support/database.ts'
+import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { sendRaw } from '../../support/raw.ts'
 
@@ -172,7 +171,7 @@ t.test('a condition waits for a locked row, and is decided by what is there then
         : 'UPDATE inventory SET quantity = 3 WHERE pet_id = 1'
     const release = await database.hold(statement, end === 'ROLLBACK' ? 'ROLLBACK' : 'COMMIT')
     const waiting = Promise.all([update(1, 1, '"0-sold"'), update(2, 2, '"0-sold"')])
-    await setTimeout(400)
+    await waitForLocks(database)
     await release()
     const [locked, free] = await waiting
     t.equal(locked.status, status, end)

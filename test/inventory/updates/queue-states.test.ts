@@ -207,7 +207,7 @@ t.test('an update is not forgotten when an older batch of its pet ends after it 
   const batch = await repository.next(t, '1=1 2=2')
   batch.store({ except: [2] })
   t.equal(await older[0], '1=1')
-  await until('the question about pet 2', () => repository.asked.length > 0)
+  await until('the request about pet 2', () => repository.asked.length > 0)
   // Meanwhile, the queue looks for updates that have waited for too long, and finds pet 1 without any.
   await repository.nothing(t)
   const other = set(3, 3)
@@ -223,7 +223,7 @@ t.test('an update is not forgotten when an older batch of its pet ends after it 
   t.equal(await other, '3=3')
 })
 
-t.test('where the database has rules of its own, everybody is told what is stored', async (t) => {
+t.test('where triggers change what is stored, every answer says what is stored', async (t) => {
   const repository = new ScriptedRepository()
   const { set } = queueOf(repository)
   const both = [set(1, 500), set(1, 50)]
@@ -283,7 +283,7 @@ t.test('a locked row waits for itself, and newer updates of its pet behind it', 
   t.strictSame(await Promise.all(ordinary), ['7=74', '8=80'], 'it is an ordinary row again')
 })
 
-t.test('locked rows are retried in turn, two at a time, beside batches', async (t) => {
+t.test('locked rows are retried round-robin, two at a time, beside batches', async (t) => {
   const repository = new ScriptedRepository(9)
   repository.locked = [1, 2, 3]
   const { set } = queueOf(repository)

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { requestLimits } from '../../../src/database/pool.ts'
 import { apiKey, longTimings, startApp, type TestApp } from '../../support/app.ts'
-import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, json } from '../../support/http.ts'
 import { sendRaw } from '../../support/raw.ts'
@@ -67,7 +67,7 @@ t.test('looks up the few rows of a batch in the index, though the table is small
       port,
       Array.from({ length: 10 }, (_, index) => [round * 10 + index + 1, round] as const),
     )
-  // A session that ends has told of all its scans before it goes.
+  // A session reports its scans before it ends.
   await close()
   const sessions = `SELECT count(*) FROM pg_stat_activity
                     WHERE datname = current_database() AND application_name = 'petstore-inventory'`
@@ -212,12 +212,7 @@ t.test('a locked table is not a locked entry, and is served once it is free', as
       t.match(text, 'Another transaction has locked the whole inventory. Nothing was changed.')
     }
     const waiting = update(patient)
-    await eventually('an update to wait for the table', async () => {
-      const waits = await database.query(
-        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-      )
-      return waits.length > 0 ? true : undefined
-    })
+    await waitForLocks(database)
     await release()
     t.ok((await waiting).every(({ status }) => status === 200))
   }
