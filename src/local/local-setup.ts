@@ -4,30 +4,30 @@ import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrations.ts'
 import { openDatabase, requestLimits } from '../database/pool.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
+import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
-import { keptSecret } from './kept-secret.ts'
 import { sampleInventory } from './sample-inventory.ts'
 
-/** Where the local setup keeps its data, below the working directory. */
+/** The folder of the local setup, below the working directory. */
 export const LOCAL_DIRECTORY = '.data'
 
-/** As whom the server connects; the command line works as the superuser. */
+/** The role of the server. The command line connects as the superuser. */
 const SERVER_ROLE = 'inventory_server'
 
-/** What stands in for the setup that nobody has made: a database with entries, and a key. */
+/** A database with sample entries, and an API key. */
 export interface LocalSetup {
   readonly databaseUrl: string
   readonly key: FixedKey
-  /** Where the data is. */
+  /** The folder with the data. */
   readonly directory: string
   stop(): Promise<void>
 }
 
 /**
- * Makes the service ready to try on one machine: an embedded PostgreSQL with the newest schema, a few entries where
- * there are none, and a key. All of it is kept in `directory` for the next start.
+ * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
+ * if it has none, and creates an API key. Keeps everything in `directory` for the next start.
  *
- * @throws {EmbeddedServerError} where the embedded PostgreSQL cannot run
+ * @throws {EmbeddedServerError} if the embedded PostgreSQL cannot run
  */
 export async function setUpLocally(directory: string): Promise<LocalSetup> {
   const server = await startEmbeddedServer({ directory: serverDirectory(directory) })
@@ -42,7 +42,7 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
     })
     await inventoryRepository(database, database).addIfEmpty(sampleInventory)
     await database.close()
-    const key = { name: 'local', key: await keptSecret(path.join(directory, 'api-key'), makeApiKey) }
+    const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }
     return { databaseUrl, key, directory: server.directory, stop: () => server.stop() }
   } catch (error) {
     await server.stop()
@@ -50,7 +50,7 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
   }
 }
 
-/** The address of the database that another process has set up in `directory` and runs now; undefined where none does. */
+/** Returns the address of the local database that another process is running in `directory`; undefined if none is. */
 export function runningDatabase(directory: string): Promise<string | undefined> {
   return findRunningServer(serverDirectory(directory))
 }
@@ -59,7 +59,7 @@ function serverDirectory(directory: string): string {
   return path.join(directory, 'postgres')
 }
 
-/** What a newcomer reads once the service listens at `address`: two commands to paste and where to read on. */
+/** Returns the welcome text: two commands to paste, and where to continue. */
 export function welcome(address: string, { directory }: LocalSetup, key: string): string {
   return `
   The Petstore inventory service is ready at ${address}

@@ -1,6 +1,6 @@
 import type { NewItem } from '../inventory/columns.ts'
 
-/** A few entries to try the service with, among them a petId that no JavaScript number can hold. */
+/** Sample entries, one of them with a petId that a JavaScript number cannot represent. */
 export const sampleInventory: readonly NewItem[] = [
   { petId: 1n, quantity: 12, status: 'available' },
   { petId: 2n, quantity: 3, status: 'available' },

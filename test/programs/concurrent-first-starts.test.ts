@@ -1,0 +1,42 @@
+import { chmod, readdir, readFile, stat } from 'node:fs/promises'
+import path from 'node:path'
+import t from 'tap'
+import { callerOf } from '../support/http.ts'
+import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+
+t.test('of two first starts at once, one serves, and the other says so', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  const servers = await Promise.all(
+    Array.from({ length: 2 }, () => startProgram(t, 'server', { cwd, env: { PORT: '0' } })),
+  )
+  const outcomes = await Promise.all(
+    servers.map((server) =>
+      Promise.race([
+        server.output(/Authorization: Bearer (\S+)'[\s\S]*Ctrl-C stops both/).then(([, key = '']) => key),
+        server.ended.then(({ code, stderr }) => ({ code, stderr })),
+      ]),
+    ),
+  )
+  const [serving, ...more] = servers.filter((_, index) => typeof outcomes[index] === 'string')
+  if (serving === undefined || more.length > 0) throw new Error(`one must serve: ${JSON.stringify(outcomes)}`)
+  const refused = outcomes.filter((outcome) => typeof outcome !== 'string')
+  const stderr = /^petstore-inventory: Another process is using the database in .*stop that one first/
+  t.match(refused, [{ code: 1, stderr }])
+  const [key = ''] = outcomes.filter((outcome) => typeof outcome === 'string')
+  const send = callerOf(await portOf(serving), { authorization: `Bearer ${key}` })
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  serving.process.kill('SIGINT')
+  t.equal((await serving.ended).code, 0)
+  const data = path.join(cwd, '.data', 'postgres')
+  await t.rejects(
+    stat(path.join(data, 'data', 'postmaster.pid')),
+    { code: 'ENOENT' },
+    'the database has stopped',
+  )
+  t.equal((await readFile(path.join(cwd, '.data', 'api-key'), 'utf8')).trim(), key, 'the key is kept')
+  t.strictSame(
+    (await readdir(data)).filter((name) => name.includes('unfinished')),
+    [],
+  )
+})
