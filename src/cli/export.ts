@@ -15,7 +15,7 @@ const NEWLINE = 10
 export function addExportCommand(program: Command, databaseUrl: () => Promise<string>): void {
   program
     .command('export')
-    .description('write the whole inventory, as it is at one moment, to a file')
+    .description('export a consistent snapshot of the whole inventory')
     .argument('[file]', 'CSV or NDJSON; - for standard output', STANDARD_STREAM)
     .addOption(formatOption())
     .addHelpText('after', '\nExample:\n  inventory export stock.csv')
@@ -37,7 +37,7 @@ function exportTo(stream: Writable, url: string, format: FileFormat, signal: Abo
   return inTransaction({ url, readOnly: true, signal }, async (transaction) => {
     await lockEntries(transaction)
     const total = await countEntries(transaction)
-    // On the terminal that the entries go to, a bar would come between them.
+    // A progress bar would mix with entries that are written to the terminal.
     const progress =
       stream === process.stdout && process.stdout.isTTY ? undefined : startProgress('writing', total)
     let rows = format === 'csv' ? -1 : 0

@@ -12,17 +12,17 @@ import { formatNumber } from './progress.ts'
 
 const NEWLINE = 10
 
-/** What an operator knows of an input, for the command to find out whether it arrived whole. */
+/** What the operator knows about an input, to check that it arrived completely. */
 export interface ExpectedInput {
-  /** How many rows it has. */
+  /** Number of rows. */
   readonly rows?: number
   /** The SHA-256 of its bytes, in lowercase hexadecimal digits. */
   readonly sha256?: string
-  /** Set where the operator answers for it. */
+  /** Set if the operator accepts the input without a check. */
   readonly unverified?: true
 }
 
-/** Adds the options that say what is known of the input. */
+/** Adds the options for what the operator knows about the input. */
 export function addInputOptions(command: Command): Command {
   return command
     .addOption(
@@ -36,7 +36,7 @@ export function addInputOptions(command: Command): Command {
       ),
     )
     .addOption(
-      new Option('--unverified', 'accept a pipe without a proof that it is whole').conflicts([
+      new Option('--unverified', 'accept input from a pipe without checking that it is complete').conflicts([
         'rows',
         'sha256',
       ]),
@@ -44,13 +44,13 @@ export function addInputOptions(command: Command): Command {
 }
 
 /**
- * The bytes of a file, standard input or a pipe, and whether they are all there. The end of a pipe does not say so: the
- * same end of file arrives when the program that writes to it is killed.
+ * Reads a file, standard input or a pipe, and checks that it is complete. The end of a pipe does not prove that: it looks
+ * the same if the program that writes to it was killed.
  */
 export class ImportSource implements AsyncIterable<Buffer> {
-  /** How many bytes were read. */
+  /** Number of bytes read. */
   bytes = 0
-  /** How a message names it. */
+  /** Its name in messages. */
   readonly name: string
   /** In bytes; undefined for a pipe. */
   readonly size: number | undefined
@@ -76,7 +76,7 @@ export class ImportSource implements AsyncIterable<Buffer> {
   /**
    * Opens a file by its name, or standard input by `-`.
    *
-   * @throws {CommandFailure} where it cannot be read, or is a pipe of which nothing is known
+   * @throws {CommandFailure} if it cannot be read, or is a pipe without an option to check it
    */
   static async open(file: string, expected: ExpectedInput): Promise<ImportSource> {
     if (file === STANDARD_STREAM) {
@@ -84,17 +84,17 @@ export class ImportSource implements AsyncIterable<Buffer> {
       return new ImportSource('standard input', expected, process.stdin)
     }
     try {
-      // Before it is opened: opening a named pipe waits for the program that writes to it.
+      // Before opening it, because opening a named pipe waits for the program that writes to it.
       const found = await stat(file)
       if (found.isDirectory()) throw new CommandFailure(`The file cannot be read: ${file} is a folder`)
       if (!found.isFile()) refuseUnknownPipe(file, expected)
       if (found.isFIFO()) {
-        // As a file, a pipe could not be left while it is read.
+        // A pipe opened as a file could not be closed while it is read.
         const fd = await promisify(openDescriptor)(file, 'r')
         return new ImportSource(file, expected, new Socket({ fd, readable: true, writable: false }))
       }
       const handle = await open(file)
-      // The handle is closed by `close`, as it is asked for its size after the last byte was read.
+      // `close` closes the handle, because its size is checked after the last byte was read.
       const stream = handle.createReadStream({ autoClose: false })
       return new ImportSource(file, expected, stream, { handle, stats: await handle.stat() })
     } catch (error) {
@@ -113,12 +113,12 @@ export class ImportSource implements AsyncIterable<Buffer> {
     this.#hasEnded = true
   }
 
-  /** Says what shows that the input is not whole or not the expected one; undefined if nothing does. */
+  /** Says why the input is incomplete or not the expected one; undefined if it is fine. */
   async findFault(rows: number): Promise<string | undefined> {
     const { rows: expectedRows, sha256 } = this.#expected
-    if (!this.#hasEnded) return 'it was not read to its end'
+    if (!this.#hasEnded) return 'it was not read completely'
     if (this.size === undefined && this.#lastByte !== undefined && this.#lastByte !== NEWLINE) {
-      return 'its last line does not end in a newline, so it may have been cut'
+      return 'its last line does not end in a newline, so it may be incomplete'
     }
     if (expectedRows !== undefined && rows !== expectedRows) {
       return `it has ${formatNumber(rows)} of ${formatNumber(expectedRows)} expected rows`
@@ -129,7 +129,7 @@ export class ImportSource implements AsyncIterable<Buffer> {
     return undefined
   }
 
-  /** Stops reading and closes the file. Standard input that stays open would keep the process alive. */
+  /** Stops reading and closes the file. Open standard input would keep the process alive. */
   async close(): Promise<void> {
     this.abort()
     await this.#handle?.close()
@@ -154,11 +154,11 @@ interface OpenFile {
 function refuseUnknownPipe(name: string, { rows, sha256, unverified }: ExpectedInput): void {
   if (rows !== undefined || sha256 !== undefined || unverified) return
   throw new CommandFailure(
-    `The end of ${name} does not show whether all of it arrived, so a cut input would be imported as a whole one. Add one of
+    `The end of ${name} does not prove that all of it arrived, so incomplete input could be imported. Add one of
   --rows "$(($(wc -l <stock.csv) - 1))"              the number of its rows; for NDJSON without "- 1"
   --sha256 "$(sha256sum <stock.csv | cut -c1-64)"    the SHA-256 of its bytes
   --unverified                                       import whatever arrives
-or import a file by its name. Nothing was done.`,
+or import a file instead. Nothing was done.`,
     exitCodes.wrongUsage,
   )
 }

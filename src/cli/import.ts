@@ -26,7 +26,7 @@ import { addInputOptions, type ExpectedInput, ImportSource } from './import-sour
 import { print, writeOutput } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
-/** How many faults are shown; the others are counted. */
+/** Maximum errors to show; the others are counted. */
 const SHOWN_FAULTS = 20
 
 const readers: Record<FileFormat, (source: AsyncIterable<Buffer>) => AsyncIterable<ImportLine[]>> = {
@@ -46,23 +46,20 @@ interface ImportOptions extends ExpectedInput {
 export function addImportCommand(program: Command, databaseUrl: () => Promise<string>): void {
   const command = program
     .command('import')
-    .description('write the entries of a file into the inventory, all or none')
+    .description('import the entries of a file, all or none')
     .argument(
       '<file>',
       `CSV or NDJSON with ${requiredFields.join(', ')}, optionally ${optionalFields.join(', ')}; - for standard input, with --rows, --sha256 or --unverified`,
     )
     .addOption(formatOption())
     .addOption(
-      new Option(
-        '--mode <mode>',
-        'add and change entries, only add them, or make the file the whole inventory',
-      )
+      new Option('--mode <mode>', 'add and change entries, only add them, or replace the whole inventory')
         .choices(['upsert', 'insert', 'replace'])
         .default('upsert'),
     )
-    .option('--allow-removals', 'let --mode replace remove more than a tenth of the entries')
-    .option('--dry-run', 'check the file and say what would change, but change nothing')
-    .option('--show', 'with --dry-run: list what would change, as CSV on standard output')
+    .option('--allow-removals', 'allow --mode replace to remove more than a tenth of the entries')
+    .option('--dry-run', 'check the file and report what would change, but change nothing')
+    .option('--show', 'with --dry-run, list the changes as CSV on standard output')
   addInputOptions(command)
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
@@ -73,7 +70,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
       const source = await ImportSource.open(file, options)
       try {
         const report = reportOf(await importFrom(source, await databaseUrl(), format, options), options)
-        // Standard output has the list, for it to be read by a program.
+        // Standard output has the list of changes, for programs to read.
         if (options.show) console.error(report)
         else await print(report, options.dryRun ? undefined : report)
       } catch (error) {
@@ -86,20 +83,20 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     })
 }
 
-/** A file's faults in the order of their lines, as many as are shown, and how many there are. */
+/** The first errors of a file, in the order of lines, and their total number. */
 interface Faults {
   readonly first: readonly Conflict[]
   readonly count: number
 }
 
-/** Raised inside the transaction, for nothing of it to stay. */
+/** Thrown in the transaction, to roll it back. */
 class FaultyInputError extends Error {
   readonly faults: Faults
-  /** What shows that the input is not whole, if anything does. */
+  /** Why the input counts as incomplete or unexpected; undefined if it does not. */
   readonly sourceFault: string | undefined
 
   constructor(faults: Faults, sourceFault: string | undefined) {
-    super('The input has faults')
+    super('The input has errors')
     this.faults = faults
     this.sourceFault = sourceFault
   }
@@ -112,14 +109,14 @@ async function importFrom(
   { mode, dryRun, show, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
   const { signal, onCommit } = abortOnSignals()
-  // A pipeline waits for the piece that its source is reading, which on standard input may never come.
+  // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
   signal.addEventListener('abort', () => source.abort(), { once: true })
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const staging = new Staging()
     await stage(source, format, staging, transaction, signal)
     const sourceFault = await source.findFault(staging.rows)
     console.error(`${formatNumber(staging.rows)} rows read; checking`)
-    // Beside a cut, conflicts between its lines are of no interest.
+    // If the input is incomplete, conflicts between its lines do not matter.
     const conflicts = sourceFault ? noFaults : await findConflicts(transaction, mode, SHOWN_FAULTS)
     const faults = staging.faultsWith(conflicts)
     if (faults.count > 0 || sourceFault) throw new FaultyInputError(faults, sourceFault)
@@ -168,7 +165,7 @@ async function stage(
   }
 }
 
-/** Has the operator confirm the removal of more than a tenth of the entries: a wrong file looks like that. */
+/** Asks the operator to confirm the removal of more than a tenth of the entries, which suggests a wrong file. */
 async function confirmRemovals(transaction: Transaction, signal: AbortSignal): Promise<void> {
   const { removed, total } = await countRemovals(transaction)
   if (removed * 10 <= total) return
@@ -176,7 +173,7 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
   await transaction.pauseFor(2 * ANSWER_TIMEOUT_MS, () => confirm(consequence, '--allow-removals', signal))
 }
 
-/** What is read so far: it makes text for the staging table of right lines, and keeps the first of the faults. */
+/** Converts valid lines to text for the staging table, and collects the first errors. */
 class Staging {
   rows = 0
   readonly #first: Conflict[] = []
@@ -194,7 +191,7 @@ class Staging {
     }
   }
 
-  /** All faults, those of single lines and those of lines beside each other. */
+  /** All errors: those of single lines, and conflicts between lines. */
   faultsWith(conflicts: Faults): Faults {
     const first = [...this.#first, ...conflicts.first].sort((one, other) => one.line - other.line)
     return { first: first.slice(0, SHOWN_FAULTS), count: this.#count + conflicts.count }
@@ -216,14 +213,14 @@ function reportOf(
     `${formatNumber(unchanged)} unchanged`,
     ...(mode === 'replace' ? [`${formatNumber(removed)} removed`] : []),
   ]
-  return `${dryRun ? 'Dry run, nothing was changed. It would be: ' : ''}${parts.join(', ')}`
+  return `${dryRun ? 'Dry run: nothing was changed. The import would be: ' : ''}${parts.join(', ')}`
 }
 
 function faultReport(name: string, { faults: { first, count }, sourceFault }: FaultyInputError): string {
   const more = count - first.length
   const summary = [
-    ...(count > 0 ? [`has ${formatNumber(count)} ${count === 1 ? 'fault' : 'faults'}`] : []),
-    ...(sourceFault === undefined ? [] : [`is not whole, or not the right one: ${sourceFault}`]),
+    ...(count > 0 ? [`has ${formatNumber(count)} ${count === 1 ? 'error' : 'errors'}`] : []),
+    ...(sourceFault === undefined ? [] : [`is incomplete, or not the expected input: ${sourceFault}`]),
   ]
   return [
     ...first.map(({ line, fault }) => `line ${line}: ${fault}`),

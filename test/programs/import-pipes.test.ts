@@ -136,7 +136,7 @@ t.test('one row too many, or another digest, changes nothing', async (t) => {
   t.match(await pipe(t, database.url, csv, '--rows', '2'), {
     code: 3,
     stderr:
-      /standard input is not whole, or not the right one: it has 3 of 2 expected rows; nothing was changed/,
+      /standard input is incomplete, or not the expected input: it has 3 of 2 expected rows; nothing was changed/,
   })
   t.match(await pipe(t, database.url, csv, '--sha256', '0'.repeat(64)), {
     code: 3,

@@ -113,7 +113,7 @@ t.test('every invalid line of CSV is reported with its number, and nothing is wr
     t.equal(number, String(index + 1), text)
     t.match(words, error, text)
   }
-  t.strictSame(reported, ['inventory: stock.csv has 18 faults; nothing was changed', ''])
+  t.strictSame(reported, ['inventory: stock.csv has 18 errors; nothing was changed', ''])
   t.equal(await entries(database), '1,9,sold')
 })
 
@@ -164,7 +164,7 @@ t.test('of many errors the first 20 are reported, and the number of the others',
   t.match(lines[20], /^line 21: /)
   t.strictSame(lines.slice(21), [
     'and 1,211 more',
-    'inventory: stock.csv has 1,231 faults; nothing was changed',
+    'inventory: stock.csv has 1,231 errors; nothing was changed',
     '',
   ])
 })
@@ -201,7 +201,7 @@ t.test(
     const csv = 'petId,quantity\n3,1\n2,1\n'
     const refused = await load(t, database.url, csv, '--mode', 'insert')
     t.equal(refused.code, 3)
-    t.match(refused.stderr, /\nline 3: petId 2 has an entry already\n.* 1 fault; nothing was changed\n$/)
+    t.match(refused.stderr, /\nline 3: petId 2 has an entry already\n.* 1 error; nothing was changed\n$/)
     t.equal(await entries(database), '1,9,sold\n2,9,sold')
 
     const replaced = await load(t, database.url, csv, '--mode', 'replace', '--allow-removals')
@@ -286,7 +286,10 @@ t.test('--dry-run says what would change and changes nothing', async (t) => {
   const csv = 'petId,quantity\n1,9\n2,1\n4,1\n'
   const { code, stdout } = await load(t, database.url, csv, '--mode', 'replace', '--dry-run')
   t.equal(code, 0)
-  t.equal(stdout, 'Dry run, nothing was changed. It would be: 1 added, 1 changed, 1 unchanged, 1 removed\n')
+  t.equal(
+    stdout,
+    'Dry run: nothing was changed. The import would be: 1 added, 1 changed, 1 unchanged, 1 removed\n',
+  )
   t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold')
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
 })
@@ -304,7 +307,7 @@ t.test('--dry-run --show lists what would change, as CSV', async (t) => {
   const changes = '-4,add,,1,,available\n1,change,9,9,sold,pending\n2,change,9,1,sold,sold\n'
   const upsert = await load(t, database.url, csv, '--dry-run', '--show')
   t.strictSame([upsert.code, upsert.stdout], [0, `${header}${changes}`])
-  t.match(upsert.stderr, /It would be: 1 added, 2 changed, 1 unchanged\n$/)
+  t.match(upsert.stderr, /The import would be: 1 added, 2 changed, 1 unchanged\n$/)
   const replace = await load(t, database.url, csv, '--dry-run', '--show', '--mode', 'replace')
   t.equal(replace.stdout, `${header}${changes}9007199254740993,remove,9,,sold,\n`)
   t.equal((await load(t, database.url, csv, '--show')).code, 2, 'it changes nothing without --dry-run')
