@@ -15,50 +15,53 @@ import { pathOf } from './needs.ts'
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
 
-t.test('two processes behind HAProxy are restarted one after the other without a failed request', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 0, 'available'],
-    ['2', 0, 'available'],
-  ])
-  const start = async (port: number): Promise<Program> => {
-    const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: String(port) }
-    const server = await startProgram(t, 'server', { env })
-    await portOf(server)
-    return server
-  }
-  const one = { name: 'one', port: await freePort() }
-  const two = { name: 'two', port: await freePort() }
-  const servers = new Map([
-    [one, await start(one.port)],
-    [two, await start(two.port)],
-  ])
-  const port = await freePort()
-  const proxy = await startProxy(t, port, [one.port, two.port])
-  const loads = [
-    startLoad(t, { ports: [port], clients: 12, apiKey, pets: [1] }),
-    startLoad(t, { ports: [port], clients: 12, apiKey, pets: [2], keepAlive: false }),
-  ]
+t.test(
+  'two processes behind HAProxy are restarted one after the other without a failed request',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 0, 'available'],
+      ['2', 0, 'available'],
+    ])
+    const start = async (port: number): Promise<Program> => {
+      const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: String(port) }
+      const server = await startProgram(t, 'server', { env })
+      await portOf(server)
+      return server
+    }
+    const one = { name: 'one', port: await freePort() }
+    const two = { name: 'two', port: await freePort() }
+    const servers = new Map([
+      [one, await start(one.port)],
+      [two, await start(two.port)],
+    ])
+    const port = await freePort()
+    const proxy = await startProxy(t, port, [one.port, two.port])
+    const loads = [
+      startLoad(t, { ports: [port], clients: 12, apiKey, pets: [1] }),
+      startLoad(t, { ports: [port], clients: 12, apiKey, pets: [2], keepAlive: false }),
+    ]
 
-  for (const place of [one, two, one, two]) {
+    for (const place of [one, two, one, two]) {
+      await Promise.all(loads.map((load) => load.served(300)))
+      const server = servers.get(place)
+      const left = proxy.says(`Server inventory/${place.name} is DOWN`)
+      server?.process.kill('SIGTERM')
+      t.equal((await server?.ended)?.code, 0, `${place.name} has stopped`)
+      await left
+      const back = proxy.says(`Server inventory/${place.name} is UP`)
+      servers.set(place, await start(place.port))
+      await back
+    }
     await Promise.all(loads.map((load) => load.served(300)))
-    const server = servers.get(place)
-    const left = proxy.says(`Server inventory/${place.name} is DOWN`)
-    server?.process.kill('SIGTERM')
-    t.equal((await server?.ended)?.code, 0, `${place.name} has stopped`)
-    await left
-    const back = proxy.says(`Server inventory/${place.name} is UP`)
-    servers.set(place, await start(place.port))
-    await back
-  }
-  await Promise.all(loads.map((load) => load.served(300)))
-  await Promise.all(loads.map((load) => load.stop()))
+    await Promise.all(loads.map((load) => load.stop()))
 
-  for (const [index, load] of loads.entries()) {
-    t.equal(load.failures.length, 0, `none of ${load.successes} requests has failed`)
-    t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
-  }
-})
+    for (const [index, load] of loads.entries()) {
+      t.equal(load.failures.length, 0, `none of ${load.successes} requests has failed`)
+      t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
+    }
+  },
+)
 
 t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
   const [port, closed] = [await freePort(), await freePort()]

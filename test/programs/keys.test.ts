@@ -69,28 +69,31 @@ t.test('--expires sets when the key ends', async (t) => {
   }
 })
 
-t.test('create refuses a name that an active key has, and takes one whose key has expired or was revoked', async (t) => {
-  const database = await testDatabase(t)
-  await addKey(database, 'billing')
-  const again = await keys(t, database.url, 'create', '--name', 'billing')
-  t.equal(again.code, 1)
-  t.equal(again.stdout, '')
-  t.equal(
-    again.stderr,
-    'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
-  )
-  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
-  await made(t, database.url, 'create', '--name', 'billing')
-  await database.query(
-    "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
-  )
-  await made(t, database.url, 'create', '--name', 'billing')
-  const { stdout } = await keys(t, database.url, 'list', '--json')
-  t.strictSame(
-    JSON.parse(stdout).map((key: { state: string }) => key.state),
-    ['expired', 'revoked', 'active'],
-  )
-})
+t.test(
+  'create refuses a name that an active key has, and takes one whose key has expired or was revoked',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addKey(database, 'billing')
+    const again = await keys(t, database.url, 'create', '--name', 'billing')
+    t.equal(again.code, 1)
+    t.equal(again.stdout, '')
+    t.equal(
+      again.stderr,
+      'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
+    )
+    t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
+    await made(t, database.url, 'create', '--name', 'billing')
+    await database.query(
+      "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
+    )
+    await made(t, database.url, 'create', '--name', 'billing')
+    const { stdout } = await keys(t, database.url, 'list', '--json')
+    t.strictSame(
+      JSON.parse(stdout).map((key: { state: string }) => key.state),
+      ['expired', 'revoked', 'active'],
+    )
+  },
+)
 
 t.test('of several that make a key of one name at once, one succeeds', async (t) => {
   const database = await testDatabase(t)
