@@ -1,6 +1,6 @@
 import type pg from 'pg'
 
-/** SQLSTATE class of warnings. Not the severity, which PostgreSQL translates. */
+/** SQLSTATE class of warnings. PostgreSQL translates the severity, so that cannot be used. */
 const WARNING = /^01/
 
 /**

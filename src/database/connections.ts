@@ -7,7 +7,7 @@ import type { PrimaryServer } from './primary.ts'
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/** How long connections are kept for the next statement before one goes through pg's pool again. */
+/** How long connections are kept for the next statement before one is released to pg's pool. */
 const KEEP_MS = 1000
 
 /** One of the hosts that connections may go to. */
@@ -20,22 +20,22 @@ export interface ConnectionHost {
 export interface ConnectionOptions {
   /** In the order of the address. */
   readonly hosts: readonly ConnectionHost[]
-  /** Absent where a connection to any server will do. */
+  /** Absent if a connection to any server is allowed. */
   readonly primary: PrimaryServer | undefined
   /** Maximum connections. */
   readonly size: number
-  /** How long a caller waits for a connection, and how much of that one host may take. */
+  /** How long a caller waits for a connection, and how long one host may take of that. */
   readonly connectMs: number
   readonly hostConnectMs: number
   /** How long a connection is used. */
   readonly lifetimeSeconds: number
-  /** Called with the reason when a connection is lost that nobody uses. */
+  /** Called with the reason when an idle connection is lost. */
   readonly onConnectionLost: (reason: string) => void
 }
 
 /**
- * The connections of a pool. Whoever takes one gets it on the primary: a new connection is verified first, at each of the
- * hosts until one can be used, and connections of older generations are closed.
+ * The connections of a pool. Each connection that `take` returns is on the primary: a new one is verified first, at each host
+ * until one can be used, and connections of older generations are closed.
  */
 export class Connections {
   readonly #hosts: readonly ConnectionHost[]
@@ -45,7 +45,7 @@ export class Connections {
   readonly #hostConnectMs: number
   readonly #onConnectionLost: (reason: string) => void
   readonly #pool: pg.Pool
-  /** The sockets of connections that are being made. */
+  /** The sockets of connections that are being opened. */
   readonly #connecting = new Set<Socket>()
   readonly #busy = new Set<pg.PoolClient>()
   #kept: pg.PoolClient | undefined
@@ -77,22 +77,22 @@ export class Connections {
       idleTimeoutMillis: IDLE_TIMEOUT_MS,
       maxLifetimeSeconds: lifetimeSeconds,
     })
-    // Without a listener, a connection that breaks while it is idle would end the process.
-    // Its message alone is passed on: the error carries the whole client, the key to cancel its statements included.
+    // Without a listener, an idle connection that breaks would end the process.
+    // Only the message is passed on: the error refers to the client, with the key to cancel its statements.
     this.#pool.on('error', ({ message }) => onConnectionLost(message))
     this.#pool.on('connect', (client) => {
       this.#opened++
-      // The pool stops listening while a connection is checked out, and its user may be between two statements.
+      // pg's pool does not listen while a connection is checked out, and it may break between two statements.
       client.on('error', ({ message }) => this.#dropKept(client, message))
     })
-    // Nobody can use what their statements return, and the server may be one that does not answer any more.
+    // The results of their statements are of no use, and the server may not respond any more.
     primary?.onRenewal(() => {
       for (const client of this.#busy) void client.end()
       for (const socket of connecting) socket.destroy()
     })
   }
 
-  /** Takes the connection that was kept for the next statement; undefined where there is none that can be used. */
+  /** Returns the connection that was kept for the next statement, or undefined if none can be used. */
   takeKept(): pg.PoolClient | undefined {
     const client = this.#kept
     if (client === undefined) return undefined
@@ -105,23 +105,23 @@ export class Connections {
     return undefined
   }
 
-  /** Takes a connection, and waits for it if none is free. */
+  /** Returns a connection; waits for one if none is idle. */
   async take(): Promise<pg.PoolClient> {
     const client = this.takeKept() ?? (await this.#checkOut())
     this.#busy.add(client)
     return client
   }
 
-  /** Gives back a connection; one that is broken or of an older generation is closed. */
+  /** Releases a connection. One that is broken or of an older generation is closed. */
   release(client: pg.PoolClient, isBroken: boolean): void {
     this.#busy.delete(client)
     client.release(isBroken || !this.#isCurrent(client))
   }
 
   /**
-   * Gives back a connection that is in order and keeps it for the next statement, because checking one out of pg's pool and
-   * releasing it costs as much as a third of a statement. Once in a while one goes through that pool, which closes those
-   * that are idle or at the end of their lifetime.
+   * Releases a connection that works, and keeps it for the next statement, because checking one out of pg's pool and
+   * releasing it costs a third of a statement. Every `KEEP_MS` one is released to that pool, which closes connections that
+   * are idle or at the end of their lifetime.
    */
   keep(client: pg.PoolClient): void {
     const isKeeping = this.#keepTimer !== undefined
@@ -144,7 +144,7 @@ export class Connections {
     }
   }
 
-  /** Waits until all connections are given back, then closes them. */
+  /** Waits until all connections are released, then closes them. */
   close(): Promise<void> {
     this.#isClosing = true
     this.#stopKeeping()
@@ -196,7 +196,7 @@ export class Connections {
           throw error
         }
       } catch (error) {
-        // The address may have led elsewhere when this attempt began.
+        // The address may have resolved to another server when this attempt began.
         if (primary.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
         if (!isNew || isRefusal(error)) throw error
         failed.push({ host: this.#hosts[host]?.name ?? '', error })

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import type { Connection, Submittable } from 'pg'
 
-/** A message is a byte that tells its kind, and its length, which counts itself but not that byte. */
+/** A message starts with a byte for its type and its length, which includes itself but not that byte. */
 const HEADER_SIZE = 5
 const LENGTH_SIZE = 4
 
@@ -31,11 +31,11 @@ export type TextRow = readonly (string | null)[]
 export class CopyOut extends Readable implements Submittable {
   readonly #text: string
   readonly #onRow: (row: TextRow) => void
-  /** The part of a DataRow message that has arrived. */
+  /** The parts of a DataRow message that have arrived. */
   #row: Buffer[] = []
   readonly #header = Buffer.alloc(HEADER_SIZE)
   #headerLength = 0
-  /** How much of the message under way is still to come. */
+  /** How many bytes of the current message are still to come. */
   #missing = 0
   #stream: Connection['stream'] | undefined
   /** The listeners of pg's own parser, which reads the messages of every other statement. */
@@ -96,7 +96,7 @@ export class CopyOut extends Readable implements Submittable {
     if (used > 0 && !this.push(piece.subarray(0, used))) this.#stream?.pause()
   }
 
-  /** Takes what is there of a message's header and returns how much that was. */
+  /** Reads a message's header as far as it has arrived. Returns the number of bytes. */
   #takeHeader(piece: Buffer, at: number): number {
     const taken = piece.copy(this.#header, this.#headerLength, at, at + HEADER_SIZE - this.#headerLength)
     this.#headerLength += taken
@@ -107,7 +107,7 @@ export class CopyOut extends Readable implements Submittable {
     return taken
   }
 
-  /** Hands the message after the rows, an error or the end, and all that follow back to pg's parser. */
+  /** Hands the message after the rows, an error or the end, and all that follow to pg's parser. */
   #finish(rows: Buffer, rest: Buffer): void {
     if (rows.length > 0) this.push(rows)
     if (rest.toString('latin1', 0, 1) !== 'E') this.push(null)

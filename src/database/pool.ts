@@ -16,105 +16,105 @@ import { PreparedStatement } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 
 /**
- * How long anything may wait, in milliseconds. Each limit is above the one it backs up: PostgreSQL ends a
- * statement first and says so; the client gives up only on a server that no longer answers.
+ * Time limits in milliseconds. Each is longer than the one it backs up: PostgreSQL cancels a statement first and reports it;
+ * the client gives up only if the server does not respond any more.
  */
 export interface TimeLimits {
-  /** For a connection: a free one out of the pool, or a new one to the server. */
+  /** For getting a connection: an idle one from the pool, or a new one. */
   readonly connect: number
-  /** For a lock, say on a row that someone's open transaction holds. */
+  /** For a lock, for example on a row that an open transaction has updated. */
   readonly lock: number
   /** For a statement, as PostgreSQL measures it. */
   readonly statement: number
-  /** For the answer to a statement, as this process measures it. */
+  /** For the response to a statement, as this process measures it. */
   readonly answer: number
 }
 
 /**
- * The longest that one statement can take is `connect` + `answer`. Short waits for a lock are what statements of several
- * callers have; who waits for longer does so by trying again.
+ * A statement takes at most `connect` + `answer`. The limit for locks is short, because one statement serves several callers:
+ * a caller whose row is locked waits longer by retries.
  */
 export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 5000, answer: 6000 }
 
-/** For reading all entries: a large table may take its time, as long as it keeps coming. */
+/** For reading all entries: a large table may take long, as long as data keeps coming. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
 
-/** For a readiness check, whose callers give up after a second or two. */
+/** For readiness checks, whose callers give up after a second or two. */
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
 export interface DatabaseOptions {
-  /** A `postgres://` address. It may name several hosts only where `primary` chooses among them. */
+  /** A `postgres://` address. It may name several hosts only if `primary` chooses among them. */
   readonly url: string
   /**
-   * The server that this pool shares with the other pools of the process. Absent where a connection to any server will
-   * do, a standby included.
+   * The server that this pool shares with the other pools of the process. Absent if a connection to any server is allowed,
+   * including a standby.
    */
   readonly primary?: PrimaryServer
-  /** The most connections that this pool opens. */
+  /** Maximum connections. */
   readonly size: number
   readonly limits: TimeLimits
   /**
-   * Whether a pooler stands in between that gives a connection to another client after every transaction. Then
-   * statements go without names, and the role must bring the time limits, as a session's own would stay with others.
+   * Whether a connection pooler in transaction mode is between this process and the server. Then statements have no names,
+   * and the role must have the time limits: what a session sets for itself would affect other clients.
    */
   readonly behindPooler?: boolean
   /**
-   * What its sessions set for themselves beside the limits, by the names of PostgreSQL's settings. The options of the
-   * address may say otherwise. Behind a pooler nothing is set.
+   * PostgreSQL settings of its sessions, besides the time limits. The options of the address take precedence. Behind a pooler
+   * nothing is set.
    */
   readonly settings?: Readonly<Record<string, string>>
   /** How long a connection is used, in seconds. */
   readonly lifetimeSeconds?: number
-  /** Told why, when a connection that nobody is waiting on is lost. The pool replaces it by itself. */
+  /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }
 
-/** What runs single statements: a pool, or a transaction. */
+/** Runs single statements: a pool, or a transaction. */
 export interface StatementRunner {
   query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
 }
 
-/** A pool of connections to PostgreSQL. Nothing else in the service speaks to `pg`. */
+/** A pool of connections to PostgreSQL. */
 export interface Database extends StatementRunner {
-  /** Whether a pooler stands in between, so that one connection may lead to another server process each time. */
+  /** Whether a pooler is in between, so that each statement may run in another server process. */
   readonly isPooled: boolean
 
   /**
    * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
    * planned once for each connection.
    *
-   * @throws {DatabaseUnavailableError} when there is no connection, no answer in time, or the server cannot serve now;
-   *   and for a commit with a warning (`UncertainCommitError`), which may be lost
-   * @throws {pg.DatabaseError} when PostgreSQL refuses the statement itself
+   * @throws {DatabaseUnavailableError} if there is no connection, no response in time, or the server cannot serve now; and
+   *   for a commit with a warning (`UncertainCommitError`), which may be lost
+   * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
    */
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
 
   /**
-   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The rows are
-   * those of a moment after the query got its locks. The connection is held until the last piece is taken, or the caller
-   * stops reading.
+   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The rows are of a
+   * snapshot that was taken after the query got its locks. The connection is in use until the last piece is read, or the
+   * caller stops reading.
    *
-   * @throws what `query` throws; the time limit for an answer applies to each piece
+   * @throws what `query` throws; the time limit for a response applies to each piece
    */
   copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
 
   /**
-   * Gives up the connections of every pool that shares the primary, because a statement showed that the server takes no
-   * writes; returns the error to raise.
+   * Discards the connections of every pool that shares the primary, because a statement showed that the server takes no
+   * writes. Returns the error to throw.
    */
   refuseServer(): DatabaseUnavailableError
 
-  /** Equal for two moments between which the same server was in use. */
+  /** Equal at two times if the same server was in use between them. */
   generation(): number
 
-  /** How the pool is now, and what it has failed to do since it was opened. */
+  /** The state of the pool now, and its failures since it was opened. */
   statistics(): PoolStatistics
 
-  /** Waits for the statements on their way, then closes every connection. */
+  /** Waits for the statements in flight, then closes every connection. */
   close(): Promise<void>
 }
 
-/** A query that `copy` runs in the same transaction after it got the locks, and before it reads the rows. */
+/** A query that `copy` runs in its transaction, after it got the locks and before it reads the rows. */
 export interface StatementBefore {
   readonly text: string
   /** Called with the first row, whose values arrive as text. */
@@ -122,16 +122,16 @@ export interface StatementBefore {
 }
 
 export interface PoolStatistics {
-  /** The most connections that it opens. */
+  /** Maximum connections. */
   readonly size: number
-  /** Connections that run a statement or are being made. */
+  /** Connections that run a statement or are being opened. */
   readonly used: number
   readonly idle: number
   /** Callers that wait for a connection. */
   readonly waiting: number
-  /** Callers that got nothing, because there was no connection, no answer in time, or a server that cannot serve. */
+  /** Callers that got an error, because there was no connection, no response in time, or a server that cannot serve. */
   readonly failures: number
-  /** Connections opened since the pool was. */
+  /** Connections opened since the pool was opened. */
   readonly opened: number
 }
 
@@ -140,22 +140,22 @@ export type Statement = string | { readonly name: string; readonly text: string 
 
 const INT8_OID = 20
 
-// Of this pool alone: pg.types.setTypeParser would change every pool of the process.
+// For this pool only: pg.types.setTypeParser would change every pool of the process.
 const types: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
 }
 
-/** How long a connection is used by default: half an hour. */
+/** The default lifetime of a connection. */
 const LIFETIME_SECONDS = 1800
 
-/** Hosts and database of an address as it has them, for logs: nothing of the user and the password. */
+/** Returns the hosts and the database of an address, for logs, without user and password. */
 export function placeOf(url: string): { host: string; database: string } {
   const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
   const [, authority = '', database = '', parameters] = parts ?? []
   return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
 }
 
-/** Opens a pool. It connects when it first has to, so a database that is away now is no error here. */
+/** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase({
   url,
   primary,
@@ -176,8 +176,8 @@ export function openDatabase({
   const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
   const hostConnectMs = limits.connect / hosts.length
   const connections = new Connections({
-    // Read here, with the certificates that it names: a file that has gone by the time of a connection would raise its
-    // error where nobody can catch it.
+    // Parsed here, which also reads the certificate files: if one were missing when a connection is opened, no one could
+    // catch the error.
     hosts: hosts.map(({ name, url }) => {
       const { options: given = '', ...address } = parseIntoClientConfig(url)
       return {
@@ -185,7 +185,7 @@ export function openDatabase({
         config: {
           application_name: 'petstore-inventory',
           ...address,
-          // PgBouncer refuses options. Of two that set the same, PostgreSQL takes the later one.
+          // PgBouncer rejects options. If two set the same, PostgreSQL uses the later one.
           options: behindPooler ? given : [...ownOptions, given].join(' '),
           connectionTimeoutMillis: hostConnectMs,
           keepAlive: true,
@@ -215,12 +215,12 @@ export function openDatabase({
     }
   }
 
-  /** @throws {ServerChangedError} where what the connection has returned may be another server's than that in use */
+  /** @throws {ServerChangedError} if the response may be of another server than the one in use */
   const checkGeneration = (client: pg.PoolClient): void => {
     if (primary !== undefined && !primary.isCurrent(client)) throw new ServerChangedError()
   }
 
-  /** What to raise for an error of a statement. */
+  /** Returns the error to throw for an error of a statement. */
   const failureOf = (error: unknown, client: pg.PoolClient): unknown => {
     if (isReadOnly(error) && primary?.isCurrent(client)) primary.renew('the server has become read-only')
     return isUnavailable(error) ? unavailable(error) : error
@@ -239,7 +239,7 @@ export function openDatabase({
     const { name, text } = configOf(statement)
     const texts = textsOf(values)
     if (name === undefined || texts === undefined) {
-      // A limit of the whole pool would end a `copy` as well, whose pieces may go on coming for longer.
+      // Not a limit of the whole pool, which would end a `copy`, too: its pieces may keep coming for longer.
       const config = { ...configOf(statement), values: [...values], query_timeout: limits.answer }
       return (await client.query<Row>(config)).rows
     }
@@ -253,10 +253,10 @@ export function openDatabase({
   }
 
   /**
-   * The statements of a `copy`, sent as one text and so one transaction, which ends with it, whatever happens. COPY takes
-   * its snapshot before it waits for a lock; when TRUNCATE or a rewrite of the table commits meanwhile, the snapshot is
-   * too old to see any row (PostgreSQL manual, section 13.6). So the locks come first, by a query that any kind of
-   * relation allows, and at READ COMMITTED the COPY takes a snapshot of its own.
+   * Returns the statements of a `copy`. They are sent as one text, which PostgreSQL runs as one transaction. COPY takes its
+   * snapshot before it waits for a lock; if TRUNCATE or a rewrite of the table commits meanwhile, the snapshot is too old to
+   * see any row (PostgreSQL manual, section 13.6). So a query that any kind of relation allows takes the locks first, and at
+   * READ COMMITTED the COPY takes a new snapshot.
    */
   const copyText = (query: string, before: StatementBefore | undefined): string =>
     [
@@ -284,7 +284,7 @@ export function openDatabase({
         return rows
       } catch (error) {
         const failure = failureOf(error, client)
-        // pool.query() would throw the connection away after any refused statement; it is still good.
+        // After a rejected statement the connection can still be used; pool.query() would close it.
         connections.release(client, isFatal(error))
         throw failure
       }
@@ -292,7 +292,7 @@ export function openDatabase({
 
     async *copy(query, before) {
       const client = await connect()
-      // Also released as broken if the caller stops reading: the remaining pieces are still on their way.
+      // Stays true if the caller stops reading: the remaining pieces are still to come.
       let isBroken = true
       let limit: NodeJS.Timeout | undefined
       try {

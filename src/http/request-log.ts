@@ -4,12 +4,12 @@ import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import type { OutageLog } from './outage-log.ts'
 
-/** Silences the framework's own two lines for each request: `logRequest` writes one. */
+/** Disables the framework's own two lines for each request: `logRequest` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
 
 /**
- * The id of a request: its `X-Request-Id`, where that is fit to be stored and searched for, or a new one. A longer or
- * stranger one could forge log lines elsewhere.
+ * Returns the id of a request: its `X-Request-Id`, if that is safe to store and search for, or a new one. A longer one, or one
+ * with other characters, could forge log lines in other programs.
  */
 export function requestId({ headers }: IncomingMessage): string {
   const given = headers['x-request-id']
@@ -17,8 +17,8 @@ export function requestId({ headers }: IncomingMessage): string {
 }
 
 /**
- * Writes one line when the request has ended, whichever way it ended, and counts it. The path goes without its query,
- * and the duration is counted from `start`, as `performance.now()` counts.
+ * Writes one line and counts the request when it has ended, with or without a response. The path is logged without its query;
+ * the duration is measured from `start` (`performance.now()`).
  */
 export function logRequest(
   request: FastifyRequest,
@@ -28,15 +28,15 @@ export function logRequest(
   start = performance.now(),
 ): void {
   const { raw } = reply
-  // Now: a socket that its client has closed has no address any more.
+  // Read now: a socket that its client has closed has no address any more.
   const client = request.ip
   raw.once('close', () => {
     const durationMs = performance.now() - start
     const { method, apiKey } = request
     const route = request.routeOptions.url
-    // None where the caller got no answer of this request's, say because its body never came.
+    // Undefined if the client got no response, for example because the body never arrived.
     const status = raw.headersSent ? raw.statusCode : undefined
-    // Under a key, either status is the answer of the database.
+    // With a key, both statuses prove that the database responded.
     if (apiKey && (status === 200 || status === 304)) outages.requestServed()
     statistics.recordCompleted(route, method, status, durationMs / 1000)
     request.log.info(

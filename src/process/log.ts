@@ -2,23 +2,23 @@ import cluster from 'node:cluster'
 import { type DestinationStream, type Logger, pino } from 'pino'
 import pretty from 'pino-pretty'
 
-/** The most characters of log lines that wait where standard output is not read: some seconds of a busy service. */
+/** Maximum characters of log lines that wait while standard output is not read: some seconds of a busy service. */
 const MAX_QUEUED_LENGTH = 16 * 1024 * 1024
 
-/** How long a line may wait to be written together with later ones, and how many characters are written at once. */
+/** How long a line waits to be written together with later ones, and at how many characters they are written earlier. */
 const WRITE_INTERVAL_MS = 10
 const WRITE_LENGTH = 16 * 1024
 
 let dropped = 0
 
-/** Log lines that this process could not write so far, because standard output was not read or refused them. */
+/** Returns how many log lines were dropped, because standard output was not read or did not accept them. */
 export function droppedLogLines(): number {
   return dropped
 }
 
-/** The log on standard output: JSON lines, or readable ones where a person watches a terminal. */
+/** Opens the log on standard output: JSON lines, or readable ones on a terminal. */
 export function openLog(level: string): Logger {
-  // Only workers need to be told apart; a container has one process.
+  // Only workers need an id; a container has one process.
   const base = cluster.worker ? { pid: process.pid, worker: cluster.worker.id } : null
   if (process.stdout.isTTY) {
     return pino({ level, base }, pretty({ sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }))
@@ -33,11 +33,11 @@ export function openLog(level: string): Logger {
 }
 
 /**
- * Writes the lines of a few milliseconds at once: a system call for each would cost as much as all else in a log line. What
- * cannot be written is dropped, and `onResumed` is called with the number of lines once writing works again.
+ * Writes the lines of a few milliseconds together: a system call for each would cost as much as the rest of a log line. Lines
+ * that cannot be written are dropped, and `onResumed` is called with their number when writing works again.
  *
- * Not pino's own destination: where a disk is full at the end of the process, that tries again without end (`flushSync`
- * in sonic-boom), and where nobody reads a pipe, its write holds a thread that Node waits for.
+ * Not pino's own destination: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
+ * if no one reads a pipe, its write blocks a thread that Node waits for.
  */
 function standardOutput(onResumed: (lines: number) => void): DestinationStream {
   const { stdout } = process
@@ -68,7 +68,7 @@ function standardOutput(onResumed: (lines: number) => void): DestinationStream {
     lines = 0
   }
 
-  // A log that cannot be written, on a full disk for one, must not stop the service.
+  // A log that cannot be written, for example on a full disk, must not stop the service.
   stdout.on('error', () => {})
   process.on('exit', writeAll)
   return {

@@ -4,9 +4,8 @@ import type { BatchTracer } from '../inventory/updates/queue.ts'
 const LINKS = createContextKey('the requests that a statement serves')
 
 /**
- * A statement that serves one request belongs to its trace. One that serves several belongs to none of them: it begins a
- * trace of its own, and it and each of the requests link to each other. Requests that are not sampled do not count,
- * unless none is.
+ * A statement that serves one request belongs to its trace. One that serves several starts a new trace, and it and each of the
+ * requests link to each other. Only sampled requests count, unless none is sampled.
  */
 export const batchTracer: BatchTracer = {
   current: () => context.active(),
@@ -17,7 +16,7 @@ export const batchTracer: BatchTracer = {
   },
 }
 
-/** The requests that a statement under this context serves, where they are several. */
+/** Returns the requests that a statement in this context serves, if there are several. */
 export function linksOf(of: Context): readonly Context[] {
   const links = of.getValue(LINKS)
   return Array.isArray(links) ? links : []

@@ -2,7 +2,7 @@ import { type ExportResult, ExportResultCode } from '@opentelemetry/core'
 import type { SpanExporter } from '@opentelemetry/sdk-trace-base'
 import type { Logger } from 'pino'
 
-/** Logs one line when spans cannot be sent any more, and one when they can be sent again. */
+/** Logs when the export of spans starts to fail, and when it works again. */
 export class ExportLog {
   readonly #log: Logger
   #isFailing = false
@@ -11,7 +11,7 @@ export class ExportLog {
     this.#log = log
   }
 
-  /** The same exporter, with its results logged. */
+  /** Returns the same exporter, with its results logged. */
   watch(exporter: SpanExporter): SpanExporter {
     return {
       export: (spans, onResult) => exporter.export(spans, (result) => onResult(this.#note(result))),
@@ -20,7 +20,7 @@ export class ExportLog {
     }
   }
 
-  /** To be called when spans could not be sent. */
+  /** Records a failed export. */
   failed(error: unknown): void {
     if (!this.#isFailing) this.#log.warn({ reason: reasonOf(error) }, 'traces cannot be sent')
     this.#isFailing = true
@@ -37,9 +37,9 @@ export class ExportLog {
   }
 }
 
-/** One line without a stack trace. An error of the exporter has the status of the collector's response as its code. */
+/** Describes an error in one line. An error of the exporter has the status of the collector's response as its code. */
 function reasonOf(error: unknown): string {
-  // Where a name has several addresses, the error itself has no message.
+  // If the name of the collector has several addresses, the error itself has no message.
   if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ')
   const message = error instanceof Error ? error.message : String(error)
   const isResponse = error instanceof Error && 'code' in error && typeof error.code === 'number'

@@ -10,13 +10,13 @@ import {
 } from '@opentelemetry/api'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 
-/** Probes come every few seconds, and nobody wonders what became of one. */
+/** Health checks come every few seconds, and no one looks for the trace of one. */
 const untraced = new Set(['/livez', '/readyz'])
 
 /**
- * Makes a span of every request, from its head to the end of the response, in the trace that its `traceparent` names
- * (W3C Trace Context) or a new one; its log lines name the trace. To be called before any other hook is added. The query
- * and the headers, in which secrets may be, stay out of it, and so do messages of errors.
+ * Creates a span for every request, from its head to the end of the response, in the trace of its `traceparent` (W3C Trace
+ * Context) or in a new one. Its log lines have the ids of trace and span. To be called before any other hook is added. The span
+ * has no query, headers or error messages, which may contain secrets.
  */
 export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
   const contexts = new WeakMap<FastifyRequest, Context>()
@@ -59,7 +59,7 @@ export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
     context.with(own, done)
   })
 
-  // A request that has waited for its turn goes on in the context of whichever one ended it.
+  // A request that was queued or waited for its key continues in the context of the request that ended the wait.
   app.addHook('preHandler', (request, _reply, done) => {
     context.with(contexts.get(request) ?? ROOT_CONTEXT, done)
   })

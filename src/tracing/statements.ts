@@ -12,8 +12,8 @@ import type { Database, Statement } from '../database/pool.ts'
 import { linksOf } from './batches.ts'
 
 /**
- * The same database, with a span for each statement. It has the statement's name or its first word; neither text nor
- * values nor messages of PostgreSQL, in which values may be, are in it.
+ * Returns the same database, with a span for each statement. The span has the name of the statement or its first word, but no
+ * text, values or messages of PostgreSQL, which may contain values.
  */
 export function traceStatements(database: Database, pool: string, tracer: Tracer): Database {
   const start = (name: string, operation: string): Span => {
@@ -70,7 +70,7 @@ function namesOf(statement: Statement): [name: string, operation: string] {
   return [typeof statement === 'string' ? operation : statement.name, operation]
 }
 
-/** Notes the code of what went wrong, SQLSTATE for one, or its kind where it has none. */
+/** Records the code of the error, for example its SQLSTATE, or its name if it has none. */
 function fail(span: Span, error: unknown): void {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined

@@ -20,32 +20,32 @@ import { ExportLog } from './export-log.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
 
-/** How long the last spans have to get out at a stop, in milliseconds. */
-const FLUSH_LIMIT = 2000
+/** How long shutdown waits for the last spans to be sent. */
+const FLUSH_TIMEOUT_MS = 2000
 
 /** Traces what this process does. */
 export interface Tracing {
-  /** Traces the requests of an app; to be called before any other hook is added. */
+  /** Traces the requests of an app. To be called before any other hook is added. */
   requests(app: FastifyInstance): void
-  /** Tells which requests a statement serves. */
+  /** Connects statements with the requests that they serve. */
   readonly batches: BatchTracer
-  /** The same database, with its statements traced under the name of the pool. */
+  /** Returns the same database, with its statements traced under the name of the pool. */
   statements(database: Database, pool: string): Database
-  /** Sends what is not sent yet. */
+  /** Sends the remaining spans. */
   close(): Promise<void>
 }
 
 /**
- * Traces this process from now on and sends the spans by OTLP. Where to, how often and which ones, the SDK reads from
- * the environment itself (OpenTelemetry, Environment Variable Specification). Imported only where traces are asked for.
+ * Starts to trace this process and to send the spans by OTLP. The SDK itself reads the endpoint, the interval and the sampler
+ * from the environment (OpenTelemetry, Environment Variable Specification). Imported only if traces are configured.
  */
 export function startTracing(version: string, log: Logger): Tracing {
   const exports = new ExportLog(log)
   setGlobalErrorHandler((error) => exports.failed(error))
-  const onFault = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
+  const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
   diag.setLogger(
-    { error: onFault, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
+    { error: onError, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
     { logLevel: DiagLogLevel.ERROR },
   )
   const provider = new BasicTracerProvider({
@@ -71,7 +71,7 @@ export function startTracing(version: string, log: Logger): Tracing {
     async close() {
       await Promise.race([
         provider.shutdown().catch((error: unknown) => exports.failed(error)),
-        setTimeout(FLUSH_LIMIT, undefined, { ref: false }),
+        setTimeout(FLUSH_TIMEOUT_MS, undefined, { ref: false }),
       ])
     },
   }
