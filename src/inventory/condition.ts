@@ -3,7 +3,7 @@ import { entityTags } from '../contract/entity-tag.ts'
 import { ApiError } from '../contract/errors.ts'
 import type { InventoryItem } from './schemas.ts'
 
-/** What an entry must be, for an update to be made; each field that is there must hold. Tags are without quotes. */
+/** The condition of an update. Every field that is present must hold. Tags are without quotes. */
 export interface Condition {
   /** The entry has one of these tags. */
   readonly anyOf?: readonly string[]
@@ -11,25 +11,24 @@ export interface Condition {
   readonly noneOf?: readonly string[]
 }
 
-/** A tag that an entry can have; PostgreSQL is asked about no other, as it would match nothing. */
+/** Matches tags that an entry can have. Others never match, so they are not sent to PostgreSQL. */
 const ENTRY_TAG = /^\d{1,10}-[a-z]+$/
 
-/** The entity tag of an entry: its quantity and status, so that whoever has read a list knows it. */
+/** Returns the entity tag of an entry. It is derived from quantity and status, so that a client can build it from the list. */
 export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
 }
 
 /**
- * The condition that a request makes, undefined if it has none (RFC 9110, section 13.2.2). `If-Match: *` is none, as an
- * entry that does not exist is a 404 anyway. `If-Match` compares strongly, so that weak tags match nothing; `If-None-Match`
- * compares weakly (section 8.8.3.2).
+ * Parses the condition of a request; undefined if it has none (RFC 9110, section 13.2.2). `If-Match: *` is no condition,
+ * because a missing entry is a 404 anyway. Comparison is strong for `If-Match`, so that weak tags never match, and weak for
+ * `If-None-Match` (section 8.8.3.2).
  *
- * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags: its sender has made a mistake that
- *   a 412 would hide
+ * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags: a 412 would hide the mistake
  */
 export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined {
-  const match = tagsOf('If-Match', headers['if-match'])
-  const noneMatch = tagsOf('If-None-Match', headers['if-none-match'])
+  const match = parseTags('If-Match', headers['if-match'])
+  const noneMatch = parseTags('If-None-Match', headers['if-none-match'])
   const anyOf = match === '*' ? undefined : match?.filter(({ isWeak }) => !isWeak)
   const condition: { anyOf?: string[]; noneOf?: string[] } = {}
   if (anyOf !== undefined) condition.anyOf = namesOf(anyOf)
@@ -38,7 +37,7 @@ export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined
   return condition.anyOf === undefined && condition.noneOf === undefined ? undefined : condition
 }
 
-function tagsOf(name: string, value: string | undefined): ReturnType<typeof entityTags> {
+function parseTags(name: string, value: string | undefined): ReturnType<typeof entityTags> {
   const tags = entityTags(value)
   if (value !== undefined && tags === undefined) {
     throw new ApiError(

@@ -16,7 +16,7 @@ import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue
 export interface InventoryOptions {
   readonly repository: InventoryRepository
   readonly statistics: InventoryStatistics
-  /** Absent where nothing is traced. */
+  /** Absent if tracing is off. */
   readonly tracer?: BatchTracer | undefined
   readonly updateTimes: UpdateTimes
 }
@@ -26,7 +26,7 @@ const listTag = {
   description: 'Identifies this version of the list; send it in If-None-Match',
 }
 
-/** The two operations of the interface. They are guarded by the scope that they are registered in. */
+/** Registers the two operations of the API. The scope that they are registered in authenticates the requests. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
   { repository, statistics, tracer, updateTimes },
@@ -120,7 +120,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         .set({ petId: BigInt(params.petId), quantity: body.quantity, condition })
         .catch((error: unknown) => {
           if (!isRuleViolation(error)) throw error
-          log.info({ err: error }, 'a rule in the database refused the quantity')
+          log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')
           throw ruleViolation()
         })
       if (item === undefined) throw noEntry(params.petId)

@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Reference, StringEnum } from '../contract/schema-types.ts'
 
-/** The largest quantity: PostgreSQL's `integer`, and what clients generate for an integer without a format. */
+/** Maximum quantity: the range of PostgreSQL's `integer`, and of an integer without a format in generated clients. */
 export const MAX_QUANTITY = 2_147_483_647
 
 export const petStatuses = ['available', 'pending', 'sold'] as const
@@ -14,7 +14,7 @@ export type PetStatus = Static<typeof PetStatus>
 
 export const InventoryItem = Type.Object(
   {
-    // A bigint, because a JavaScript number would round 9007199254740993 and name another pet.
+    // A bigint, because a JavaScript number would round 9007199254740993 and identify another pet.
     petId: Type.Unsafe<bigint>({
       type: 'integer',
       format: 'int64',
@@ -32,7 +32,7 @@ export const InventoryItem = Type.Object(
 )
 export type InventoryItem = Static<typeof InventoryItem>
 
-/** Other fields are ignored: the shape of this request is announced to change. */
+/** Unknown fields are ignored, because the shape of this request is announced to change. */
 export const InventoryUpdate = Type.Object(
   {
     quantity: Type.Integer({
@@ -44,7 +44,7 @@ export const InventoryUpdate = Type.Object(
   { $id: 'InventoryUpdate', description: 'The new stock of one pet', example: { quantity: 20 } },
 )
 
-/** Path parameters of an operation on one pet; a petId stays text until it is known to fit, see `int64Text`. */
+/** Path parameters of an operation on one pet. The petId is validated as text, because a number would be rounded. */
 export const PetPath = Type.Object({
   petId: Type.String({
     format: 'int64-text',
@@ -53,7 +53,7 @@ export const PetPath = Type.Object({
   }),
 })
 
-/** Headers under whose conditions an update is made (RFC 9110, section 13.1). */
+/** Conditional request headers of an update (RFC 9110, section 13.1). */
 export const UpdateConditions = Type.Object({
   'If-Match': Type.Optional(
     Type.String({

@@ -1,11 +1,11 @@
 import { Histogram } from '../statistics/histogram.ts'
 
-/** What the inventory has done since the start, and what it has to do. Each number is written where it comes about. */
+/** Counts the work of the inventory since the start of the process. The list and the update queue write to it. */
 export class InventoryStatistics {
-  /** Updates that wait for their statement now. */
+  /** Updates waiting to be sent to PostgreSQL. */
   waitingUpdates = 0
-  /** How many updates went out together in one statement. */
+  /** Updates in each batch, which is one statement. */
   readonly batches = new Histogram([1, 2, 5, 10, 25, 50, 100, 250, 500, 1000])
-  /** Lists by what they cost: all entries read, the changed ones, none, or nothing, as another caller's read served. */
+  /** Lists by what was read: all entries, the changed ones or none; `joined` lists were coalesced with another read. */
   readonly lists = { read: 0, changed: 0, unchanged: 0, joined: 0 }
 }

@@ -2,28 +2,28 @@ import { setTimeout } from 'node:timers/promises'
 import type { Database } from '../database/pool.ts'
 import { type PetStatus, petStatuses } from './schemas.ts'
 
-/** How many entries there are of one status. */
+/** The entries of one status. */
 export interface StockLevel {
   readonly status: PetStatus
   readonly entries: number
-  /** Those of them with a quantity of 0. */
+  /** Entries with a quantity of 0. */
   readonly outOfStock: number
 }
 
-/** The shortest time between the starts of two counts, in milliseconds. */
-const INTERVAL_MS = 60_000
+/** Minimum time between the starts of two counts. */
+const MIN_INTERVAL_MS = 60_000
 
-/** A count that takes long is repeated only after this multiple of its duration. */
+/** A slow count is repeated after this multiple of its duration at the earliest. */
 const PAUSE_FACTOR = 10
 
-/** How long a reader waits for a count, in milliseconds; after that it gets the previous one. */
-const READER_TIMEOUT_MS = 500
+/** How long `read` waits for a count before it returns the previous one. */
+const COUNT_TIMEOUT_MS = 500
 
 /**
- * How long one statement should take, in milliseconds: it keeps the readiness check and the API keys from their
- * connection. The number of entries that it counts follows from that, as rows that are on disk take far longer.
+ * Target duration of one statement, which occupies the connection of the readiness check and the key cache. The number of
+ * entries for each statement is adjusted to it, because rows that are not cached take far longer.
  */
-const TARGET_MS = 20
+const TARGET_STATEMENT_MS = 20
 const MIN_CHUNK_ENTRIES = 500
 const MAX_CHUNK_ENTRIES = 10_000
 
@@ -35,8 +35,8 @@ interface ChunkRow {
 }
 
 /**
- * Counts the entries by status when somebody reads the counts, at most once a minute and for at most a tenth of the time.
- * The counts of a table that changes meanwhile are those of no single moment.
+ * Counts the entries by status when `read` is called, at most once a minute and for at most a tenth of the time. It counts in
+ * chunks, so the counts of a table that is being changed are not a consistent snapshot.
  */
 export class StockSample {
   readonly #database: Database
@@ -48,23 +48,23 @@ export class StockSample {
     this.#database = database
   }
 
-  /** The latest counts, by status; none before the first count and after one that failed. */
+  /** Returns the latest counts, by status; empty before the first count and after a failed one. */
   async read(): Promise<readonly StockLevel[]> {
     if (this.#running === undefined && performance.now() >= this.#nextStart) {
       this.#running = this.#refresh().finally(() => {
         this.#running = undefined
       })
     }
-    await Promise.race([this.#running, setTimeout(READER_TIMEOUT_MS, undefined, { ref: false })])
+    await Promise.race([this.#running, setTimeout(COUNT_TIMEOUT_MS, undefined, { ref: false })])
     return this.#latest
   }
 
   async #refresh(): Promise<void> {
     const start = performance.now()
-    // That the database cannot be read, the readiness check tells.
+    // The readiness check reports that the database cannot be read.
     this.#latest = await this.#count().catch(() => [])
     const duration = performance.now() - start
-    this.#nextStart = start + Math.max(INTERVAL_MS, PAUSE_FACTOR * duration)
+    this.#nextStart = start + Math.max(MIN_INTERVAL_MS, PAUSE_FACTOR * duration)
   }
 
   async #count(): Promise<readonly StockLevel[]> {
@@ -92,7 +92,7 @@ export class StockSample {
         if (last === undefined || row.last > last) last = row.last
       }
       if (counted < limit) return [...levels.values()]
-      const isFast = performance.now() - start < TARGET_MS
+      const isFast = performance.now() - start < TARGET_STATEMENT_MS
       limit = isFast
         ? Math.min(limit * 2, MAX_CHUNK_ENTRIES)
         : Math.max(Math.floor(limit / 2), MIN_CHUNK_ENTRIES)
