@@ -4,7 +4,7 @@
  */
 import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import Table from 'cli-table3'
+import { formatTable } from '../src/cli/table.ts'
 import { billOfMaterials } from './bill-of-materials.ts'
 
 /** SPDX expressions, as packages declare them. */
@@ -30,15 +30,15 @@ const Bill = Type.Object({
 })
 
 const { components } = Value.Parse(Bill, JSON.parse(await billOfMaterials()))
-const table = new Table({ head: ['package', 'version', 'licence'], style: { head: [], border: [] } })
+const rows: string[][] = []
 let refused = 0
 for (const { name, version, licenses = [] } of components) {
   const terms = licenses.map(({ expression, license }) => expression ?? license?.id ?? license?.name ?? '')
   const isAllowed = terms.length > 0 && terms.every((term) => allowed.includes(term))
   if (!isAllowed) refused += 1
-  table.push([name, version, `${terms.join(', ') || 'none'}${isAllowed ? '' : ' (not allowed)'}`])
+  rows.push([name, version, `${terms.join(', ') || 'none'}${isAllowed ? '' : ' (not allowed)'}`])
 }
-console.log(table.toString())
+console.log(formatTable(['PACKAGE', 'VERSION', 'LICENCE'], rows))
 if (refused > 0) {
   console.error(`${refused} of ${components.length} packages have a licence that is not allowed.`)
   process.exitCode = 1

@@ -18,7 +18,8 @@ export async function writeFileWhole<Result>(
   if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
   const target = found === undefined ? path.resolve(file) : await realpath(file)
   const unfinished = path.join(path.dirname(target), `.${path.basename(target)}.${process.pid}.unfinished`)
-  const stream = await openStream(file, unfinished, 'wx', found?.mode ?? 0o666)
+  // Flushed to disk before the rename: a crash must not leave an incomplete file under the name.
+  const stream = await openStream(file, unfinished, 'wx', found?.mode ?? 0o666, { flush: true })
   try {
     const result = await write(stream)
     await rename(unfinished, target)
@@ -30,9 +31,15 @@ export async function writeFileWhole<Result>(
 }
 
 /** Opens `file` for writing; messages call it `name`. */
-async function openStream(name: string, file: string, flags: string, mode: number): Promise<Writable> {
+async function openStream(
+  name: string,
+  file: string,
+  flags: string,
+  mode: number,
+  options: { flush?: boolean } = {},
+): Promise<Writable> {
   try {
-    return (await open(file, flags, mode)).createWriteStream()
+    return (await open(file, flags, mode)).createWriteStream(options)
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : undefined
     const reason = error instanceof Error ? error.message.split(', open ')[0] : error

@@ -1,30 +1,10 @@
-import Table from 'cli-table3'
-
-const noLines = {
-  top: '',
-  'top-mid': '',
-  'top-left': '',
-  'top-right': '',
-  bottom: '',
-  'bottom-mid': '',
-  'bottom-left': '',
-  'bottom-right': '',
-  left: '',
-  'left-mid': '',
-  mid: '',
-  'mid-mid': '',
-  right: '',
-  'right-mid': '',
-  middle: '  ',
-}
-
-/** Formats aligned columns under headings, without borders and colors, for people and for tools such as awk. */
+/** Formats rows below headings in aligned columns, without borders or colors, for people and for tools such as awk. */
 export function formatTable(headings: string[], rows: string[][]): string {
-  const table = new Table({
-    head: headings,
-    chars: noLines,
-    style: { head: [], border: [], 'padding-left': 0, 'padding-right': 0 },
-  })
-  table.push(...rows)
-  return table.toString().replaceAll(/ +$/gm, '')
+  const lines = [headings, ...rows]
+  const widths = headings.map((_, column) =>
+    lines.reduce((width, cells) => Math.max(width, cells[column]?.length ?? 0), 0),
+  )
+  const format = (cells: string[]): string =>
+    cells.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')
+  return lines.map((cells) => format(cells).trimEnd()).join('\n')
 }
