@@ -9,7 +9,7 @@ export interface FixedKey {
 
 /**
  * Returns a lookup in a fixed list of keys; with an empty list it finds none. Each lookup compares the digest with every
- * entry in constant time, so its duration reveals neither a near match nor the position of a match.
+ * entry in constant time, so its duration does not reveal which entry is similar or matches.
  */
 export function fixedApiKeys(keys: readonly FixedKey[]): (key: string) => ApiKeyOwner | undefined {
   const entries = keys.map(({ name, key }) => ({ owner: { name }, digest: hashApiKey(key) }))

@@ -61,7 +61,7 @@ const codeOfStatus: Record<number, ErrorCode> = {
 }
 
 /**
- * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` turns it into the
+ * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` sends it as the
  * response.
  */
 export class ApiError extends Error {
