@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
 
@@ -253,7 +254,7 @@ t.test('wrong values are refused with what they must be', async (t) => {
   }
 })
 
-t.test('a running server takes a new key at once, refuses a revoked one within 5 seconds', async (t) => {
+t.test('a running server takes a new key at once, and refuses a revoked one', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port, stop } = await startServer(t, database.url, {
@@ -266,9 +267,10 @@ t.test('a running server takes a new key at once, refuses a revoked one within 5
   t.equal(await statusWith(port, next), 200)
   t.equal(await statusWith(port, key), 200, 'the old one has not ended yet')
   t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
-  const revoked = performance.now()
-  while ((await statusWith(port, key)) === 200 || (await statusWith(port, next)) === 200) {
-    if (performance.now() - revoked > 5000) throw new Error('still let in after 5 seconds')
+  for (const revoked of [key, next]) {
+    await eventually('a revoked key to be refused', async () =>
+      (await statusWith(port, revoked)) === 401 ? true : undefined,
+    )
   }
   const { stdout } = await stop()
   t.match(stdout, /"status":200,[^\n]*"key":"billing"/)

@@ -1,6 +1,6 @@
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram } from '../support/program.ts'
@@ -29,7 +29,9 @@ t.test('the log tells the keys of one name apart, and who still calls with a rev
   const list: unknown = JSON.parse(await inventory(t, database, 'keys', 'list', '--json'))
   const ids = Array.isArray(list) ? list.map(({ id }) => id) : []
   await inventory(t, database, 'keys', 'revoke', 'billing', '--id', ids[0])
-  for (let attempt = 0; (await statusOf(port, old)) !== 401 && attempt < 100; attempt++) await setTimeout(100)
+  await eventually('the revoked key to be refused', async () =>
+    (await statusOf(port, old)) === 401 ? true : undefined,
+  )
   t.equal(await statusOf(port, `${old.slice(0, -1)}x`), 401)
   server.process.kill('SIGTERM')
   const { stdout } = await server.ended
