@@ -6,7 +6,7 @@ import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config/config.ts'
 import { parseAddress } from './database/address.ts'
 import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
-import { knownMigrations } from './database/migrations.ts'
+import { knownMigrations } from './database/migration-files.ts'
 import {
   type Database,
   type DatabaseOptions,

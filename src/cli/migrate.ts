@@ -1,15 +1,15 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import {
-  createMigration,
-  type MigrateOptions,
-  MigrationLockedError,
+  describeInvalidIndex,
+  MigrationFailedError,
   MigrationOrderError,
-  migrate,
-  migrationHistory,
-  migrationSql,
-  planRollback,
+  MigrationsRunningError,
   UnknownMigrationError,
-} from '../database/migrations.ts'
+} from '../database/migration-errors.ts'
+import { createMigration, MigrationFileError } from '../database/migration-files.ts'
+import { type MigrationRecord, migrationHistory } from '../database/migration-history.ts'
+import { migrationSql, planRollback } from '../database/migration-plan.ts'
+import { type MigrateOptions, migrate } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'
@@ -52,6 +52,7 @@ export function addMigrateCommands(
         written.catch(() => {})
         lines.push(written)
       },
+      notice: (line) => console.error(line),
       ...(count === undefined ? {} : { count }),
     }).catch(explainKnown)
     await Promise.all(lines).catch((error: unknown) => {
@@ -111,7 +112,7 @@ export function addMigrateCommands(
 
   migrations
     .command('status')
-    .description('show the migrations; exits with 3 if one is pending, changed or out of order')
+    .description('show the migrations; exits with 3 unless all are applied, or of a newer version')
     .option('--json', 'as a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
@@ -122,23 +123,41 @@ export function addMigrateCommands(
       )
       const isRight = records.every(({ state }) => state === 'applied' || state === 'unknown')
       if (!isRight) process.exitCode = exitCodes.refused
+      for (const record of records)
+        if (record.state === 'incomplete') console.error(describeIncomplete(record))
     })
 
   migrations
     .command('create')
     .description('write a new, empty migration into the folder migrations')
     .argument('<name>', 'what it does, for example add-price', readName)
+    .option('--no-transaction', 'one that builds an index while writers go on (CREATE INDEX CONCURRENTLY)')
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
-    .action(async (name: string) => {
-      const file = await createMigration(name, 'migrations')
+    .action(async (name: string, { transaction }: { transaction: boolean }) => {
+      const file = await createMigration(name, 'migrations', transaction)
       await print(file, file)
     })
 }
 
+function describeIncomplete({ name, appliedAt, invalidIndexes }: MigrationRecord): string {
+  const advice =
+    appliedAt === null
+      ? 'Run "inventory migrate up" again.'
+      : invalidIndexes.map((index) => `Rebuild it: REINDEX INDEX CONCURRENTLY ${index.name};`).join(' ')
+  return `${name}: ${invalidIndexes.map(describeInvalidIndex).join('')}${advice}`
+}
+
 function explainKnown(error: unknown): never {
-  const isKnown = [RoleError, UnknownMigrationError, MigrationOrderError, MigrationLockedError].some(
-    (kind) => error instanceof kind,
-  )
+  if (error instanceof MigrationFailedError) {
+    throw new CommandFailure(error.message, error.isPartial ? exitCodes.partlyDone : exitCodes.failed)
+  }
+  const isKnown = [
+    RoleError,
+    UnknownMigrationError,
+    MigrationFileError,
+    MigrationOrderError,
+    MigrationsRunningError,
+  ].some((kind) => error instanceof kind)
   throw isKnown && error instanceof Error ? new CommandFailure(error.message) : error
 }
 

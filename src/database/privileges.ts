@@ -44,6 +44,22 @@ export async function checkOwner(client: pg.Client, table: string): Promise<void
   }
 }
 
+/** @throws {RoleError} where there is no table of that name, and the role of this connection may not create it */
+export async function checkMayCreate(client: pg.Client, table: string): Promise<void> {
+  const { rows } = await client.query<{ role: string; schema: string }>(
+    `SELECT quote_ident(current_user) AS role, quote_ident(current_schema()) AS schema
+     WHERE to_regclass($1) IS NULL AND NOT has_schema_privilege(current_schema(), 'CREATE')`,
+    [table],
+  )
+  const [found] = rows
+  if (found) {
+    throw new RoleError(
+      `The role ${found.role} may not create tables in the schema ${found.schema}; nothing was changed. ` +
+        `Run migrations as the owner of the database, or GRANT CREATE ON SCHEMA ${found.schema} TO ${found.role}.`,
+    )
+  }
+}
+
 /** @throws {RoleError} where one of the roles does not exist */
 export async function checkRoles(client: pg.Client, roles: Roles): Promise<void> {
   for (const role of Object.values(roles)) {

@@ -1,5 +1,5 @@
 import { DatabaseUnavailableError, isForbidden, isFormerPrimary, isReadOnly } from './failures.ts'
-import { pendingMigrations } from './migrations.ts'
+import { pendingMigrations } from './migration-history.ts'
 import type { Database } from './pool.ts'
 import { mayServe } from './privileges.ts'
 import { isServerReadOnly } from './server-status.ts'

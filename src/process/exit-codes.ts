@@ -8,6 +8,7 @@ export const exitCodes = {
   unconfirmed: 5,
   doneWithoutOutput: 6,
   low: 7,
+  partlyDone: 8,
   outputClosed: 141,
 } as const
 
@@ -20,11 +21,12 @@ Exit codes:
   3    import: the file has errors or is incomplete; nothing was changed
        status: the schema is behind this version, or the server's role lacks
        a privilege
-       migrate status: a migration is pending, changed or out of order
+       migrate status: a migration is neither applied nor of a newer version
   4    the connection was lost during the commit, and PostgreSQL cannot say
        whether the change was made
   5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
   7    low: some entries are below the limit
+  8    migrate: some of the changes were made and stay, as the message says
   130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
   141  the output pipe was closed`

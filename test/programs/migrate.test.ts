@@ -1,9 +1,10 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/migrations.ts'
+import { knownMigrations } from '../../src/database/migration-files.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
   return (await startProgram(t, 'cli', { args: ['migrate', ...args], env })).ended
@@ -60,7 +61,7 @@ t.test(
     t.equal(code, 1)
     t.match(
       stderr,
-      /nothing was changed\. It is held by PID \d+ \(.*AccessShareLock on \w+, for \d+ s: SELECT \* FROM inventory, api_keys\)/,
+      /nothing was changed\. The lock is held by PID \d+ \(.*AccessShareLock on \w+, for \d+ s: SELECT \* FROM inventory, api_keys\)/,
     )
     t.match(stderr, /Run it again when that has ended/)
     t.notMatch(stderr, /\n {4}at /)
@@ -72,15 +73,17 @@ t.test(
 t.test(
   'every migration limits how long it waits for a lock, in both directions, and says why it is there',
   async (t) => {
-    for (const name of await knownMigrations()) {
+    const known = await knownMigrations()
+    for (const name of known) t.match(name, /^\d{17}_[a-z0-9-]+$/)
+    for (const name of [...known, '.template', '.template-no-transaction']) {
       const sql = await readFile(`migrations/${name}.sql`, 'utf8')
       t.match(sql, /^-- \S.*\n/, `${name} has a header`)
-      t.match(
-        sql,
-        /-- Up Migration\nSET LOCAL lock_timeout = '\d+s';\n[\s\S]*\n-- Down Migration\nSET LOCAL lock_timeout = '\d+s';\n/,
-        name,
-      )
-      t.match(name, /^\d{17}_[a-z0-9-]+$/)
+      const limit = (direction: string): string =>
+        `-- ${direction} Migration(\\nSET LOCAL| \\(no transaction\\)\\nSET) lock_timeout = '\\d+s';\\n`
+      t.match(sql, new RegExp(`${limit('Up')}[\\s\\S]*\\n?${limit('Down')}`), name)
+      for (const [, index] of sql.matchAll(/CREATE (?:UNIQUE )?INDEX CONCURRENTLY (\w+)/g)) {
+        t.match(sql, `DROP INDEX CONCURRENTLY IF EXISTS ${index};`, 'what a failed run left goes first')
+      }
     }
   },
 )
@@ -245,6 +248,18 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
   t.match(await run(t, ['up', '--dry-run'], { DATABASE_URL: real.url }), {
     stdout: '-- No migration is pending.\n',
   })
+})
+
+t.test('a role that may not make tables is told so', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t, { empty: true })
+  const { code, stdout, stderr } = await run(t, ['up'], { DATABASE_URL: role.urlOf(database.url) })
+  t.equal(code, 1)
+  t.equal(stdout, '')
+  t.equal(
+    stderr,
+    `inventory: The role ${role.name} may not create tables in the schema public; nothing was changed. Run migrations as the owner of the database, or GRANT CREATE ON SCHEMA public TO ${role.name}.\n`,
+  )
 })
 
 t.test('down leaves alone what a newer version has applied, and says so', async (t) => {

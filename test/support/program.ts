@@ -30,6 +30,8 @@ export interface ProgramOptions {
   readonly cwd?: string
   /** What it reads on standard input; undefined for an empty one, null for one that stays open. */
   readonly input?: string | null
+  /** The folder of the built programs, for a copy with other files beside it. */
+  readonly programs?: string
 }
 
 /**
@@ -39,9 +41,9 @@ export interface ProgramOptions {
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd, input }: ProgramOptions = {},
+  { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
 ): Promise<Program> {
-  const child = spawn(process.execPath, [path.join(dist, `${name}.js`), ...args], {
+  const child = spawn(process.execPath, [path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
