@@ -3,6 +3,7 @@
 #   backup.sh every   write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
 #   backup.sh now     write one backup
 #   backup.sh drill   restore the newest backup into a scratch database, count its rows, and drop it
+#   backup.sh restore restore the newest backup into the database itself, which must be empty
 # After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted.
 set -eu
 export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
@@ -26,24 +27,44 @@ newest() {
   find . -name 'inventory-*.dump' | sort | tail -n 1
 }
 
-drill() {
+query() {
+  psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$1" --command="$2"
+}
+
+# Restores the newest backup in one transaction, and counts its rows.
+restore_into() {
   dump=$(newest)
   if [ -z "$dump" ]; then
     echo 'backup.sh: there is no backup to restore; write one with "backup.sh now"' >&2
     exit 1
   fi
+  pg_restore --dbname="$1" --exit-on-error --single-transaction "$dump"
+  # A dump of PostgreSQL 17 has no statistics for the planner.
+  query "$1" ANALYZE
+  query "$1" "
+    SELECT 'backup.sh: restored $dump: ' || (SELECT count(*) FROM inventory) || ' entries, '
+      || (SELECT count(*) FROM api_keys) || ' keys, ' || (SELECT count(*) FROM pgmigrations) || ' migrations'"
+}
+
+drill() {
   dropdb --if-exists --force inventory_drill
   createdb inventory_drill
   trap 'dropdb --if-exists --force inventory_drill' EXIT
-  pg_restore --dbname=inventory_drill --exit-on-error --single-transaction "$dump"
-  psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname=inventory_drill --command="
-    SELECT 'backup.sh: restored $dump: ' || (SELECT count(*) FROM inventory) || ' entries, '
-      || (SELECT count(*) FROM api_keys) || ' keys, ' || (SELECT count(*) FROM pgmigrations) || ' migrations'"
+  restore_into inventory_drill
+}
+
+restore() {
+  if [ "$(query inventory "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")" != 0 ]; then
+    echo 'backup.sh: the database has tables already; nothing was changed' >&2
+    exit 1
+  fi
+  restore_into inventory
 }
 
 case "${1:-}" in
   now) backup ;;
   drill) drill ;;
+  restore) restore ;;
   every)
     # As process 1 of a container, a shell ignores signals that it does not trap.
     trap 'exit 0' TERM INT
@@ -59,7 +80,7 @@ case "${1:-}" in
     done
     ;;
   *)
-    sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac
