@@ -15,7 +15,12 @@ import {
   stageEntries,
 } from '../inventory/transfer/bulk.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
-import { type ImportLine, optionalFields, requiredFields } from '../inventory/transfer/import-line.ts'
+import {
+  type FaultyLine,
+  type ImportLine,
+  optionalFields,
+  requiredFields,
+} from '../inventory/transfer/import-line.ts'
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
@@ -114,7 +119,8 @@ async function importFrom(
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const staging = new Staging()
     await stage(source, format, staging, transaction, signal)
-    const sourceFault = await source.findFault(staging.rows)
+    // Of a file whose lines were not all read, nobody knows whether it is whole.
+    const sourceFault = staging.endedEarly ? undefined : await source.findFault(staging.rows)
     console.error(`${formatNumber(staging.rows)} rows read; checking`)
     // If the input is incomplete, conflicts between its lines do not matter.
     const conflicts = sourceFault ? noFaults : await findConflicts(transaction, mode, SHOWN_FAULTS)
@@ -176,6 +182,8 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
 /** Converts valid lines to text for the staging table, and collects the first errors. */
 class Staging {
   rows = 0
+  /** True where a fault kept the lines after it from being read. */
+  endedEarly = false
   readonly #first: Conflict[] = []
   #count = 0
 
@@ -185,7 +193,7 @@ class Staging {
       for (const line of batch) {
         this.rows += 1
         if ('entry' in line) text += stagedText(line.number, line.entry)
-        else this.#add(line.number, line.fault)
+        else this.#add(line)
       }
       if (text !== '') yield text
     }
@@ -197,8 +205,9 @@ class Staging {
     return { first: first.slice(0, SHOWN_FAULTS), count: this.#count + conflicts.count }
   }
 
-  #add(line: number, fault: string): void {
+  #add({ number: line, fault, endsReading }: FaultyLine): void {
     this.#count += 1
+    if (endsReading) this.endedEarly = true
     if (this.#first.length < SHOWN_FAULTS) this.#first.push({ line, fault })
   }
 }

@@ -97,6 +97,27 @@ t.test('with the right count or digest, or unverified, a pipe is imported', asyn
   }
 })
 
+t.test('an input that is not read to its end for a fault is not called cut', async (t) => {
+  const database = await filled(t)
+  const sha256 = createHash('sha256').update(csv).digest('hex')
+  for (const proof of [
+    ['--rows', '3'],
+    ['--sha256', sha256],
+  ]) {
+    const wrongHeader = csv.replace('petId', 'id')
+    t.match(await pipe(t, database.url, wrongHeader, ...proof), {
+      code: 3,
+      stderr:
+        /^1 rows read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 fault; nothing was changed\n$/,
+    })
+    t.match(await pipe(t, database.url, csv.replace('\n', '\n"'), ...proof), {
+      code: 3,
+      stderr:
+        /line 2: .* a quote in it is not closed; the rest was not read\ninventory: standard input has 1 fault;/,
+    })
+  }
+})
+
 t.test('an input that is cut anywhere changes nothing, in every format and mode', async (t) => {
   const database = await filled(t)
   for (const [format, text] of [

@@ -47,7 +47,7 @@ export async function* readCsv(source: AsyncIterable<Buffer>): AsyncGenerator<Im
     if (columns === undefined) {
       columns = readHeader(values)
       if (columns === undefined) {
-        yield [{ number, fault: headerFault(values) }]
+        yield [{ number, fault: headerFault(values), endsReading: true }]
         return
       }
     } else if (values.length > 1 || values[0] !== '') {
@@ -65,6 +65,7 @@ export async function* readCsv(source: AsyncIterable<Buffer>): AsyncGenerator<Im
     lines.push({
       number: number + 1,
       fault: 'the line is too long or a quote in it is not closed; the rest was not read',
+      endsReading: true,
     })
   } else if (columns === undefined) lines.push({ number: 1, fault: headerFault([]) })
   yield lines

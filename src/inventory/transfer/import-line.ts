@@ -7,9 +7,14 @@ import { InventoryItem, MAX_QUANTITY } from '../schemas.ts'
 export type ImportEntry = readonly (string | undefined)[]
 
 /** A line of a file, counted from 1, and the entry it holds, or what is wrong with it in words for its author. */
-export type ImportLine =
-  | { readonly number: number; readonly entry: ImportEntry }
-  | { readonly number: number; readonly fault: string }
+export type ImportLine = { readonly number: number; readonly entry: ImportEntry } | FaultyLine
+
+export interface FaultyLine {
+  readonly number: number
+  readonly fault: string
+  /** True where the lines after it were not read, so that nobody knows how many there are. */
+  readonly endsReading?: true
+}
 
 export type ImportField = Column['field']
 
