@@ -41,7 +41,7 @@ export function addMigrateCommands(
     count?: number,
     roles: Roles = {},
   ): Promise<void> => {
-    // Written by the side: an output that fails must not end a migration in the middle.
+    // Not awaited here: an output that fails must not end a migration half-way.
     const lines: Promise<void>[] = []
     const ran = await migrate({
       url: await databaseUrl(),
@@ -84,7 +84,7 @@ export function addMigrateCommands(
     .command('down')
     .description('roll back the newest migration, with the data that it brought')
     .argument('[count]', 'roll back at most N', readCount)
-    .option('--yes', 'confirm that the data goes, where there is no terminal to ask in')
+    .option('--yes', 'confirm the loss of the data, where there is no terminal to ask in')
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back where NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')

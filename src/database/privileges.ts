@@ -4,7 +4,7 @@ import type { Database } from './pool.ts'
 /** What a role is for. The owner of the tables, who runs the migrations, needs no grants. */
 export type Purpose = 'server' | 'operator'
 
-/** The role that each purpose has, where it has one of its own. */
+/** The role of each purpose; undefined where it has none of its own. */
 export type Roles = Readonly<Partial<Record<Purpose, string | undefined>>>
 
 /** A role cannot have or do what is asked for; the message says what to do, and nothing was changed. */
@@ -12,7 +12,7 @@ export class RoleError extends Error {
   override readonly name = 'RoleError'
 }
 
-/** All that each purpose needs, by table; what is not here stays forbidden. A name in parentheses is a column. */
+/** The privileges that each purpose needs, by table; nothing else is granted. A name in parentheses is a column. */
 const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = {
   server: {
     inventory: 'SELECT, UPDATE (quantity)',
@@ -26,7 +26,7 @@ const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = 
   },
 }
 
-/** Held while grants are made: two at once on one table would fail. */
+/** An advisory lock for the grants: of two sessions that grant on one table at once, one would fail. */
 const GRANT_LOCK = 7_301_482_267
 
 /** @throws {RoleError} where there is a table of that name, and the role of this connection does not own it */
@@ -75,8 +75,8 @@ export async function checkRoles(client: pg.Client, roles: Roles): Promise<void>
 }
 
 /**
- * Grants roles what they need on the tables that are there, all or nothing; what they have already stays. To be called
- * by the owner of the tables.
+ * Grants the roles what they need on the existing tables, all or nothing, and revokes nothing. The client's role must own
+ * the tables.
  */
 export async function grantPrivileges(
   client: pg.Client,
@@ -163,7 +163,7 @@ export async function serverRoles(database: Database, named: string | undefined)
   )
 }
 
-/** True where the role of this connection may do all that the server needs to; the tables must be there. */
+/** True where the role of this connection has all privileges that the server needs; the tables must exist. */
 export async function mayServe(database: Database): Promise<boolean> {
   const [row] = await database.query<{ may: boolean }>(
     `SELECT has_table_privilege('inventory', 'SELECT') AND has_column_privilege('inventory', 'quantity', 'UPDATE')
