@@ -1,9 +1,12 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { notReadyKinds } from '../../src/database/readiness.ts'
 import { eventually } from '../support/eventually.ts'
+import { total } from '../support/exposition.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { type Load, startLoad } from '../support/load.ts'
+import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { type ReplicatedPair, startPair, waitForStandby } from '../support/replication.ts'
@@ -19,6 +22,8 @@ interface Scene extends ReplicatedPair {
   readonly server: Program
   readonly send: Send
   readonly load: Load
+  /** The reasons that the metrics name for not being ready. */
+  readonly reasons: () => Promise<string[]>
 }
 
 /** A service under load, whose address leads to the primary of a pair. */
@@ -26,13 +31,24 @@ async function setUp(t: Test, { workers = 1 } = {}): Promise<Scene> {
   const pair = await startPair(t, pets)
   const address = await movingAddress(t, pair.primary.url)
   const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: address.url, API_KEYS: apiKey, PORT: '0', WEB_CONCURRENCY: String(workers) },
+    env: {
+      DATABASE_URL: address.url,
+      API_KEYS: apiKey,
+      PORT: '0',
+      METRICS_PORT: '0',
+      WEB_CONCURRENCY: String(workers),
+    },
   })
   const port = await portOf(server)
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
   const load = startLoad(t, { ports: [port], clients: 16, apiKey, pets })
   await load.served(200)
-  return { ...pair, address, server, send, load }
+  const { scrape } = await metricsOf(server)
+  const reasons = async (): Promise<string[]> => {
+    const metrics = await scrape()
+    return notReadyKinds.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)
+  }
+  return { ...pair, address, server, send, load, reasons }
 }
 
 /** The same where the old primary answers nothing, so that an attempt to connect may have to time out first. */
@@ -94,12 +110,15 @@ t.test('the primary freezes, so that no connection to it ends', async (t) => {
 })
 
 t.test('a switchover, with the old primary alive as a standby behind the address for a while', async (t) => {
-  const { primary, standby, address, load, send } = await setUp(t, { workers: 2 })
+  const { primary, standby, address, load, send, reasons } = await setUp(t, { workers: 2 })
   await primary.stop()
   await standby.promote()
   await primary.follow(standby)
   // The address still leads to the old primary.
   await eventually('the service to say that the old primary is read-only', () => isNotReady(send))
+  await eventually('the metrics to say so', async () =>
+    (await reasons()).join() === 'read_only' ? true : undefined,
+  )
   await setTimeout(500)
   address.leadTo(standby.url)
   await expectRecovery(t, load)
@@ -107,7 +126,7 @@ t.test('a switchover, with the old primary alive as a standby behind the address
 })
 
 t.test('the old primary goes on taking writes behind connections that are open', async (t) => {
-  const { primary, standby, address, load, send } = await setUp(t)
+  const { primary, standby, address, load, send, reasons } = await setUp(t)
   await load.stop()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 200)
   await eventually('the standby to have it', async () =>
@@ -135,6 +154,7 @@ t.test('the old primary goes on taking writes behind connections that are open',
     return status === 503 ? text : undefined
   })
   t.match(refused, /former primary/)
+  t.strictSame(await reasons(), ['former_primary'])
   t.equal((await send('GET', '/v1/inventory')).status, 503)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 300 }))).status, 503)
   t.strictSame(await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1'), [{ quantity: '13' }])

@@ -268,6 +268,14 @@ for (const workers of ['1', '2']) {
     await see('unreachable')
     await outage.restore()
     await see(undefined)
+    // For new sessions alone, as the setting counts from a session's start.
+    await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
+    await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
+      role.name,
+    ])
+    await see('read_only')
+    await database.query(`ALTER ROLE ${role.name} RESET default_transaction_read_only`)
+    await see(undefined)
   })
 }
 
