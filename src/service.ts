@@ -179,7 +179,7 @@ export async function connectService(
         inventory: inventoryStatistics,
         pools: { requests: database, lists, probe },
         keysReadAt: () => apiKeys.readAt,
-        keyExpirations: () => apiKeys.expirations(),
+        keyLifetimes: () => apiKeys.lifetimes(),
       })
     },
     async close() {

@@ -31,14 +31,21 @@ export interface ApiKeyCache {
   readonly find: FindApiKey
   /** Number of active keys. */
   readonly size: number
-  /** When the last key of each name expires, in `Date.now()` time. Omits names with a key that never expires. */
-  expirations(): ReadonlyMap<string, number>
+  /** The lifetime of the key of each name that expires last. Omits names with a key that never expires. */
+  lifetimes(): ReadonlyMap<string, KeyLifetime>
   /** When the keys were last read, in `Date.now()` time; 0 before the first read. */
   readonly readAt: number
   /** Reads the keys. Rejects if the database cannot be queried; the cache then keeps the keys of the last read. */
   refresh(): Promise<void>
   /** Stops refreshing the cache. */
   close(): Promise<void>
+}
+
+/** The time in which a key is valid, in `Date.now()` time. */
+export interface KeyLifetime {
+  readonly createdAt: number
+  /** When the key expires or its revocation takes effect. */
+  readonly validUntil: number
 }
 
 export interface ApiKeyCacheOptions {
@@ -52,13 +59,11 @@ export interface ApiKeyCacheOptions {
   readonly intervals: ApiKeyIntervals
 }
 
-interface Entry {
+interface Entry extends KeyLifetime {
   readonly digest: Buffer
   readonly owner: ApiKeyOwner
   /** The owner once the key has expired or is revoked. */
   readonly invalidOwner: ApiKeyOwner
-  /** When the key expires or its revocation takes effect, in `Date.now()` time. */
-  readonly validUntil: number
   /** When this process or another one last saw the key used. */
   usedAt: number
   /** The last use that the database has recorded. */
@@ -171,12 +176,13 @@ export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
       return active.size
     },
 
-    expirations() {
-      const expirations = new Map<string, number>()
-      for (const { owner, validUntil } of active.values()) {
-        expirations.set(owner.name, Math.max(validUntil, expirations.get(owner.name) ?? 0))
+    lifetimes() {
+      const lifetimes = new Map<string, KeyLifetime>()
+      for (const { owner, createdAt, validUntil } of active.values()) {
+        if (validUntil <= (lifetimes.get(owner.name)?.validUntil ?? 0)) continue
+        lifetimes.set(owner.name, { createdAt, validUntil })
       }
-      return new Map([...expirations].filter(([, validUntil]) => Number.isFinite(validUntil)))
+      return new Map([...lifetimes].filter(([, { validUntil }]) => Number.isFinite(validUntil)))
     },
 
     get readAt() {
@@ -195,7 +201,7 @@ export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
 
 /** Makes a cache entry. It keeps the owner object of the previous entry while the key's permissions are unchanged. */
 function entryOf(
-  { digest, name, state, isReadOnly, validUntil, lastUsedAt }: ApiKeyRecord,
+  { digest, name, state, isReadOnly, createdAt, validUntil, lastUsedAt }: ApiKeyRecord,
   previous: Entry | undefined,
 ): Entry {
   const recordedUseAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
@@ -207,6 +213,7 @@ function entryOf(
     digest,
     owner,
     invalidOwner: { ...owner, invalidReason },
+    createdAt: createdAt.getTime(),
     validUntil: validUntil?.getTime() ?? Number.POSITIVE_INFINITY,
     usedAt: Math.max(previous?.usedAt ?? recordedUseAt, recordedUseAt),
     recordedUseAt,

@@ -22,6 +22,7 @@ export interface ApiKeyRecord {
   readonly name: string
   readonly state: ApiKey['state']
   readonly isReadOnly: boolean
+  readonly createdAt: Date
   /** When the key expires or its revocation takes effect, whichever is first; null for neither. */
   readonly validUntil: Date | null
   readonly lastUsedAt: Date | null
@@ -142,7 +143,8 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     findActive(presented = []) {
       // Through JSON a missing column reads as null, so that this version also serves callers before its migration has run.
       return database.query<ApiKeyRecord>(
-        `SELECT digest, name, ${STATE} AS state, least(expires_at, revoked_at) AS "validUntil",
+        `SELECT digest, name, ${STATE} AS state, created_at AS "createdAt",
+                least(expires_at, revoked_at) AS "validUntil",
                 last_used_at AS "lastUsedAt",
                 coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "isReadOnly"
          FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`,

@@ -1,3 +1,4 @@
+import type { KeyLifetime } from '../api-keys/cache.ts'
 import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
@@ -17,8 +18,8 @@ export interface ServiceSources {
   readonly pools: Readonly<Record<string, Database>>
   /** When the API keys were last read, in `Date.now()` time. */
   readonly keysReadAt: () => number
-  /** When the last key of each name expires, in `Date.now()` time. */
-  readonly keyExpirations: () => ReadonlyMap<string, number>
+  /** The lifetime of the key of each name that expires last. */
+  readonly keyLifetimes: () => ReadonlyMap<string, KeyLifetime>
 }
 
 /**
@@ -32,7 +33,7 @@ export function serviceMetrics({
   inventory,
   pools,
   keysReadAt,
-  keyExpirations,
+  keyLifetimes,
 }: ServiceSources): readonly MetricFamily[] {
   const { batches, lists, waitingUpdates } = inventory
   const poolStates = Object.entries(pools).map(([name, database]) => ({
@@ -146,7 +147,18 @@ export function serviceMetrics({
       ...gauge(
         'inventory_api_key_expiry_timestamp_seconds',
         'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
-        Array.from(keyExpirations(), ([key, expiresAt]) => ({ labels: { key }, value: expiresAt / 1000 })),
+        Array.from(keyLifetimes(), ([key, { validUntil }]) => ({
+          labels: { key },
+          value: validUntil / 1000,
+        })),
+      ),
+      aggregator: 'max',
+    },
+    {
+      ...gauge(
+        'inventory_api_key_created_timestamp_seconds',
+        'When the key that expires last was created, in Unix time; names with a key that never expires are omitted.',
+        Array.from(keyLifetimes(), ([key, { createdAt }]) => ({ labels: { key }, value: createdAt / 1000 })),
       ),
       aggregator: 'max',
     },

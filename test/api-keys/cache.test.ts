@@ -83,11 +83,14 @@ t.test('it knows which keys may only read, and when the last key of a name ends'
   await cache.refresh()
   t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
   t.notMatch(cache.find(old), { isReadOnly: true })
-  const days = Array.from(cache.expirations(), ([name, validUntil]) => [
+  await database.query("UPDATE api_keys SET created_at = now() - interval '5 days' WHERE name = 'reader'")
+  await cache.refresh()
+  const daysFromNow = (time: number): number => Math.round((time - Date.now()) / 86_400_000)
+  const lives = Array.from(cache.lifetimes(), ([name, { createdAt, validUntil }]) => [
     name,
-    Math.round((validUntil - Date.now()) / 86_400_000),
+    [daysFromNow(createdAt), daysFromNow(validUntil)],
   ])
-  t.strictSame(Object.fromEntries(days), { reader: 3, rotated: 2 })
+  t.strictSame(Object.fromEntries(lives), { reader: [-5, 3], rotated: [-1, 2] })
 })
 
 t.test('on a schema without the column for it, no key may only read', async (t) => {

@@ -169,7 +169,10 @@ t.test('a transaction that it waits for too long is named, in both directions', 
   t.equal(up.code, 8)
   t.match(up.stderr, /failed to get a lock in time\. It runs outside a transaction/)
   t.match(up.stderr, holder)
-  t.match(up.stderr, /Run "inventory migrate up" again.* or terminate it: SELECT pg_terminate_backend\(PID\)\.\n$/)
+  t.match(
+    up.stderr,
+    /Run "inventory migrate up" again.* or terminate it: SELECT pg_terminate_backend\(PID\)\.\n$/,
+  )
   await release()
   t.equal((await cli.run('up')).code, 0)
 
