@@ -205,16 +205,19 @@ async function lockHolders(client: pg.Client, isTransactional: boolean): Promise
            SELECT oid FROM pg_database WHERE datname = current_database()
          ) AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p'))
        UNION
+       -- Of the sessions of other roles, only a member of pg_read_all_stats sees the type and the times.
        SELECT pid, 'a snapshot' FROM pg_stat_activity
-       WHERE $1 AND datname = current_database() AND backend_xmin IS NOT NULL AND backend_type = 'client backend'
+       WHERE $1 AND datname = current_database() AND backend_xmin IS NOT NULL
+         AND coalesce(backend_type, 'client backend') = 'client backend'
      )
-     SELECT DISTINCT format('PID %s (%s%s, %s, for %s s: %s)', pid, usename,
-              CASE WHEN application_name = '' THEN '' ELSE ', ' || application_name END,
-              what, extract(epoch FROM now() - coalesce(xact_start, query_start))::integer,
+     SELECT format('PID %s (%s%s, %s%s: %s)', pid, usename,
+              CASE WHEN application_name = '' THEN '' ELSE ', ' || application_name END, string_agg(what, ', ' ORDER BY what COLLATE "C"),
+              ', for ' || extract(epoch FROM now() - coalesce(xact_start, query_start))::integer || ' s',
               left(regexp_replace(query, '\\s+', ' ', 'g'), 60)) AS holder
      FROM holders JOIN pg_stat_activity USING (pid)
      WHERE pid <> pg_backend_pid()
-     ORDER BY holder`,
+     GROUP BY pid, usename, application_name, xact_start, query_start, query
+     ORDER BY pid`,
     [!isTransactional],
   )
   return rows.map(({ holder }) => holder)

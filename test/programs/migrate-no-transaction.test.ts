@@ -5,6 +5,7 @@ import { knownMigrations } from '../../src/database/migration-files.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'
+import { type TestRole, testRole } from '../support/roles.ts'
 
 const INDEX = '29990101000000000_add-index'
 /** Keeps a snapshot, as a backup does, for which CREATE INDEX CONCURRENTLY waits. */
@@ -41,12 +42,12 @@ ALTER TABLE inventory DROP COLUMN note;
 class Checkout {
   readonly #t: Test
   readonly #folder: string
-  readonly #database: TestDatabase
+  readonly #url: string
 
-  constructor(t: Test, folder: string, database: TestDatabase) {
+  constructor(t: Test, folder: string, url: string) {
     this.#t = t
     this.#folder = folder
-    this.#database = database
+    this.#url = url
   }
 
   write(migration: string, text: string): Promise<void> {
@@ -56,7 +57,7 @@ class Checkout {
   start(...args: string[]): Promise<Program> {
     return startProgram(this.#t, 'cli', {
       args: ['migrate', ...args],
-      env: { DATABASE_URL: this.#database.url },
+      env: { DATABASE_URL: this.#url },
       programs: path.join(this.#folder, 'dist'),
     })
   }
@@ -74,13 +75,20 @@ class Checkout {
   }
 }
 
-async function checkout(t: Test, migrations: Record<string, string>, { empty = false } = {}) {
+interface CheckoutOptions {
+  readonly empty?: boolean
+  /** Whose address of the database the command line has; by default the owner's. */
+  readonly role?: TestRole
+}
+
+async function checkout(t: Test, migrations: Record<string, string>, options: CheckoutOptions = {}) {
+  const { empty = false, role } = options
   const database = await testDatabase(t, { empty })
   const folder = await temporaryFolder(t)
   for (const name of ['dist', 'migrations', 'package.json'])
     await cp(name, path.join(folder, name), { recursive: true })
   await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
-  const made = new Checkout(t, folder, database)
+  const made = new Checkout(t, folder, role?.urlOf(database.url) ?? database.url)
   for (const [name, text] of Object.entries(migrations)) await made.write(name, text)
   return { database, checkout: made }
 }
@@ -163,7 +171,8 @@ t.test('one that fails half-way leaves an invalid index, which it and "status" n
 
 t.test('a transaction that it waits for too long is named, in both directions', async (t) => {
   const { database, checkout: cli } = await checkout(t, { [INDEX]: indexMigration })
-  const holder = /The lock is held by PID \d+ \(.*, a snapshot, for \d+ s: SET TRANSACTION ISOLATION/
+  const holder =
+    /The lock is held by PID \d+ \(.*, AccessShareLock on inventory, a snapshot, for \d+ s: SET TRANSACTION ISOLATION/
   let release = await database.hold(SNAPSHOT)
   const up = await cli.run('up')
   t.equal(up.code, 8)
@@ -187,6 +196,22 @@ t.test('a transaction that it waits for too long is named, in both directions', 
   await release()
   t.equal((await cli.run('down', '--yes')).code, 0)
   t.strictSame(await indexes(database), [])
+})
+
+t.test('an owner that is no superuser is told of the sessions of other roles, too', async (t) => {
+  const role = await testRole(t)
+  const { database, checkout: cli } = await checkout(t, {}, { empty: true, role })
+  await database.query(`GRANT CREATE ON SCHEMA public TO ${role.name}`)
+  t.equal((await cli.run('up')).code, 0)
+  await cli.write(INDEX, indexMigration)
+  const release = await database.hold(SNAPSHOT)
+  const up = await cli.run('up')
+  t.equal(up.code, 8)
+  t.match(
+    up.stderr,
+    /The lock is held by PID \d+ \(\w+, AccessShareLock on inventory, a snapshot: <insufficient privilege>\)/,
+  )
+  await release()
 })
 
 t.test('several at once wait for the one that builds, and none is a deadlock', async (t) => {
