@@ -109,7 +109,7 @@ t.test('it fails with one clear message', async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
   for (const [args, message] of [
-    [['stock.txt'], /^inventory: The format of stock\.txt cannot be told/],
+    [['stock.txt'], /^inventory: The name of stock\.txt does not show its format/],
     [
       ['nowhere/stock.csv'],
       /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/,

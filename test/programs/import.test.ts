@@ -379,7 +379,10 @@ t.test('it fails with one clear message', async (t) => {
   const cwd = await temporaryFolder(t)
   const refused: [args: string[], message: RegExp][] = [
     [['nowhere.csv'], /^inventory: The file cannot be read: ENOENT/],
-    [['stock.txt'], /^inventory: The format of stock\.txt cannot be told.*--format csv or --format ndjson/],
+    [
+      ['stock.txt'],
+      /^inventory: The name of stock\.txt does not show its format\. Add --format csv or --format ndjson/,
+    ],
     [['.', '--format', 'csv'], /^inventory: The file cannot be read: \. is a folder/],
     [
       ['-', '--rows', '1'],
