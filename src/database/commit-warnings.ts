@@ -1,7 +1,10 @@
 import type pg from 'pg'
 
-/** SQLSTATE class of warnings. PostgreSQL translates the severity, so that cannot be used. */
-const WARNING = /^01/
+/**
+ * SQLSTATE class of notices that say nothing of a failure. Warnings have class 01, or that of the error which they report,
+ * as Citus's have. Not the severity, which PostgreSQL translates.
+ */
+const HARMLESS = /^00/
 
 /**
  * A commit that PostgreSQL has answered with success and a warning: the change is there, and may be lost with this
@@ -10,6 +13,22 @@ const WARNING = /^01/
  */
 export class UncertainCommitError extends Error {
   override readonly name = 'UncertainCommitError'
+}
+
+/** Runs a COMMIT, and rejects if a warning comes with its answer. */
+export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryResult> {
+  let warning: UncertainCommitError | undefined
+  const onNotice = (notice: Notice): void => {
+    if (isWarning(notice)) warning ??= new UncertainCommitError(notice.message)
+  }
+  client.on('notice', onNotice)
+  try {
+    const answer = await client.query('COMMIT')
+    if (warning !== undefined) throw warning
+    return answer
+  } finally {
+    client.off('notice', onNotice)
+  }
 }
 
 /**
@@ -26,8 +45,8 @@ class CommitWatch {
     client.connection.on('commandComplete', () => {
       this.#isComplete = true
     })
-    client.on('notice', ({ code, message }: { code: string | undefined; message: string | undefined }) => {
-      if (this.#isComplete && WARNING.test(code ?? '')) this.#warning ??= new UncertainCommitError(message)
+    client.on('notice', (notice: Notice) => {
+      if (this.#isComplete && isWarning(notice)) this.#warning ??= new UncertainCommitError(notice.message)
     })
   }
 
@@ -52,4 +71,13 @@ export function commitWatchOf(client: pg.Client): CommitWatch {
   const watch = new CommitWatch(client)
   watches.set(client, watch)
   return watch
+}
+
+interface Notice {
+  readonly code: string | undefined
+  readonly message: string | undefined
+}
+
+function isWarning({ code }: Notice): boolean {
+  return !HARMLESS.test(code ?? '00')
 }

@@ -95,8 +95,32 @@ const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', '
  * error's severity, which PostgreSQL translates.
  */
 export function isFatal(error: unknown): boolean {
+  if (isRemoteRefusal(error)) return false
   if (error instanceof pg.DatabaseError) return fatalStates.some((state) => error.code?.startsWith(state))
   return !isProgrammingError(error)
+}
+
+/** Connection exceptions but 08007 (the outcome is unknown) and 08P01, with which poolers report a server that they lost. */
+const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
+
+/** How libpq says that a connection was lost which had been there, so that a statement may have taken effect. */
+const lostConnection =
+  /closed the connection unexpectedly|no connection to the server|connection not open|(receive|send) data|SSL|EOF/
+
+/**
+ * True where the server could not reach another one that has the rows, as Citus says when a worker is down (SQLSTATE class
+ * 08): it has changed nothing, and its own connection is as good as before. A connection of this service that is lost is
+ * no such error, as no server can report it; a pooler that does so ends the connection with FATAL.
+ */
+export function isRemoteRefusal(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return (
+    cause instanceof pg.DatabaseError &&
+    remoteConnectionStates.includes(cause.code ?? '') &&
+    cause.severity !== 'FATAL' &&
+    cause.severity !== 'PANIC' &&
+    !lostConnection.test(cause.message)
+  )
 }
 
 /** SQLSTATE codes of statements that may have taken effect, or whose caller has waited for long enough. */
@@ -113,7 +137,7 @@ export function wasRefused(error: unknown): boolean {
 /** True where PostgreSQL has refused a statement for a reason that may lie in one of the rows that it was to change. */
 export function mayConcernOneRow(error: unknown): boolean {
   if (!wasRefused(error)) return false
-  return !(error instanceof DatabaseUnavailableError) || isConflict(error.cause)
+  return !(error instanceof DatabaseUnavailableError) || isConflict(error.cause) || isRemoteRefusal(error)
 }
 
 /** True for a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
@@ -173,6 +197,35 @@ export function isCancelled(error: unknown): boolean {
 /** True where the statement does not apply to this kind of relation (SQLSTATE 42809). */
 export function isWrongKind(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42809'
+}
+
+/** True for an internal error of the server (SQLSTATE XX000). */
+export function isInternalError(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === 'XX000'
+}
+
+/** True where the server does not support the statement for this table (SQLSTATE 0A000). */
+export function isNotSupported(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '0A000'
+}
+
+/**
+ * True where a statement that PostgreSQL runs may not be one that Citus runs: it answers those with 0A000, with XX000, and
+ * where it misreads what it has moved between its servers itself, with 22P02.
+ */
+export function mayBeUnsupportedByCitus(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const isMisread = cause instanceof pg.DatabaseError && cause.code === '22P02'
+  return isMisread || isNotSupported(cause) || isInternalError(cause)
+}
+
+/**
+ * True where a statement that is right may be one that the server does not know: it does not support it, cannot read it
+ * (SQLSTATE 42601), or answers with XX000, as Citus does for some.
+ */
+export function mayBeUnknown(error: unknown): boolean {
+  const isUnreadable = error instanceof pg.DatabaseError && error.code === '42601'
+  return isUnreadable || isNotSupported(error) || isInternalError(error)
 }
 
 /** pg raises plain errors for every failure of a connection; those of a faulty call are subclasses. */

@@ -7,6 +7,7 @@ import { CopyOut, type TextRow } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
   isFatal,
+  isInternalError,
   isReadOnly,
   isUnavailable,
   ReadOnlyServerError,
@@ -220,10 +221,26 @@ export function openDatabase({
     if (primary !== undefined && !primary.isCurrent(client)) throw new ServerChangedError()
   }
 
+  /** Whether tables may be on other servers, which Citus reaches for this one. */
+  const hasWorkers = async (client: pg.PoolClient): Promise<boolean> => {
+    try {
+      const config = {
+        text: "SELECT FROM pg_extension WHERE extname = 'citus'",
+        query_timeout: limits.answer,
+      }
+      const { rows } = await client.query(config)
+      return rows.length > 0
+    } catch {
+      return false
+    }
+  }
+
   /** Returns the error to throw for an error of a statement. */
-  const failureOf = (error: unknown, client: pg.PoolClient): unknown => {
+  const failureOf = async (error: unknown, client: pg.PoolClient): Promise<unknown> => {
     if (isReadOnly(error) && primary?.isCurrent(client)) primary.renew('the server has become read-only')
-    return isUnavailable(error) ? unavailable(error) : error
+    if (isUnavailable(error)) return unavailable(error)
+    // With this Citus reports some failures of workers, which are not the statement's.
+    return isInternalError(error) && (await hasWorkers(client)) ? unavailable(error) : error
   }
 
   const configOf = (statement: Statement): { name?: string; text: string } => {
@@ -283,7 +300,7 @@ export function openDatabase({
         connections.keep(client)
         return rows
       } catch (error) {
-        const failure = failureOf(error, client)
+        const failure = await failureOf(error, client)
         // After a rejected statement the connection can still be used; pool.query() would close it.
         connections.release(client, isFatal(error))
         throw failure
@@ -307,7 +324,7 @@ export function openDatabase({
         isBroken = false
       } catch (error) {
         isBroken = isFatal(error)
-        throw failureOf(error, client)
+        throw await failureOf(error, client)
       } finally {
         clearTimeout(limit)
         connections.release(client, isBroken)

@@ -2,6 +2,7 @@ import type { Readable, Writable } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
+import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
 import { CopyOut } from './copy-out.ts'
 import { DatabaseUnavailableError, isRefusal, isUnavailable, wasRefused } from './failures.ts'
 import type { StatementRunner } from './pool.ts'
@@ -35,7 +36,10 @@ export interface TransactionOptions {
   readonly outcomeTimeoutMs?: number
 }
 
-/** The connection was lost during COMMIT, and PostgreSQL cannot say whether the transaction was committed. */
+/**
+ * The connection was lost during COMMIT, and PostgreSQL cannot say whether the transaction was committed; or it committed
+ * with a warning, so that the change may be lost or come later.
+ */
 export class OutcomeUnknownError extends Error {
   override readonly name = 'OutcomeUnknownError'
 
@@ -64,7 +68,8 @@ export interface Transaction extends StatementRunner {
  * whose connection was lost counts as what PostgreSQL says of it on a new connection (pg_xact_status).
  *
  * @throws {DatabaseUnavailableError} when there is no connection or the server cannot serve now; nothing has changed
- * @throws {OutcomeUnknownError} when the connection was lost during COMMIT and PostgreSQL does not say what became of it
+ * @throws {OutcomeUnknownError} when the connection was lost during COMMIT and PostgreSQL does not say what became of it,
+ *   or when a warning came with the commit
  */
 export async function inTransaction<Result>(
   options: TransactionOptions,
@@ -147,8 +152,9 @@ async function commit(
 ): Promise<void> {
   let answer: pg.QueryResult
   try {
-    answer = await client.query('COMMIT')
+    answer = await commitWithoutWarning(client)
   } catch (error) {
+    if (error instanceof UncertainCommitError) throw new OutcomeUnknownError(error)
     if (wasRefused(error)) throw error
     if (identity === undefined) throw new OutcomeUnknownError(error)
     if (await wasCommitted(url, identity, outcomeTimeoutMs)) return

@@ -1,11 +1,14 @@
 import type { TextRow } from '../database/copy-out.ts'
 import { copyOutputReader } from '../database/copy-text.ts'
-import { isCancelled } from '../database/failures.ts'
+import { isCancelled, isNotSupported, mayBeUnsupportedByCitus } from '../database/failures.ts'
 import { isPlainPostgres } from '../database/plain-postgres.ts'
 import type { Database } from '../database/pool.ts'
 import { COLUMN_NAMES, columns, ENTRY_JSON, type NewItem, selectFields, valueOrInitial } from './columns.ts'
-import type { Condition } from './condition.ts'
+import { hasCitus, setDistributed } from './distributed-updates.ts'
+import type { QuantityUpdate, Written } from './quantity-update.ts'
 import type { InventoryItem, PetStatus } from './schemas.ts'
+
+export type { QuantityUpdate, Written }
 
 /**
  * Identifies the committed state that a list was read from: where two validators are equal, nothing was committed in
@@ -42,24 +45,6 @@ export interface ListChanges {
   readonly lines: Buffer
 }
 
-/** The new quantity of one pet. */
-export interface QuantityUpdate {
-  readonly petId: bigint
-  readonly quantity: number
-  /** What the entry must be, for the update to be made. */
-  readonly condition?: Condition | undefined
-}
-
-/** What a statement has written. */
-export interface Written {
-  /** The entries as they are stored, by the petId that was asked for. */
-  readonly entries: ReadonlyMap<bigint, InventoryItem>
-  /** Pets whose entries are not as the condition of their update requires; those entries were left as they are. */
-  readonly unmet: ReadonlySet<bigint>
-  /** Whether the table has triggers, rules or constraints that the migrations did not make, and that may change a row. */
-  readonly hasRules: boolean
-}
-
 /** All access to the table `inventory`. Every method raises DatabaseUnavailableError when no answer can be had. */
 export interface InventoryRepository {
   /**
@@ -90,8 +75,8 @@ export interface InventoryRepository {
   setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
 
   /**
-   * Which of the pets have an entry whose row another transaction has locked at this moment. Waits for no row; for a lock
-   * on the table, as every statement does.
+   * Which of the pets have an entry whose row another transaction has locked at this moment; all of them where the server
+   * cannot tell. Waits for no row; for a lock on the table, as every statement does.
    */
   lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
 
@@ -177,6 +162,23 @@ type DecidedRow = { readonly key: bigint; readonly isMet: boolean; readonly hasR
   | InventoryItem
   | { readonly petId: null }
 )
+
+function writtenBy(rows: readonly WrittenRow[]): Written {
+  return {
+    entries: new Map(rows.map(({ key, hasRules, ...entry }) => [key, entry])),
+    unmet: new Set(),
+    hasRules: rows.some(({ hasRules }) => hasRules),
+  }
+}
+
+async function setUnconditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
+  return writtenBy(
+    await database.query<WrittenRow>(setMany, [
+      arrayOf(updates.map(({ petId }) => petId)),
+      arrayOf(updates.map(({ quantity }) => quantity)),
+    ]),
+  )
+}
 
 async function setConditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
   const rows = await database.query<DecidedRow>(setManyIf, [
@@ -303,6 +305,8 @@ function changesText(source: string): string {
 /** `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. */
 export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
   const source = sourceText(lists)
+  /** Whether Citus has refused a statement for a table that is on one server. */
+  let isDistributed = false
   /**
    * A crash ends every server process without another start of the server, and numbers of transactions that had not
    * committed may be assigned again after it. The next connection may get the same process id, so connections count.
@@ -382,30 +386,37 @@ export function inventoryRepository(database: Database, lists: Database): Invent
     updateConnections: database.statistics().size,
 
     async setQuantities(updates, asksForRules) {
-      if (updates.some(({ condition }) => condition !== undefined)) return setConditionally(database, updates)
+      const isConditional = updates.some(({ condition }) => condition !== undefined)
       const [only, ...others] = updates
-      const rows =
-        only !== undefined && others.length === 0 && !asksForRules
-          ? await database.query<WrittenRow>(setOne, [only.petId, only.quantity])
-          : await database.query<WrittenRow>(setMany, [
-              arrayOf(updates.map(({ petId }) => petId)),
-              arrayOf(updates.map(({ quantity }) => quantity)),
-            ])
-      return {
-        entries: new Map(rows.map(({ key, hasRules, ...entry }) => [key, entry])),
-        unmet: new Set(),
-        hasRules: rows.some(({ hasRules }) => hasRules),
+      if (only !== undefined && others.length === 0 && !asksForRules && !isConditional)
+        return writtenBy(await database.query<WrittenRow>(setOne, [only.petId, only.quantity]))
+      if (!isDistributed) {
+        try {
+          return isConditional
+            ? await setConditionally(database, updates)
+            : await setUnconditionally(database, updates)
+        } catch (error) {
+          if (!mayBeUnsupportedByCitus(error) || !(await hasCitus(database))) throw error
+          isDistributed = true
+        }
       }
+      return setDistributed(database, updates, asksForRules)
     },
 
     async lockedAmong(petIds) {
-      const rows = await database.query<{ petId: bigint }>(
-        `SELECT pet_id AS "petId" FROM inventory
-         WHERE pet_id = ANY ($1) AND pet_id NOT IN (
-           SELECT pet_id FROM inventory WHERE pet_id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED
-         )`,
-        [petIds],
-      )
+      const rows = await database
+        .query<{ petId: bigint }>(
+          `SELECT pet_id AS "petId" FROM inventory
+           WHERE pet_id = ANY ($1) AND pet_id NOT IN (
+             SELECT pet_id FROM inventory WHERE pet_id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED
+           )`,
+          [petIds],
+        )
+        .catch((error: unknown) => {
+          // Citus locks no rows on several servers.
+          if (isNotSupported(error)) return petIds.map((petId) => ({ petId }))
+          throw error
+        })
       return new Set(rows.map(({ petId }) => petId))
     },
 

@@ -1,4 +1,5 @@
 import { ConfigurationError } from '../config/config.ts'
+import { UncertainCommitError } from '../database/commit-warnings.ts'
 import {
   DatabaseUnavailableError,
   isForbidden,
@@ -18,6 +19,12 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
   if (error instanceof EmbeddedServerError) return error.message
+  if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
+    return (
+      `PostgreSQL has committed the change with a warning, so that it may be lost or come later: ${error.cause.message}. ` +
+      'Check what is there before you do it again.'
+    )
+  }
   if (error instanceof OutcomeUnknownError) {
     return (
       'The connection to PostgreSQL was lost during the commit. Either all changes were made or none; it is unknown which. ' +

@@ -5,6 +5,7 @@ import {
   isFatal,
   isRefusal,
   isUnavailable,
+  mayConcernOneRow,
   wasRefused,
 } from '../../src/database/failures.ts'
 
@@ -38,8 +39,10 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
 })
 
 t.test('tells a lost connection from a refused statement', async (t) => {
-  for (const code of ['08006', '25P03', '53300', '57P01', '57P02', 'XX000'])
+  for (const code of ['08007', '08P01', '25P03', '53300', '57P01', '57P02', 'XX000']) {
     t.ok(isFatal(refusal(code)), code)
+    t.notOk(wasRefused(refusal(code)), code)
+  }
   for (const code of ['22003', '23514', '40P01', '42P01', '55P03']) {
     t.notOk(isFatal(refusal(code)), code)
     t.ok(wasRefused(refusal(code)))
@@ -50,6 +53,31 @@ t.test('tells a lost connection from a refused statement', async (t) => {
   for (const code of ['40003', '57014']) t.notOk(wasRefused(refusal(code)), 'the outcome is unknown')
   t.notOk(wasRefused(new Error('Query read timeout')), 'it may have been committed')
   t.notOk(wasRefused(new DatabaseUnavailableError(refusal('57P01'))))
+})
+
+t.test('tells a server behind the server that cannot be reached from a lost connection', async (t) => {
+  const message = 'connection to the remote node 127.0.0.1:5433 failed with the following error: '
+  const remote = (code: string, detail: string, severity = 'ERROR'): pg.DatabaseError => {
+    const error = new pg.DatabaseError(message + detail, 0, 'error')
+    return Object.assign(error, { code, severity })
+  }
+  for (const code of ['08000', '08001', '08003', '08004', '08006']) {
+    const error = remote(code, 'Connection refused')
+    t.ok(isUnavailable(error), code)
+    t.ok(wasRefused(error), code)
+    t.ok(mayConcernOneRow(new DatabaseUnavailableError(error)), code)
+    t.notOk(isFatal(error), 'the connection to this server is as good as before')
+  }
+  for (const unknown of [
+    remote('08006', 'server closed the connection unexpectedly'),
+    remote('08006', 'SSL SYSCALL error: EOF detected'),
+    remote('08006', 'Connection refused', 'FATAL'),
+    remote('08P01', 'server conn crashed?'),
+  ]) {
+    t.notOk(wasRefused(unknown), unknown.message)
+    t.ok(isFatal(unknown), unknown.message)
+  }
+  t.notOk(wasRefused(new DatabaseUnavailableError(new Error('Connection terminated unexpectedly'))))
 })
 
 t.test('tells a wrong login from a database that is away', async (t) => {

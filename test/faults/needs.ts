@@ -1,7 +1,7 @@
 import { constants } from 'node:fs'
 import { access } from 'node:fs/promises'
 import path from 'node:path'
-import { programsOf } from '../support/postgres-programs.ts'
+import { citusPrograms, programsOf } from '../support/postgres-programs.ts'
 
 /** A program of another project that a test starts. */
 interface Need {
@@ -39,6 +39,12 @@ const pgbouncer: Need = {
 }
 const openssl: Need = { program: 'openssl', from: 'the package openssl of Debian' }
 
+const citus: Need = {
+  program: 'Citus',
+  from: 'https://docs.citusdata.com; CITUS_BIN has the folder of the programs of its PostgreSQL',
+  find: citusPrograms,
+}
+
 const postgres = testVersions.map(
   (version): Need => ({
     program: `PostgreSQL ${version}`,
@@ -50,6 +56,7 @@ const postgres = testVersions.map(
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
+  'citus.fault.ts': [citus],
   'examples.fault.ts': [python, go, java, csharp, rust],
   'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'keep-alive-proxy.fault.ts': [haproxy],

@@ -1,6 +1,6 @@
 import type { Readable, Writable } from 'node:stream'
 import { copyOutputReader, toCopyText } from '../../database/copy-text.ts'
-import { isWrongKind } from '../../database/failures.ts'
+import { isWrongKind, mayBeUnknown } from '../../database/failures.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import {
   COLUMN_NAMES,
@@ -93,31 +93,40 @@ const NEW_VALUES = columns.map((column) => valueOrInitial(`staged.${column.colum
 
 const DIFFERS = `(${valueColumns.map(({ column }) => `entry.${column}`).join(', ')})
   IS DISTINCT FROM (${valueColumns.map(keptOrStaged).join(', ')})`
-const NOT_STAGED = 'NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)'
 
-/** How importing what was staged would change the inventory as it is now. */
+/** The entries that no line names. */
+const UNNAMED_ENTRIES = 'inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL'
+
+/**
+ * How importing what was staged, which has no conflicts, would change the inventory as it is now. A removal is counted as
+ * an entry that no line names: an anti-join of a distributed table with a temporary one is not supported by Citus.
+ */
 export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
-  const [counts] = await transaction.query<Record<keyof ImportCounts, string>>(
+  const [counts] = await transaction.query<Record<'added' | 'changed' | 'unchanged' | 'total', string>>(
     `SELECT count(*) FILTER (WHERE entry.pet_id IS NULL) AS added,
             count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND ${DIFFERS}) AS changed,
             count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND NOT ${DIFFERS}) AS unchanged,
-            ${mode === 'replace' ? `(SELECT count(*) FROM inventory AS entry WHERE ${NOT_STAGED})` : '0'} AS removed
+            (SELECT count(*) FROM inventory) AS total
      FROM staged LEFT JOIN inventory AS entry USING (pet_id)`,
   )
+  const changed = Number(counts?.changed)
+  const unchanged = Number(counts?.unchanged)
   return {
     added: Number(counts?.added),
-    changed: Number(counts?.changed),
-    unchanged: Number(counts?.unchanged),
-    removed: Number(counts?.removed),
+    changed,
+    unchanged,
+    removed: mode === 'replace' ? Number(counts?.total) - changed - unchanged : 0,
   }
 }
 
 /** How many entries a replacing import would remove, and of how many. */
 export async function countRemovals(transaction: Transaction): Promise<{ removed: number; total: number }> {
-  const [row] = await transaction.query<{ removed: string; total: string }>(
-    `SELECT count(*) AS total, count(*) FILTER (WHERE ${NOT_STAGED}) AS removed FROM inventory AS entry`,
+  const [row] = await transaction.query<{ named: string; total: string }>(
+    `SELECT count(*) AS named, (SELECT count(*) FROM inventory) AS total
+     FROM staged JOIN inventory USING (pet_id)`,
   )
-  return { removed: Number(row?.removed), total: Number(row?.total) }
+  const total = Number(row?.total)
+  return { removed: total - Number(row?.named), total }
 }
 
 /**
@@ -131,8 +140,8 @@ export function listChanges(transaction: Transaction, mode: ImportMode): Readabl
     return `entry.${name} AS "${field}", ${valueOrInitial(keptOrStaged(column), column)} AS "${newName}"`
   })
   const removals = `
-    UNION ALL SELECT pet_id, 'remove', ${valueColumns.map(({ column }) => `${column}, NULL`).join(', ')}
-    FROM inventory AS entry WHERE ${NOT_STAGED}`
+    UNION ALL SELECT pet_id, 'remove', ${valueColumns.map(({ column }) => `entry.${column}, NULL`).join(', ')}
+    FROM ${UNNAMED_ENTRIES}`
   return transaction.copyOut(
     `COPY (
        SELECT pet_id AS "petId", CASE WHEN entry.pet_id IS NULL THEN 'add' ELSE 'change' END AS change,
@@ -176,23 +185,28 @@ export async function mergeStaged(
   mode: ImportMode,
   onProgress: (part: number) => void,
 ): Promise<ImportCounts> {
-  const removed =
-    mode === 'replace' ? await transaction.change(`DELETE FROM inventory AS entry WHERE ${NOT_STAGED}`) : 0
-  const merge = (await hasMerge(transaction)) ? mergeInOne : mergeInTwo
+  const [, removed] =
+    mode === 'replace'
+      ? await firstSupported(transaction, [removeInOne, removeByList], (way) => way(transaction))
+      : [undefined, 0]
   const before = await countRows(transaction, 'inventory')
   const blocks = await countBlocks(transaction)
   const step = Math.max(MERGED_BLOCKS, Math.ceil(blocks / MERGES))
+  let ways: readonly Merge[] = [mergeInOne, mergeInTwo]
   let written = 0
   for (let block = 0; block < blocks; block += step) {
     // By its place in the table, a part is found without an index and without reading the rest.
     const part = `(SELECT * FROM staged WHERE ctid >= '(${block},0)' AND ctid < '(${block + step},0)') AS staged`
-    written += await merge(transaction, part)
+    const [way, rows] = await firstSupported(transaction, ways, (merge) => merge(transaction, part))
+    ways = [way]
+    written += rows
     onProgress(Math.min(1, (block + step) / blocks))
   }
   // Only imports add entries, and one runs at a time.
   const added = (await countRows(transaction, 'inventory')) - before
   const staged = await countRows(transaction, 'staged')
-  return { added, changed: written - added, unchanged: staged - written, removed }
+  const changed = ways[0] === mergeInTwo ? written : written - added
+  return { added, changed, unchanged: staged - changed - added, removed }
 }
 
 /**
@@ -209,15 +223,55 @@ async function countBlocks(transaction: Transaction): Promise<number> {
   return Number(row?.blocks)
 }
 
-/** PostgreSQL has MERGE from version 15 on. */
-async function hasMerge(transaction: Transaction): Promise<boolean> {
-  const [row] = await transaction.query<{ has: boolean }>(
-    "SELECT current_setting('server_version_num')::integer >= 150000 AS has",
-  )
-  return row?.has === true
+/** Writes the rows of a part of what was staged. */
+type Merge = (transaction: Transaction, staged: string) => Promise<number>
+
+/**
+ * Runs the first of several ways that the server supports, and returns that way and its result. The statement itself is the
+ * question: what an extension or another server supports depends on more than its version. The last way has no
+ * alternative, so that its error is raised.
+ */
+async function firstSupported<Way>(
+  transaction: Transaction,
+  ways: readonly Way[],
+  run: (way: Way) => Promise<number>,
+): Promise<[Way, number]> {
+  const [way, ...others] = ways
+  if (way === undefined) throw new Error('There is no way to choose from')
+  if (others.length === 0) return [way, await run(way)]
+  await transaction.query('SAVEPOINT before_way')
+  try {
+    const result = await run(way)
+    await transaction.query('RELEASE SAVEPOINT before_way')
+    return [way, result]
+  } catch (error) {
+    if (!mayBeUnknown(error)) throw error
+    await transaction.query('ROLLBACK TO SAVEPOINT before_way')
+    return firstSupported(transaction, others, run)
+  }
 }
 
-/** INSERT … ON CONFLICT takes twice the time for new entries. */
+/** Removes the entries that no line names. Citus has no such DELETE for a table that it distributes. */
+function removeInOne(transaction: Transaction): Promise<number> {
+  return transaction.change(
+    'DELETE FROM inventory AS entry WHERE NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)',
+  )
+}
+
+/** Citus sends a subquery of local rows alone to the servers that have the entries. */
+async function removeByList(transaction: Transaction): Promise<number> {
+  await transaction.query(
+    `CREATE TEMPORARY TABLE unnamed ON COMMIT DROP AS SELECT pet_id FROM ${UNNAMED_ENTRIES}`,
+  )
+  return transaction.change(
+    'DELETE FROM inventory AS entry USING (SELECT pet_id FROM unnamed) AS unnamed WHERE unnamed.pet_id = entry.pet_id',
+  )
+}
+
+/**
+ * Returns how many rows were added or changed. INSERT … ON CONFLICT takes twice the time for new entries; PostgreSQL 14 and
+ * Citus know no such MERGE.
+ */
 function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
   return transaction.change(
     `MERGE INTO inventory AS entry USING ${staged} ON entry.pet_id = staged.pet_id
@@ -228,18 +282,19 @@ function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
   )
 }
 
+/** Returns how many rows were changed. Of an INSERT, Citus reports how many rows it was given, not how many it added. */
 async function mergeInTwo(transaction: Transaction, staged: string): Promise<number> {
   const changed = await transaction.change(
     `UPDATE inventory AS entry SET ${ASSIGNMENTS}
      FROM ${staged} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
   )
   // Not by NOT EXISTS: on a table that was small when it was last analyzed, it may take time by the square of the rows.
-  const added = await transaction.change(
+  await transaction.change(
     `INSERT INTO inventory (${COLUMN_NAMES})
      SELECT ${NEW_VALUES} FROM ${staged}
      ON CONFLICT (pet_id) DO NOTHING`,
   )
-  return changed + added
+  return changed
 }
 
 async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {

@@ -1,5 +1,5 @@
 import { ApiError } from '../../contract/errors.ts'
-import { isLocked, mayConcernOneRow, wasRefused } from '../../database/failures.ts'
+import { isLocked, isRemoteRefusal, mayConcernOneRow, wasRefused } from '../../database/failures.ts'
 import type { QuantityUpdate, UpdateRepository, Written } from '../repository.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 
@@ -18,6 +18,8 @@ import type { PendingUpdates } from './pending-updates.ts'
  * |                                              | or the whole table is locked      |                                   |
  * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
  * | batch of several                             |                                   | the size                          |
+ * | the server cannot reach the one with the     | nothing changed; others may have  | ready: retry individually         |
+ * | row (Citus), batch of several                | reachable rows                    |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
  *
@@ -40,7 +42,8 @@ export async function sendBatch(
     )
   } catch (error) {
     if (isLocked(error)) await retryWithoutLocked(repository, batch, isInTime)
-    else if (batch.length > 1 && mayConcernOneRow(error)) retryInHalves(batch)
+    else if (batch.length > 1 && isRemoteRefusal(error)) retryInBatchesOf(1, batch)
+    else if (batch.length > 1 && mayConcernOneRow(error)) retryInBatchesOf(Math.ceil(batch.length / 2), batch)
     else for (const pet of batch) reject(pet, error)
     return wasRefused(error)
   }
@@ -80,9 +83,9 @@ async function retryWithoutLocked(
   }
 }
 
-function retryInHalves(batch: readonly PendingUpdates[]): void {
+function retryInBatchesOf(size: number, batch: readonly PendingUpdates[]): void {
   for (const pet of batch) {
-    pet.batchLimit = Math.ceil(batch.length / 2)
+    pet.batchLimit = size
     pet.putBack('ready')
   }
 }

@@ -1,0 +1,79 @@
+import type { Database } from '../database/pool.ts'
+import { selectFields } from './columns.ts'
+import type { Condition } from './condition.ts'
+import type { QuantityUpdate, Written } from './quantity-update.ts'
+import type { InventoryItem } from './schemas.ts'
+
+/** The entity tag of an entry without its quotes, by functions that Citus runs on the servers that have the entry. */
+const TAG = "inventory.quantity::text || '-' || inventory.status"
+
+const setMany = {
+  name: 'inventory_set_distributed',
+  text: `UPDATE inventory SET quantity = new.quantity
+         FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS new (pet_id, quantity, any_of, none_of)
+         WHERE inventory.pet_id = new.pet_id
+           AND (any_of IS NULL OR ${TAG} = ANY (string_to_array(any_of, ',')))
+           AND (none_of IS NULL OR ${TAG} <> ALL (string_to_array(none_of, ',')))
+         RETURNING new.pet_id AS key, ${selectFields('inventory')}`,
+}
+
+/** The triggers of other events include one for TRUNCATE that Citus makes itself. */
+const hasRules = {
+  name: 'inventory_has_rules',
+  text: `SELECT relhasrules OR relrowsecurity
+             OR EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND tgtype & 16 <> 0)
+             OR EXISTS (
+               SELECT FROM pg_constraint
+               WHERE conrelid = pg_class.oid AND contype = 'c'
+                 AND conname NOT IN ('inventory_quantity_check', 'inventory_status_check')
+             ) AS "hasRules"
+         FROM pg_class WHERE oid = 'inventory'::regclass`,
+}
+
+/**
+ * Sets quantities as `InventoryRepository.setQuantities` does, where the table is distributed over several servers by
+ * Citus, which supports neither row locks nor look-ups of its catalogs in a statement on several of them. So the entries
+ * that are not as their condition requires are read after the update: one that is by then is in neither set of the result,
+ * and is to be tried again.
+ */
+export async function setDistributed(
+  database: Database,
+  updates: readonly QuantityUpdate[],
+  asksForRules: boolean,
+): Promise<Written> {
+  const rows = await database.query<InventoryItem & { readonly key: bigint }>(setMany, [
+    updates.map(({ petId }) => petId),
+    updates.map(({ quantity }) => quantity),
+    updates.map(({ condition }) => condition?.anyOf?.join() ?? null),
+    updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
+  ])
+  const entries = new Map(rows.map(({ key, ...entry }) => [key, entry]))
+  const [rules] = asksForRules ? await database.query<{ hasRules: boolean }>(hasRules) : []
+  const undecided = updates.filter(({ petId, condition }) => condition !== undefined && !entries.has(petId))
+  return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
+}
+
+/** Whether the database has the extension that can distribute a table over several servers. */
+export async function hasCitus(database: Database): Promise<boolean> {
+  return (await database.query("SELECT FROM pg_extension WHERE extname = 'citus'")).length > 0
+}
+
+/** The pets that have an entry which is not as the condition of their update requires. */
+async function unmetAmong(database: Database, updates: readonly QuantityUpdate[]): Promise<Set<bigint>> {
+  if (updates.length === 0) return new Set()
+  const rows = await database.query<{ petId: bigint; tag: string }>(
+    `SELECT pet_id AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1)`,
+    [updates.map(({ petId }) => petId)],
+  )
+  const tags = new Map(rows.map(({ petId, tag }) => [petId, tag]))
+  return new Set(
+    updates.flatMap(({ petId, condition }) => {
+      const tag = tags.get(petId)
+      return tag !== undefined && !isMet(tag, condition) ? [petId] : []
+    }),
+  )
+}
+
+function isMet(tag: string, { anyOf, noneOf }: Condition = {}): boolean {
+  return anyOf?.includes(tag) !== false && noneOf?.includes(tag) !== true
+}
