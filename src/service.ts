@@ -17,7 +17,7 @@ import {
   type TimeLimits,
 } from './database/pool.ts'
 import { PrimaryServer } from './database/primary.ts'
-import { type NotReadyKind, reasonNotReady } from './database/readiness.ts'
+import { type NotReadyKind, reasonNotReady, UnsupportedServerError } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
@@ -193,6 +193,7 @@ export async function connectService(
  * Checks the database and listens. The service owns its parts from now on, and closes them if it cannot start.
  *
  * @throws {DatabaseUnavailableError} when the database refuses this service, which waiting would not change
+ * @throws {UnsupportedServerError} when the server lacks a feature that the service needs
  * @throws what `listenAddress` and `listen` do, such as a port in use
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
@@ -207,6 +208,8 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   try {
     await refuseWrongLogin(probe)
     const notReady = await readiness()
+    if (notReady?.kind === 'unsupported')
+      throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     if (notReady && primary) await waitForOwnOrNoReadiness(readiness, primary)
     if (options.behindPooler) await warnOfMissingLimits(probe, log)

@@ -14,6 +14,11 @@ export class DatabaseUnavailableError extends Error {
     this.#onLoss = onLoss
   }
 
+  /** The same for a cause that says more. */
+  because(cause: unknown): DatabaseUnavailableError {
+    return new DatabaseUnavailableError(cause, this.#onLoss)
+  }
+
   /** To be called once for each caller that gets nothing because of this. */
   countLoss(): void {
     this.#onLoss?.()
@@ -76,6 +81,8 @@ const unavailableStates = new Set([
   '42703', // no such column: the same
   '42501', // no permission for the table
   '55P03', // lock_timeout
+  '0A000', // not supported by a server that only speaks PostgreSQL's protocol, nor by Citus: no fault of the request
+  '42883', // no such function: the same
 ])
 
 /** True where the failure is the database's and not the statement's, so that the caller should try again later. */
@@ -107,6 +114,15 @@ const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
 const lostConnection =
   /closed the connection unexpectedly|no connection to the server|connection not open|(receive|send) data|SSL|EOF/
 
+/** A server lost its connection to another one that has rows, during a statement that is undone for certain. */
+export class WorkerLostError extends Error {
+  override readonly name = 'WorkerLostError'
+
+  constructor(cause: unknown) {
+    super('The database has lost a connection to one of its servers', { cause })
+  }
+}
+
 /**
  * True where the server could not reach another one that has the rows, as Citus says when a worker is down (SQLSTATE class
  * 08): it has changed nothing, and its own connection is as good as before. A connection of this service that is lost is
@@ -114,12 +130,22 @@ const lostConnection =
  */
 export function isRemoteRefusal(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  if (cause instanceof WorkerLostError) return true
+  return isRemoteFailure(cause) && !lostConnection.test(cause.message)
+}
+
+/** True where the server lost its connection to another one, so that a statement of one row may have taken effect. */
+export function isRemoteLoss(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return isRemoteFailure(cause) && lostConnection.test(cause.message)
+}
+
+function isRemoteFailure(error: unknown): error is pg.DatabaseError {
   return (
-    cause instanceof pg.DatabaseError &&
-    remoteConnectionStates.includes(cause.code ?? '') &&
-    cause.severity !== 'FATAL' &&
-    cause.severity !== 'PANIC' &&
-    !lostConnection.test(cause.message)
+    error instanceof pg.DatabaseError &&
+    remoteConnectionStates.includes(error.code ?? '') &&
+    error.severity !== 'FATAL' &&
+    error.severity !== 'PANIC'
   )
 }
 
@@ -128,6 +154,7 @@ const unknownOutcomeStates = ['40003', '57014']
 
 /** True where PostgreSQL has answered that it refuses the statement: then it has changed nothing, for certain. */
 export function wasRefused(error: unknown): boolean {
+  if (isRemoteRefusal(error)) return true
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return (
     cause instanceof pg.DatabaseError && !isFatal(cause) && !unknownOutcomeStates.includes(cause.code ?? '')
@@ -204,9 +231,25 @@ export function isInternalError(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === 'XX000'
 }
 
+/** True where a column does not exist (SQLSTATE 42703). */
+export function isUnknownColumn(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && cause.code === '42703'
+}
+
 /** True where the server does not support the statement for this table (SQLSTATE 0A000). */
 export function isNotSupported(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === '0A000'
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && cause.code === '0A000'
+}
+
+/**
+ * True where the server does not know what a statement of this service uses: its syntax (SQLSTATE 42601), a function
+ * (42883), a type or another object (42704), or it does not support it (0A000).
+ */
+export function isUnsupportedFeature(error: unknown): boolean {
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  return cause instanceof pg.DatabaseError && ['0A000', '42601', '42704', '42883'].includes(cause.code ?? '')
 }
 
 /**

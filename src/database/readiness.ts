@@ -1,7 +1,14 @@
-import { DatabaseUnavailableError, isForbidden, isFormerPrimary, isReadOnly } from './failures.ts'
+import {
+  DatabaseUnavailableError,
+  isForbidden,
+  isFormerPrimary,
+  isReadOnly,
+  isUnsupportedFeature,
+} from './failures.ts'
 import { pendingMigrations } from './migration-history.ts'
 import type { Database } from './pool.ts'
 import { mayServe } from './privileges.ts'
+import { missingFeature } from './required-features.ts'
 import { isServerReadOnly } from './server-status.ts'
 
 /** The closed set of reasons by which the metrics tell why requests cannot be served. */
@@ -11,6 +18,7 @@ export const notReadyKinds = [
   'former_primary',
   'schema_behind',
   'privileges',
+  'unsupported',
 ] as const
 
 export type NotReadyKind = (typeof notReadyKinds)[number]
@@ -27,6 +35,8 @@ export interface NotReady {
 
 const FORBIDDEN =
   'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
+
+const UNSUPPORTED = 'The database does not support a statement that this service needs. The log says which.'
 
 const READ_ONLY =
   'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
@@ -45,8 +55,10 @@ export async function reasonNotReady(
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = await pendingMigrations(database, migrations)
-    if (pending.length === 0)
-      return (await mayServe(database)) ? undefined : { kind: 'privileges', reason: FORBIDDEN }
+    if (pending.length === 0) {
+      if (!(await mayServe(database))) return { kind: 'privileges', reason: FORBIDDEN }
+      return await unsupported(database)
+    }
     const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
     return { kind: 'schema_behind', reason }
   } catch (error) {
@@ -57,8 +69,34 @@ export async function reasonNotReady(
       if (isFormerPrimary(error)) {
         return { kind: 'former_primary', reason: FORMER_PRIMARY, cause: error.cause }
       }
+      if (isUnsupportedFeature(error)) return { kind: 'unsupported', reason: UNSUPPORTED, cause: error.cause }
       return { kind: 'unreachable', reason: 'The database cannot be reached.', cause: error.cause }
     }
+    if (isUnsupportedFeature(error)) return { kind: 'unsupported', reason: UNSUPPORTED, cause: error }
     throw error
   }
+}
+
+/** The pools whose server was found to have every feature, each with its generation then. */
+const complete = new WeakMap<Database, number>()
+
+/** What the server lacks for good; asked until there is nothing, and again after a failover. */
+async function unsupported(database: Database): Promise<NotReady | undefined> {
+  const generation = database.generation()
+  if (complete.get(database) === generation) return undefined
+  const missing = await missingFeature(database)
+  if (missing === undefined) {
+    complete.set(database, generation)
+    return undefined
+  }
+  return {
+    kind: 'unsupported',
+    reason: `The database does not support ${missing.name}, which this service needs.`,
+    cause: missing.cause,
+  }
+}
+
+/** The server cannot serve this version, whatever one waits for; the message says why. */
+export class UnsupportedServerError extends Error {
+  override readonly name = 'UnsupportedServerError'
 }

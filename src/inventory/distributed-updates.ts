@@ -1,3 +1,4 @@
+import { DatabaseUnavailableError, isRemoteLoss, WorkerLostError } from '../database/failures.ts'
 import type { Database } from '../database/pool.ts'
 import { selectFields } from './columns.ts'
 import type { Condition } from './condition.ts'
@@ -41,16 +42,36 @@ export async function setDistributed(
   updates: readonly QuantityUpdate[],
   asksForRules: boolean,
 ): Promise<Written> {
-  const rows = await database.query<InventoryItem & { readonly key: bigint }>(setMany, [
-    updates.map(({ petId }) => petId),
-    updates.map(({ quantity }) => quantity),
-    updates.map(({ condition }) => condition?.anyOf?.join() ?? null),
-    updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
-  ])
+  const rows = await database
+    .query<InventoryItem & { readonly key: bigint }>(setMany, [
+      updates.map(({ petId }) => petId),
+      updates.map(({ quantity }) => quantity),
+      updates.map(({ condition }) => condition?.anyOf?.join() ?? null),
+      updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
+    ])
+    .catch(async (error: unknown) => {
+      const isUndone =
+        error instanceof DatabaseUnavailableError &&
+        isRemoteLoss(error) &&
+        (await hasSeveralPlacements(database))
+      throw isUndone ? error.because(new WorkerLostError(error.cause)) : error
+    })
   const entries = new Map(rows.map(({ key, ...entry }) => [key, entry]))
   const [rules] = asksForRules ? await database.query<{ hasRules: boolean }>(hasRules) : []
   const undecided = updates.filter(({ petId, condition }) => condition !== undefined && !entries.has(petId))
   return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
+}
+
+/**
+ * Whether the table is in several places. Then Citus runs the statement in a transaction that it ends in two phases, and
+ * raises an error only before it decides to commit; in one place, the worker may have committed by itself.
+ */
+async function hasSeveralPlacements(database: Database): Promise<boolean> {
+  const rows = await database.query(
+    `SELECT FROM pg_dist_shard JOIN pg_dist_placement USING (shardid)
+     WHERE logicalrelid = 'inventory'::regclass LIMIT 2`,
+  )
+  return rows.length === 2
 }
 
 /** Whether the database has the extension that can distribute a table over several servers. */

@@ -7,6 +7,7 @@ import {
   isRefusal,
   isUntrusted,
 } from '../database/failures.ts'
+import { UnsupportedServerError } from '../database/readiness.ts'
 import { OutcomeUnknownError } from '../database/transaction.ts'
 import { EmbeddedServerError } from '../local/embedded-programs.ts'
 
@@ -19,6 +20,9 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
   if (error instanceof EmbeddedServerError) return error.message
+  if (error instanceof UnsupportedServerError) {
+    return `${error.message} See docs/compatibility.md.${error.cause instanceof Error ? ` It said: ${error.cause.message}` : ''}`
+  }
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (
       `PostgreSQL has committed the change with a warning, so that it may be lost or come later: ${error.cause.message}. ` +

@@ -322,6 +322,25 @@ t.test('an import does not wait for a pet that it leaves as it is', async (t) =>
   await release()
 })
 
+t.test('it works where the server does not support MERGE for the table', async (t) => {
+  const database = await testDatabase(t)
+  // PostgreSQL refuses MERGE with 0A000 for a table with rules.
+  await database.query('CREATE RULE kept AS ON DELETE TO inventory WHERE false DO ALSO NOTHING')
+  const imported = async (mode: string, csv: string): Promise<string> => {
+    const args = ['import', '-', '--unverified', '--allow-removals', '--mode', mode]
+    const program = await startProgram(t, 'cli', {
+      args,
+      env: { DATABASE_URL: database.url },
+      input: `petId,quantity,status\n${csv}`,
+    })
+    const { stdout, stderr } = await program.ended
+    return stdout || stderr
+  }
+  t.equal(await imported('insert', '1,1,sold\n2,2,\n3,3,\n'), '3 added, 0 changed, 0 unchanged\n')
+  t.equal(await imported('upsert', '1,5,\n2,2,\n4,4,\n'), '1 added, 1 changed, 1 unchanged\n')
+  t.equal(await imported('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
+})
+
 t.test('of two imports at once the second waits for the first, and both are whole', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])

@@ -242,7 +242,14 @@ for (const workers of ['1', '2']) {
     t.equal((await migrate.ended).code, 0)
     const outage = await outageOf(t, role.urlOf(database.url))
     const { scrape } = await startServer(t, outage.url, { WEB_CONCURRENCY: workers })
-    const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges']
+    const reasons = [
+      'unreachable',
+      'read_only',
+      'former_primary',
+      'schema_behind',
+      'privileges',
+      'unsupported',
+    ]
     const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
       const metrics = await scrape()
       const seen = reasons.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)

@@ -351,6 +351,23 @@ t.test('a refused batch is retried in halves until the bad update is alone', asy
   t.ok(statements <= 8, `${statements} statements`)
 })
 
+t.test('a batch with pets on a server that cannot be reached is retried individually', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(repository)
+  const answers = Array.from({ length: 8 }, (_, index) => set(index + 1, 1))
+  const batch = await repository.next(t, '1=1 2=1 3=1 4=1 5=1 6=1 7=1 8=1')
+  batch.refuse('08006')
+  for (let petId = 1; petId <= 8; petId++) {
+    const single = await repository.next(t, `${petId}=1`)
+    if (petId % 2 === 0) single.refuse('08006')
+    else single.store()
+  }
+  t.strictSame(
+    await Promise.all(answers),
+    [1, 2, 3, 4, 5, 6, 7, 8].map((petId) => (petId % 2 === 0 ? 'DatabaseUnavailableError' : `${petId}=1`)),
+  )
+})
+
 t.test('what may have been committed is never sent again', async (t) => {
   for (const end of [
     (statement: Statement) => statement.refuse('57014'),
