@@ -1,5 +1,6 @@
 import t from 'tap'
 import { startApp } from '../support/app.ts'
+import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { startProgram } from '../support/program.ts'
@@ -7,8 +8,6 @@ import { startProgram } from '../support/program.ts'
 t.test('a server that lacks what the service needs', async (t) => {
   const database = await startOwnServer(t)
   await database.query("INSERT INTO inventory VALUES (1, 1, 'sold'), (2, 2, 'sold')")
-  const { send } = await startApp(t, database.url)
-  t.equal((await send('GET', '/readyz')).status, 200)
   // As it is on a server that speaks PostgreSQL's protocol and has another storage.
   await database.query(
     'SET allow_system_table_mods = on; ALTER FUNCTION pg_catalog.pg_current_snapshot() RENAME TO pg_former_snapshot',
@@ -22,11 +21,16 @@ t.test('a server that lacks what the service needs', async (t) => {
   t.match(stderr, `petstore-inventory: ${reason}`)
   t.notMatch(stderr, /\n {4}at /, 'no stack trace')
 
+  await database.stop()
   const { send: sendLater } = await startApp(t, database.url)
-  const readiness = await sendLater('GET', '/readyz')
+  await database.start()
+  const readiness = await eventually('the service to reach the server', async () => {
+    const answer = await sendLater('GET', '/readyz')
+    return answer.text.includes('cannot be reached') ? undefined : answer
+  })
   t.equal(readiness.status, 503)
   t.match(readiness.text, reason)
-  for (const answer of [await sendLater('GET', '/v1/inventory'), await send('GET', '/v1/inventory')])
-    t.equal(answer.status, 503, answer.text)
+  const list = await sendLater('GET', '/v1/inventory')
+  t.equal(list.status, 503, list.text)
   t.equal((await sendLater('PATCH', '/v1/inventory/1', json({ quantity: 3 }))).status, 200)
 })

@@ -112,7 +112,9 @@ class ScriptedRepository implements UpdateRepository {
 function refusal(code: string): Error {
   const error = new pg.DatabaseError('refused', 0, 'error')
   error.code = code
-  return ['08006', '55P03', '57014', '40P01', '25006'].includes(code) ? new DatabaseUnavailableError(error) : error
+  return ['08006', '55P03', '57014', '40P01', '25006'].includes(code)
+    ? new DatabaseUnavailableError(error)
+    : error
 }
 
 interface Queue {
