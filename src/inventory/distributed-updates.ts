@@ -57,9 +57,22 @@ export async function setDistributed(
       throw isUndone ? error.because(new WorkerLostError(error.cause)) : error
     })
   const entries = new Map(rows.map(({ key, ...entry }) => [key, entry]))
-  const [rules] = asksForRules ? await database.query<{ hasRules: boolean }>(hasRules) : []
   const undecided = updates.filter(({ petId, condition }) => condition !== undefined && !entries.has(petId))
-  return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
+  try {
+    const [rules] = asksForRules ? await database.query<{ hasRules: boolean }>(hasRules) : []
+    return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
+  } catch (error) {
+    // Some of the updates are made, so whatever this error is, it is not the refusal of all of them.
+    const reason = new Error(
+      'The updates are made, but not all of what their callers are to be told could be read',
+      {
+        cause: error,
+      },
+    )
+    throw error instanceof DatabaseUnavailableError
+      ? error.because(reason)
+      : new DatabaseUnavailableError(reason)
+  }
 }
 
 /**
