@@ -119,7 +119,7 @@ async function importFrom(
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const staging = new Staging()
     await stage(source, format, staging, transaction, signal)
-    // Of a file whose lines were not all read, nobody knows whether it is whole.
+    // Whether a file is complete is unknown if not all of it was read.
     const sourceFault = staging.endedEarly ? undefined : await source.findFault(staging.rows)
     console.error(`${formatNumber(staging.rows)} rows read; checking`)
     // If the input is incomplete, conflicts between its lines do not matter.
@@ -182,7 +182,7 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
 /** Converts valid lines to text for the staging table, and collects the first errors. */
 class Staging {
   rows = 0
-  /** True where a fault kept the lines after it from being read. */
+  /** True if an error ended the reading before the end of the file. */
   endedEarly = false
   readonly #first: Conflict[] = []
   #count = 0

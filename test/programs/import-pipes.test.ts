@@ -97,7 +97,7 @@ t.test('with the right count or digest, or unverified, a pipe is imported', asyn
   }
 })
 
-t.test('an input that is not read to its end for a fault is not called cut', async (t) => {
+t.test('input whose reading an error ends is not called incomplete', async (t) => {
   const database = await filled(t)
   const sha256 = createHash('sha256').update(csv).digest('hex')
   for (const proof of [
@@ -108,12 +108,12 @@ t.test('an input that is not read to its end for a fault is not called cut', asy
     t.match(await pipe(t, database.url, wrongHeader, ...proof), {
       code: 3,
       stderr:
-        /^1 rows read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 fault; nothing was changed\n$/,
+        /^1 rows read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 error; nothing was changed\n$/,
     })
     t.match(await pipe(t, database.url, csv.replace('\n', '\n"'), ...proof), {
       code: 3,
       stderr:
-        /line 2: .* a quote in it is not closed; the rest was not read\ninventory: standard input has 1 fault;/,
+        /line 2: .* a quote in it is not closed; the rest was not read\ninventory: standard input has 1 error;/,
     })
   }
 })

@@ -12,7 +12,7 @@ export type ImportLine = { readonly number: number; readonly entry: ImportEntry 
 export interface FaultyLine {
   readonly number: number
   readonly fault: string
-  /** True where the lines after it were not read, so that nobody knows how many there are. */
+  /** True if the lines after this one were not read, so that their number is unknown. */
   readonly endsReading?: true
 }
 
