@@ -167,7 +167,9 @@ t.test('all workers give the same answer about readiness, through an outage and 
 t.test('a worker that is not ready does not join one that is until it is ready', async (t) => {
   const { server, port, outage, kill } = await startWorkers(t)
   const send = callerOf(port)
-  outage.refuseNew()
+  // The other worker replaces the connection of its probe every few seconds.
+  const [, other] = await server.output(/"pid":(\d+),"worker":2[^\n]*listening/i)
+  outage.refuseNew(Number(other))
   await kill(1)
   await server.output(/"worker":3[^\n]*not ready/)
   for (let probe = 0; probe < 6; probe++) t.equal((await send('GET', '/readyz')).status, 200)

@@ -20,7 +20,7 @@ export interface RelayOptions {
   /** Returns where a new connection goes. */
   target(): URL
   /** Returns false to close a new connection at once. */
-  accepts?(): boolean
+  accepts?(near: Socket): boolean
   /** Called with the client's and the database's end of a new connection. */
   onConnection?(near: Socket, far: Socket): void
 }
@@ -33,7 +33,7 @@ export async function startRelay({
 }: RelayOptions): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
-    if (!accepts()) {
+    if (!accepts(near)) {
       near.destroy()
       return
     }
