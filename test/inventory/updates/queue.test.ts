@@ -259,11 +259,11 @@ t.test('a batch that runs into the statement timeout is not sent again', async (
   const database = await testDatabase(t)
   // As many as one connection may have in flight, so that all of them are in the first batches.
   await addMany(database, 32)
-  // A sequence counts statements that are rolled back, too.
-  await database.query('CREATE SEQUENCE statements')
+  // A sequence counts what is rolled back, too. The first row of a statement takes all of its time.
+  for (let petId = 1; petId <= 32; petId++) await database.query(`CREATE SEQUENCE attempts_${petId}`)
   await database.query(
     `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
-     BEGIN PERFORM nextval('statements'), pg_sleep(60); RETURN NEW; END $$`,
+     BEGIN PERFORM nextval('attempts_' || NEW.pet_id), pg_sleep(60); RETURN NEW; END $$`,
   )
   await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
   const { port } = await startApp(t, database.url, {
@@ -274,6 +274,7 @@ t.test('a batch that runs into the statement timeout is not sent again', async (
     Array.from({ length: 32 }, (_, index) => [index + 1, 5] as const),
   )
   t.equal(text.match(/HTTP\/1\.1 503/g)?.length, 32)
-  const [count] = await database.query('SELECT last_value FROM statements')
-  t.ok(Number(count?.['last_value']) <= 2, 'at most two batches go out at a time, each of them once')
+  t.strictSame(await database.query('SELECT max(last_value) AS attempts FROM pg_sequences'), [
+    { attempts: '1' },
+  ])
 })
