@@ -10,8 +10,9 @@ import { addLowCommand } from './cli/low.ts'
 import { addMigrateCommands } from './cli/migrate.ts'
 import { surviveClosedOutput } from './cli/output.ts'
 import { addStatusCommand } from './cli/status.ts'
-import { ConfigurationError, loadOperatorDatabase, serverRoleOf } from './config/config.ts'
+import { loadOperatorDatabase, loadReadDatabase, serverRoleOf } from './config/config.ts'
 import { readEnvironment } from './config/environment.ts'
+import { ConfigurationError } from './config/errors.ts'
 import { version } from './config/version.ts'
 import { chooseHost } from './database/hosts.ts'
 import { LOCAL_DIRECTORY, runningDatabase } from './local/local-setup.ts'
@@ -38,7 +39,12 @@ let variable: string | undefined
 addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
-addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
+addStatusCommand(
+  program,
+  databaseUrl,
+  () => serverRoleOf(readEnvironment()),
+  () => loadReadDatabase(readEnvironment()),
+)
 addLowCommand(program, databaseUrl)
 addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
 addConfigCommand(program, readEnvironment)

@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
-import { type Config, loadConfig, misspeltSettings } from './config/config.ts'
+import { type Config, loadConfig } from './config/config.ts'
+import { misspeltSettings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { placeOf } from './database/pool.ts'

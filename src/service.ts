@@ -14,18 +14,22 @@ import {
   openDatabase,
   probeLimits,
   requestLimits,
+  standbyLimits,
   type TimeLimits,
 } from './database/pool.ts'
 import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady, UnsupportedServerError } from './database/readiness.ts'
 import { missingLimits } from './database/server-status.ts'
+import { StandbyServer } from './database/standby.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
 import { coalesceChecks, READINESS_MAX_AGE_MS, type Readiness, type SharedReadiness } from './http/health.ts'
-import { inventoryRepository, updateSettings } from './inventory/repository.ts'
-import { InventoryStatistics } from './inventory/statistics.ts'
+import type { StandbyReadsOptions } from './inventory/list/standby-reads.ts'
+import { inventoryRepository } from './inventory/repository.ts'
+import { InventoryStatistics, StandbyStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
+import { updateSettings } from './inventory/updates/statements.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
 import type { Primary } from './process/primary.ts'
@@ -69,6 +73,7 @@ export interface ServiceTimings {
   readonly requests: TimeLimits
   readonly lists: TimeLimits
   readonly probe: TimeLimits
+  readonly standby: TimeLimits
 }
 
 export const serviceTimings: ServiceTimings = {
@@ -77,6 +82,7 @@ export const serviceTimings: ServiceTimings = {
   requests: requestLimits,
   lists: listLimits,
   probe: probeLimits,
+  standby: standbyLimits,
 }
 
 /** The parts of a service that does not listen yet. */
@@ -130,12 +136,39 @@ export async function connectService(
     },
   })
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
-    openDatabase({ url, primary: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
+    openDatabase({ url, server: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
   const database = open(connections - 1, timings.requests, { settings: updateSettings })
   const lists = open(1, timings.lists)
   // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
   // rotation, nor keep a revoked key alive.
   const probe = open(1, timings.probe, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
+
+  const traced = (pool: Database, name: string): Database => tracing?.statements(pool, name) ?? pool
+  const inventoryStatistics = new InventoryStatistics()
+  const openStandby = (readUrl: string): Omit<StandbyReadsOptions, 'primary'> => {
+    const server = new StandbyServer(parseAddress(readUrl), primaryServer)
+    const statistics = new StandbyStatistics()
+    inventoryStatistics.standby = statistics
+    return {
+      server,
+      statistics,
+      standby: openDatabase({ url: readUrl, server, size: 1, limits: timings.standby, onConnectionLost }),
+      onChange(error) {
+        if (error === undefined) log.info('lists are read from the standby')
+        else
+          log.warn(
+            { problem: error.problem, err: error.cause },
+            `lists are read from the primary, as the standby is not used: ${error.message}`,
+          )
+      },
+    }
+  }
+  const standby = options.readDatabaseUrl === undefined ? undefined : openStandby(options.readDatabaseUrl)
+  const inventory = inventoryRepository(
+    traced(database, 'requests'),
+    traced(lists, 'lists'),
+    standby && { ...standby, standby: traced(standby.standby, 'standby') },
+  )
 
   const migrations = await knownMigrations()
   const readiness: Readiness = () => reasonNotReady(probe, migrations)
@@ -148,7 +181,6 @@ export async function connectService(
     intervals: timings.apiKeys,
   })
   const requestStatistics = new RequestStatistics()
-  const inventoryStatistics = new InventoryStatistics()
   const readinessNow = coalesceChecks(() => kindOf(readiness))
   const stockSample = new StockSample(probe)
   return {
@@ -156,9 +188,7 @@ export async function connectService(
       logger: log,
       version: options.version,
       findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
-      inventory: tracing
-        ? inventoryRepository(tracing.statements(database, 'requests'), tracing.statements(lists, 'lists'))
-        : inventoryRepository(database, lists),
+      inventory,
       tracing,
       readiness,
       primary,
@@ -177,14 +207,15 @@ export async function connectService(
         stock,
         requests: requestStatistics,
         inventory: inventoryStatistics,
-        pools: { requests: database, lists, probe },
+        pools: { requests: database, lists, probe, ...(standby && { standby: standby.standby }) },
         keysReadAt: () => apiKeys.readAt,
         keyLifetimes: () => apiKeys.lifetimes(),
       })
     },
     async close() {
+      await inventory.standby?.close()
       await apiKeys.close()
-      await Promise.all([database.close(), lists.close(), probe.close()])
+      await Promise.all([database, lists, probe, standby?.standby].map((pool) => pool?.close()))
     },
   }
 }
@@ -216,6 +247,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
+    parts.app.inventory.standby?.watch()
     return { address, metrics, close }
   } catch (error) {
     await close()

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { describeSettings } from '../config/config.ts'
+import { describeSettings } from '../config/describe.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'

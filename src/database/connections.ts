@@ -1,14 +1,41 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
+import type { DatabaseAddress } from './address.ts'
 import { isReadOnly, isRefusal, ServerChangedError } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
-import type { PrimaryServer } from './primary.ts'
 
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
 /** How long connections are kept for the next statement before one is released to pg's pool. */
 const KEEP_MS = 1000
+
+/**
+ * Decides which server a pool's connections are on. Every new connection is verified before its first use. Connections
+ * belong to a generation, and those of an older one are not used again.
+ */
+export interface VerifiedServer {
+  readonly address: DatabaseAddress
+  /** Which of the address's hosts new connections go to. */
+  readonly host: number
+  readonly generation: number
+  /** Calls `listener` at the beginning of every generation. */
+  onRenewal(listener: () => void): void
+  /** True where the connection was verified and may be used. */
+  isCurrent(client: pg.ClientBase): boolean
+  /** True where the connection was verified, in this generation or an older one. */
+  isKnown(client: pg.ClientBase): boolean
+  /** Verifies a new connection; rejects where it is on a server that may not be used. */
+  verify(client: pg.ClientBase, limitMs: number): Promise<void>
+  /** Gives up every connection. */
+  renew(reason: string): void
+  /** Has new connections go to the next host, unless they go to another than this one already. */
+  skip(host: number): void
+  /** Remembers that no host could be used. */
+  refuse(error: unknown): void
+  /** Why no host could be used a moment ago; undefined where it is worth another try. */
+  readonly refusal: unknown
+}
 
 /** One of the hosts that connections may go to. */
 export interface ConnectionHost {
@@ -21,7 +48,7 @@ export interface ConnectionOptions {
   /** In the order of the address. */
   readonly hosts: readonly ConnectionHost[]
   /** Absent if a connection to any server is allowed. */
-  readonly primary: PrimaryServer | undefined
+  readonly server: VerifiedServer | undefined
   /** Maximum connections. */
   readonly size: number
   /** How long a caller waits for a connection, and how long one host may take of that. */
@@ -34,12 +61,12 @@ export interface ConnectionOptions {
 }
 
 /**
- * The connections of a pool. Each connection that `take` returns is on the primary: a new one is verified first, at each host
+ * The connections of a pool. Each one that `take` returns is on the verified server: a new one is verified first, at each host
  * until one can be used, and connections of older generations are closed.
  */
 export class Connections {
   readonly #hosts: readonly ConnectionHost[]
-  readonly #primary: PrimaryServer | undefined
+  readonly #server: VerifiedServer | undefined
   readonly #size: number
   readonly #connectMs: number
   readonly #hostConnectMs: number
@@ -54,9 +81,9 @@ export class Connections {
   #isClosing = false
 
   constructor(options: ConnectionOptions) {
-    const { hosts, primary, size, connectMs, hostConnectMs, lifetimeSeconds, onConnectionLost } = options
+    const { hosts, server, size, connectMs, hostConnectMs, lifetimeSeconds, onConnectionLost } = options
     this.#hosts = hosts
-    this.#primary = primary
+    this.#server = server
     this.#size = size
     this.#connectMs = connectMs
     this.#hostConnectMs = hostConnectMs
@@ -66,7 +93,7 @@ export class Connections {
       Client: class extends pg.Client {
         constructor() {
           const socket = new Socket()
-          super({ ...hosts[primary?.host ?? 0]?.config, stream: () => socket })
+          super({ ...hosts[server?.host ?? 0]?.config, stream: () => socket })
           connecting.add(socket)
           socket.once('close', () => connecting.delete(socket))
           this.once('connect', () => connecting.delete(socket))
@@ -86,7 +113,7 @@ export class Connections {
       client.on('error', ({ message }) => this.#dropKept(client, message))
     })
     // The results of their statements are of no use, and the server may not respond any more.
-    primary?.onRenewal(() => {
+    server?.onRenewal(() => {
       for (const client of this.#busy) void client.end()
       for (const socket of connecting) socket.destroy()
     })
@@ -152,7 +179,7 @@ export class Connections {
   }
 
   #isCurrent(client: pg.PoolClient): boolean {
-    return this.#primary === undefined || this.#primary.isCurrent(client)
+    return this.#server === undefined || this.#server.isCurrent(client)
   }
 
   #stopKeeping(): void {
@@ -171,25 +198,25 @@ export class Connections {
   }
 
   async #checkOut(): Promise<pg.PoolClient> {
-    const primary = this.#primary
-    if (primary === undefined) return this.#pool.connect()
+    const server = this.#server
+    if (server === undefined) return this.#pool.connect()
     const deadline = performance.now() + this.#connectMs
     const failed: { host: string; error: unknown }[] = []
     for (;;) {
       const isNew = this.#pool.idleCount === 0 && this.#pool.totalCount < this.#size
-      if (isNew && failed.length === 0 && primary.refusal !== undefined) throw primary.refusal
-      const { host, generation } = primary
+      if (isNew && failed.length === 0 && server.refusal !== undefined) throw server.refusal
+      const { host, generation } = server
       const start = performance.now()
       try {
         const client = await this.#pool.connect()
-        if (primary.isCurrent(client)) return client
-        if (primary.isKnown(client)) {
+        if (server.isCurrent(client)) return client
+        if (server.isKnown(client)) {
           client.release(true)
           if (performance.now() < deadline) continue
           throw new ServerChangedError()
         }
         try {
-          await primary.verify(client, Math.max(1, this.#hostConnectMs - (performance.now() - start)))
+          await server.verify(client, Math.max(1, this.#hostConnectMs - (performance.now() - start)))
           return client
         } catch (error) {
           client.release(true)
@@ -197,13 +224,13 @@ export class Connections {
         }
       } catch (error) {
         // The address may have resolved to another server when this attempt began.
-        if (primary.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
+        if (server.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
         if (!isNew || isRefusal(error)) throw error
         failed.push({ host: this.#hosts[host]?.name ?? '', error })
-        primary.skip(host)
+        server.skip(host)
         if (failed.length < this.#hosts.length) continue
         const reason = noUsableHost(failed)
-        if (isReadOnly(reason)) primary.refuse(reason)
+        if (isReadOnly(reason)) server.refuse(reason)
         throw reason
       }
     }

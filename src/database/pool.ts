@@ -2,7 +2,7 @@ import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
 import { parseAddress } from './address.ts'
 import { commitWatchOf } from './commit-warnings.ts'
-import { Connections } from './connections.ts'
+import { Connections, type VerifiedServer } from './connections.ts'
 import { CopyOut, type TextRow } from './copy-out.ts'
 import {
   DatabaseUnavailableError,
@@ -14,7 +14,6 @@ import {
   ServerChangedError,
 } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
-import type { PrimaryServer } from './primary.ts'
 
 /**
  * Time limits in milliseconds. Each is longer than the one it backs up: PostgreSQL cancels a statement first and reports it;
@@ -40,17 +39,17 @@ export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 
 /** For reading all entries: a large table may take long, as long as data keeps coming. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
 
+/** For reading all entries from a standby: what takes longer there is left to the primary. */
+export const standbyLimits: TimeLimits = { ...listLimits, connect: 1000, lock: 250 }
+
 /** For readiness checks, whose callers give up after a second or two. */
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
 export interface DatabaseOptions {
-  /** A `postgres://` address. It may name several hosts only if `primary` chooses among them. */
+  /** A `postgres://` address. It may name several hosts only if `server` chooses among them. */
   readonly url: string
-  /**
-   * The server that this pool shares with the other pools of the process. Absent if a connection to any server is allowed,
-   * including a standby.
-   */
-  readonly primary?: PrimaryServer
+  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
+  readonly server?: VerifiedServer
   /** Maximum connections. */
   readonly size: number
   readonly limits: TimeLimits
@@ -100,7 +99,7 @@ export interface Database extends StatementRunner {
   copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
 
   /**
-   * Discards the connections of every pool that shares the primary, because a statement showed that the server takes no
+   * Discards the connections of every pool that shares the server, because a statement showed that the server takes no
    * writes. Returns the error to throw.
    */
   refuseServer(): DatabaseUnavailableError
@@ -137,7 +136,14 @@ export interface PoolStatistics {
 }
 
 /** An SQL text, with a name where it is used often; the same name always stands for the same text. */
-export type Statement = string | { readonly name: string; readonly text: string }
+export type Statement =
+  | string
+  | {
+      readonly name: string
+      readonly text: string
+      /** How long to wait for the response, in milliseconds, instead of the pool's limit. */
+      readonly answer?: number
+    }
 
 const INT8_OID = 20
 
@@ -159,7 +165,7 @@ export function placeOf(url: string): { host: string; database: string } {
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase({
   url,
-  primary,
+  server,
   size,
   limits,
   behindPooler = false,
@@ -167,7 +173,7 @@ export function openDatabase({
   lifetimeSeconds = LIFETIME_SECONDS,
   onConnectionLost,
 }: DatabaseOptions): Database {
-  const { hosts } = primary?.address ?? parseAddress(url)
+  const { hosts } = server?.address ?? parseAddress(url)
   const own = {
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
@@ -194,7 +200,7 @@ export function openDatabase({
         },
       }
     }),
-    primary,
+    server,
     size,
     connectMs: limits.connect,
     hostConnectMs,
@@ -218,7 +224,7 @@ export function openDatabase({
 
   /** @throws {ServerChangedError} if the response may be of another server than the one in use */
   const checkGeneration = (client: pg.PoolClient): void => {
-    if (primary !== undefined && !primary.isCurrent(client)) throw new ServerChangedError()
+    if (server !== undefined && !server.isCurrent(client)) throw new ServerChangedError()
   }
 
   /** Whether tables may be on other servers, which Citus reaches for this one. */
@@ -237,15 +243,16 @@ export function openDatabase({
 
   /** Returns the error to throw for an error of a statement. */
   const failureOf = async (error: unknown, client: pg.PoolClient): Promise<unknown> => {
-    if (isReadOnly(error) && primary?.isCurrent(client)) primary.renew('the server has become read-only')
+    if (isReadOnly(error) && server?.isCurrent(client)) server.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // With this Citus reports some failures of workers, which are not the statement's.
     return isInternalError(error) && (await hasWorkers(client)) ? unavailable(error) : error
   }
 
-  const configOf = (statement: Statement): { name?: string; text: string } => {
-    if (typeof statement === 'string') return { text: statement }
-    return behindPooler ? { text: statement.text } : statement
+  const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
+    if (typeof statement === 'string') return { text: statement, answer: limits.answer }
+    const { name, text, answer = limits.answer } = statement
+    return behindPooler ? { text, answer } : { name, text, answer }
   }
 
   const rowsOf = async <Row extends pg.QueryResultRow>(
@@ -253,15 +260,15 @@ export function openDatabase({
     statement: Statement,
     values: readonly unknown[],
   ): Promise<Row[]> => {
-    const { name, text } = configOf(statement)
+    const { name, text, answer } = configOf(statement)
     const texts = textsOf(values)
     if (name === undefined || texts === undefined) {
       // Not a limit of the whole pool, which would end a `copy`, too: its pieces may keep coming for longer.
-      const config = { ...configOf(statement), values: [...values], query_timeout: limits.answer }
+      const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
       return (await client.query<Row>(config)).rows
     }
     const prepared = new PreparedStatement<Row>(name, text, texts, types)
-    const timer = setTimeout(() => prepared.giveUp(), limits.answer)
+    const timer = setTimeout(() => prepared.giveUp(), answer)
     try {
       return await client.query(prepared).rows
     } finally {
@@ -333,11 +340,11 @@ export function openDatabase({
 
     refuseServer() {
       const error = new ReadOnlyServerError(false)
-      primary?.renew(error.message)
+      server?.renew(error.message)
       return unavailable(error)
     },
 
-    generation: () => primary?.generation ?? 0,
+    generation: () => server?.generation ?? 0,
 
     statistics: () => ({ size, failures, ...connections.statistics() }),
 

@@ -1,5 +1,6 @@
 import type { ClientBase } from 'pg'
 import type { DatabaseAddress } from './address.ts'
+import type { VerifiedServer } from './connections.ts'
 import { FormerPrimaryError, ReadOnlyServerError } from './failures.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
@@ -28,7 +29,7 @@ export interface PrimaryOptions {
  * | a server of another cluster | it begins a generation: the address leads there now |
  * | a server that cannot say which one it is | it joins the others |
  */
-export class PrimaryServer {
+export class PrimaryServer implements VerifiedServer {
   readonly address: DatabaseAddress
   readonly #onRenew: (reason: string) => void
   readonly #onServer: (server: SessionServer) => void
@@ -48,27 +49,27 @@ export class PrimaryServer {
     this.#onServer = onServer
   }
 
-  /** Which of the address's hosts new connections go to. */
+  /** The server that was verified last; undefined before the first, and where it cannot say which one it is. */
+  get identity(): ServerIdentity | undefined {
+    return this.#server
+  }
+
   get host(): number {
     return this.#host
   }
 
-  /** Equal for two moments between which the same server was in use. */
   get generation(): number {
     return this.#generation
   }
 
-  /** Calls `listener` at the beginning of every generation. */
   onRenewal(listener: () => void): void {
     this.#renewals.push(listener)
   }
 
-  /** True where the connection was verified and may be used. */
   isCurrent(client: ClientBase): boolean {
     return this.#generations.get(client) === this.#generation
   }
 
-  /** True where the connection was verified, in this generation or an older one. */
   isKnown(client: ClientBase): boolean {
     return this.#generations.has(client)
   }
@@ -121,17 +122,14 @@ export class PrimaryServer {
     for (const listener of this.#renewals) listener()
   }
 
-  /** Has new connections go to the next host, unless they go to another than this one already. */
   skip(host: number): void {
     if (this.#host === host) this.#host = (host + 1) % this.address.hosts.length
   }
 
-  /** Remembers that no host could be used. */
   refuse(error: unknown): void {
     this.#refusal = { error, until: performance.now() + REFUSAL_MS }
   }
 
-  /** Why no host could be used a moment ago; undefined where it is worth another try. */
   get refusal(): unknown {
     return this.#refusal !== undefined && performance.now() < this.#refusal.until
       ? this.#refusal.error

@@ -16,6 +16,10 @@ export interface ServerStatus {
   readonly asynchronousCommit: readonly string[]
 }
 
+/** True for a row of `pg_db_role_setting` with which commits do not wait for the disk. */
+export const SETS_ASYNCHRONOUS_COMMIT =
+  "array_to_string(setconfig, E'\\n') ~* '(^|\\n)synchronous_commit=(off|false|no|0)(\\n|$)'"
+
 export async function serverStatus(database: Database): Promise<ServerStatus> {
   // A role without privileges sees of other roles' connections that they are there, and their application_name.
   const [row] = await database.query<{ version: string; used: number; own: number; most: number }>(
@@ -35,7 +39,7 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
      LEFT JOIN pg_roles ON pg_roles.oid = setrole
      LEFT JOIN pg_database ON pg_database.oid = setdatabase
      WHERE (setdatabase = 0 OR datname = current_database())
-       AND array_to_string(setconfig, E'\n') ~* '(^|\n)synchronous_commit=(off|false|no|0)(\n|$)'
+       AND ${SETS_ASYNCHRONOUS_COMMIT}
      ORDER BY whom`,
   )
   return {

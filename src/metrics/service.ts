@@ -2,7 +2,7 @@ import type { KeyLifetime } from '../api-keys/cache.ts'
 import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
-import type { InventoryStatistics } from '../inventory/statistics.ts'
+import type { InventoryStatistics, StandbyStatistics } from '../inventory/statistics.ts'
 import type { StockLevel } from '../inventory/stock-sample.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
@@ -35,7 +35,7 @@ export function serviceMetrics({
   keysReadAt,
   keyLifetimes,
 }: ServiceSources): readonly MetricFamily[] {
-  const { batches, lists, waitingUpdates } = inventory
+  const { batches, lists, standby, waitingUpdates } = inventory
   const poolStates = Object.entries(pools).map(([name, database]) => ({
     labels: { db_client_connection_pool_name: name },
     ...database.statistics(),
@@ -135,6 +135,7 @@ export function serviceMetrics({
       'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
       Object.entries(lists).map(([result, value]) => ({ labels: { result }, value })),
     ),
+    ...(standby === undefined ? [] : standbyMetrics(standby)),
     {
       ...gauge(
         'inventory_api_keys_read_timestamp_seconds',
@@ -162,5 +163,21 @@ export function serviceMetrics({
       ),
       aggregator: 'max',
     },
+  ]
+}
+
+function standbyMetrics({ isInUse, outcomes }: StandbyStatistics): MetricFamily[] {
+  return [
+    {
+      ...gauge('inventory_standby_in_use', '1 while lists are read from the standby, else 0.', [
+        { labels: {}, value: isInUse ? 1 : 0 },
+      ]),
+      aggregator: 'min',
+    },
+    counter(
+      'inventory_standby_reads_total',
+      'Lists that were to be read from the standby: served by it, or why the primary was read instead.',
+      Object.entries(outcomes).map(([result, value]) => ({ labels: { result }, value })),
+    ),
   ]
 }

@@ -1,4 +1,4 @@
-import { ConfigurationError } from '../config/config.ts'
+import { ConfigurationError } from '../config/errors.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import {
   DatabaseUnavailableError,

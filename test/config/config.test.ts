@@ -1,13 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import t from 'tap'
-import {
-  ConfigurationError,
-  describeSettings,
-  loadConfig,
-  loadOperatorDatabase,
-  misspeltSettings,
-} from '../../src/config/config.ts'
+import { loadConfig, loadOperatorDatabase, loadReadDatabase } from '../../src/config/config.ts'
+import { describeSettings, misspeltSettings } from '../../src/config/describe.ts'
+import { ConfigurationError } from '../../src/config/errors.ts'
 
 t.test('has a default for everything but secrets', async (t) => {
   t.strictSame(loadConfig({}), {
@@ -15,6 +11,7 @@ t.test('has a default for everything but secrets', async (t) => {
     port: 3000,
     metricsPort: undefined,
     databaseUrl: undefined,
+    readDatabaseUrl: undefined,
     behindPooler: false,
     databasePoolSize: 10,
     workers: 1,
@@ -34,6 +31,7 @@ t.test('reads every variable', async (t) => {
       PORT: '8080',
       METRICS_PORT: '9464',
       DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      READ_DATABASE_URL: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       DATABASE_POOLER: 'transaction',
       DATABASE_POOL_SIZE: '25',
       WEB_CONCURRENCY: '4',
@@ -50,6 +48,7 @@ t.test('reads every variable', async (t) => {
       port: 8080,
       metricsPort: 9464,
       databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
+      readDatabaseUrl: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       behindPooler: true,
       databasePoolSize: 25,
       workers: 4,
@@ -75,6 +74,7 @@ t.test('refuses every wrong value', async (t) => {
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
     METRICS_PORT: ['-1', '65536', 'prometheus', '3000'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
+    READ_DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
     DATABASE_POOLER: ['session', 'true', 'pgbouncer'],
     DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
     WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
@@ -89,7 +89,8 @@ t.test('refuses every wrong value', async (t) => {
   }
   for (const [name, values] of Object.entries(wrong)) {
     for (const value of values) {
-      t.throws(() => loadConfig({ [name]: value }), {
+      const primary = name === 'READ_DATABASE_URL' ? { DATABASE_URL: 'postgres://host/db' } : {}
+      t.throws(() => loadConfig({ ...primary, [name]: value }), {
         name: 'ConfigurationError',
         message: new RegExp(`^${name} must be `),
       })
@@ -186,6 +187,36 @@ t.test('reads secrets out of files', async (t) => {
   })
 })
 
+t.test('lists are read from another server only beside the primary, and only from a standby', async (t) => {
+  const folder = t.testdir({ url: 'postgres://user:secret@standby/db\n' })
+  const primary = { DATABASE_URL: 'postgres://host/db' }
+  const file = { READ_DATABASE_URL_FILE: `${folder}/url` }
+  t.equal(loadConfig({ ...primary, ...file }).readDatabaseUrl, 'postgres://user:secret@standby/db')
+  t.equal(
+    loadReadDatabase(file),
+    'postgres://user:secret@standby/db',
+    'the command line needs no other variable',
+  )
+  t.equal(loadReadDatabase({ PORT: 'x' }), undefined)
+  t.throws(() => loadConfig(file), {
+    message: 'DATABASE_URL must be set where READ_DATABASE_URL is: it names the primary',
+  })
+  t.throws(() => loadReadDatabase({ READ_DATABASE_URL: 'secret' }), {
+    message: /^READ_DATABASE_URL must be (?!.*secret)/,
+  })
+  for (const target of ['primary', 'read-write']) {
+    const READ_DATABASE_URL = `postgres://standby/db?target_session_attrs=${target}`
+    t.throws(() => loadConfig({ ...primary, READ_DATABASE_URL }), {
+      message: `READ_DATABASE_URL must not have target_session_attrs=${target}: lists are read from a standby there`,
+    })
+  }
+  const shown = describeSettings({ ...primary, ...file }).settings
+  t.match(
+    shown.find(({ name }) => name === 'READ_DATABASE_URL_FILE')?.value,
+    'postgres://user:***@standby/db',
+  )
+})
+
 t.test('knows every variable of .env.example, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
@@ -213,6 +244,8 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'PORT',
     'PUBLIC_URLS',
     'PUBLISH',
+    'READ_DATABASE_URL',
+    'READ_DATABASE_URL_FILE',
     'REPLICAS',
     'TRUST_PROXY',
     'WEB_CONCURRENCY',

@@ -1,5 +1,6 @@
 import t from 'tap'
-import { ConfigurationError, loadConfig } from '../../src/config/config.ts'
+import { loadConfig } from '../../src/config/config.ts'
+import { ConfigurationError } from '../../src/config/errors.ts'
 import { AddressError, parseAddress } from '../../src/database/address.ts'
 
 const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)

@@ -79,7 +79,7 @@ for (const version of testVersions) {
     )
     const headers = { 'if-none-match': list.headers.etag }
     t.equal((await send('GET', '/v1/inventory', { headers })).status, 304)
-    await server.output(/lists are read anew after a commit/)
+    await server.output(/lists are reused until there is a commit/)
     server.process.kill('SIGTERM')
     const { code: ended, stdout } = await server.ended
     t.equal(ended, 0)

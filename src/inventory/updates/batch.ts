@@ -1,7 +1,8 @@
 import { ApiError } from '../../contract/errors.ts'
 import { isLocked, isRemoteRefusal, mayConcernOneRow, wasRefused } from '../../database/failures.ts'
-import type { QuantityUpdate, UpdateRepository, Written } from '../repository.ts'
 import type { PendingUpdates } from './pending-updates.ts'
+import type { QuantityUpdate, Written } from './quantity-update.ts'
+import type { UpdateRepository } from './statements.ts'
 
 /**
  * Sends a batch and decides what happens to the updates of each pet. When it returns, none of them is in flight:

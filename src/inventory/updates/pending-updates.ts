@@ -1,7 +1,7 @@
 import type { Context } from '@opentelemetry/api'
-import type { QuantityUpdate } from '../repository.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
+import type { QuantityUpdate } from './quantity-update.ts'
 
 /** An update whose caller waits for its outcome. */
 export interface Update extends QuantityUpdate {

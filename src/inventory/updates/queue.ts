@@ -1,12 +1,13 @@
 import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import { serviceUnavailable } from '../../contract/errors.ts'
-import type { QuantityUpdate, UpdateRepository } from '../repository.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { sendBatch } from './batch.ts'
 import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
+import type { QuantityUpdate } from './quantity-update.ts'
 import { ShortestRoundTrip } from './shortest-round-trip.ts'
+import type { UpdateRepository } from './statements.ts'
 
 /** Connects the trace of a statement with those of the requests that it serves. */
 export interface BatchTracer {

@@ -3,10 +3,11 @@ import fc from 'fast-check'
 import pg from 'pg'
 import t from 'tap'
 import { DatabaseUnavailableError } from '../../../src/database/failures.ts'
-import type { QuantityUpdate, UpdateRepository, Written } from '../../../src/inventory/repository.ts'
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
+import type { UpdateRepository } from '../../../src/inventory/updates/statements.ts'
 
 const HISTORIES = 300
 const UPDATES = 60

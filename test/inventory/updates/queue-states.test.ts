@@ -4,10 +4,11 @@ import t, { type Test } from 'tap'
 import { ApiError } from '../../../src/contract/errors.ts'
 import { DatabaseUnavailableError } from '../../../src/database/failures.ts'
 import type { Condition } from '../../../src/inventory/condition.ts'
-import type { QuantityUpdate, UpdateRepository, Written } from '../../../src/inventory/repository.ts'
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
+import type { UpdateRepository } from '../../../src/inventory/updates/statements.ts'
 import { until } from '../../support/eventually.ts'
 
 /** A statement that the queue has sent, which the test answers. */

@@ -1,5 +1,5 @@
-import type { Condition } from './condition.ts'
-import type { InventoryItem } from './schemas.ts'
+import type { Condition } from '../condition.ts'
+import type { InventoryItem } from '../schemas.ts'
 
 /** The new quantity of one pet. */
 export interface QuantityUpdate {

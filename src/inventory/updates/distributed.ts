@@ -1,9 +1,9 @@
-import { DatabaseUnavailableError, isRemoteLoss, WorkerLostError } from '../database/failures.ts'
-import type { Database } from '../database/pool.ts'
-import { selectFields } from './columns.ts'
-import type { Condition } from './condition.ts'
+import { DatabaseUnavailableError, isRemoteLoss, WorkerLostError } from '../../database/failures.ts'
+import type { Database } from '../../database/pool.ts'
+import { selectFields } from '../columns.ts'
+import type { Condition } from '../condition.ts'
+import type { InventoryItem } from '../schemas.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
-import type { InventoryItem } from './schemas.ts'
 
 /** The entity tag of an entry without its quotes, by functions that Citus runs on the servers that have the entry. */
 const TAG = "inventory.quantity::text || '-' || inventory.status"
@@ -32,7 +32,7 @@ const hasRules = {
 }
 
 /**
- * Sets quantities as `InventoryRepository.setQuantities` does, where the table is distributed over several servers by
+ * Sets quantities as `UpdateRepository.setQuantities` does, where the table is distributed over several servers by
  * Citus, which supports neither row locks nor look-ups of its catalogs in a statement on several of them. So the entries
  * that are not as their condition requires are read after the update: one that is by then is in neither set of the result,
  * and is to be tried again.

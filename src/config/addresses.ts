@@ -1,0 +1,71 @@
+import { accessSync, constants } from 'node:fs'
+import { AddressError, parseAddress, type SessionTarget } from '../database/address.ts'
+import { messageOf } from './errors.ts'
+
+/** What each server is for, and which sessions an address may ask for so that they are of use there. */
+const purposes = {
+  primary: {
+    targets: ['any', 'read-write', 'primary'],
+    reason: 'the service needs a server that takes writes',
+  },
+  standby: {
+    targets: ['any', 'read-only', 'standby', 'prefer-standby'],
+    reason: 'lists are read from a standby there',
+  },
+} as const satisfies Record<string, { targets: readonly SessionTarget[]; reason: string }>
+
+/** What is wrong with the address of a database in the variable of that name, and with the files that it names. */
+export function addressErrors(
+  name: string,
+  values: Readonly<Record<string, unknown>>,
+  purpose?: keyof typeof purposes,
+): string[] {
+  const { [name]: url } = values
+  if (typeof url !== 'string') return []
+  return [...targetErrors(name, url, purpose), ...certificateErrors(name, url)]
+}
+
+function targetErrors(name: string, url: string, purpose: keyof typeof purposes | undefined): string[] {
+  try {
+    const { target = 'any' } = parseAddress(url)
+    if (purpose === undefined) return []
+    const { targets, reason } = purposes[purpose]
+    if (targets.some((accepted) => accepted === target)) return []
+    return [`${name} must not have target_session_attrs=${target}: ${reason}`]
+  } catch (error) {
+    if (!(error instanceof AddressError)) throw error
+    return [`${name} must ${error.message}`]
+  }
+}
+
+/** Names the files of an address that cannot be read, before a connection fails for their lack. */
+function certificateErrors(name: string, url: string): string[] {
+  if (!url.includes('?')) return []
+  const parameters = new URLSearchParams(url.slice(url.indexOf('?') + 1))
+  return ['sslrootcert', 'sslcert', 'sslkey'].flatMap((parameter) => {
+    const file = parameters.get(parameter)
+    if (!file || file === 'system') return []
+    try {
+      accessSync(file, constants.R_OK)
+      return []
+    } catch (error) {
+      return [`${parameter} in ${name} must be a file that can be read: ${messageOf(error)}`]
+    }
+  })
+}
+
+/** Parameters of an address that are no secret. */
+const shownParameters =
+  /^(sslmode|sslrootcert|sslcert|sslkey|application_name|target_session_attrs|connect_timeout)$/
+
+/** An address without its password; nothing of one that cannot be told apart from its password. */
+export function withoutPassword(url: string): string {
+  const [, scheme, role, hosts, query] =
+    /^([a-z]+:\/\/)(?:([^:@/?#]*)(?::[^?]*)?@)?([^@?]*)(?:\?([^@]*))?$/.exec(url) ?? []
+  if (scheme === undefined || hosts === undefined || /:(?!\d{1,5}([,/]|$))[^\]]*$/.test(hosts)) return '***'
+  const parameters = [...new URLSearchParams(query)].map(([name, text]) =>
+    shownParameters.test(name) ? `${name}=${text}` : `${name}=***`,
+  )
+  const who = role === undefined ? '' : `${role}:***@`
+  return `${scheme}${who}${hosts}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
+}

@@ -1,0 +1,88 @@
+import { type TSchema, Type } from '@sinclair/typebox'
+import { withoutPassword } from './addresses.ts'
+import { loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
+import { errorsOf } from './errors.ts'
+import { withSecretFiles } from './secret-files.ts'
+import { Environment, OperatorEnvironment, readVariables, SECRETS, type Variables } from './variables.ts'
+
+/** A setting as it takes effect, without any secret. */
+export interface Setting {
+  readonly name: string
+  /** Undefined where it has none. */
+  readonly value: string | undefined
+  readonly isDefault: boolean
+}
+
+/** All settings, what is wrong with them, and variables that look like a misspelt one. */
+export interface Settings {
+  readonly settings: readonly Setting[]
+  readonly faults: readonly string[]
+  readonly warnings: readonly string[]
+}
+
+/** Describes the settings of the server and of the command line as they take effect, without any secret. */
+export function describeSettings(env: Variables): Settings {
+  const known = { ...Environment.properties, ...OperatorEnvironment.properties }
+  const values = readVariables(Type.Object(known), withSecretFiles(env, SECRETS, []))
+  const settings = Object.entries<TSchema>(known).map(([name, schema]) => {
+    const value = values[name]
+    const shown = value ?? schema['default']
+    const file = env[`${name}_FILE`]
+    return {
+      name: value !== undefined && isSecret(name) && file ? `${name}_FILE` : name,
+      value: isEmptySetting(shown) ? undefined : withoutSecret(name, schema, shown),
+      isDefault: value === undefined,
+    }
+  })
+  const faults = new Set([...errorsOf(() => loadConfig(env)), ...errorsOf(() => loadOperatorDatabase(env))])
+  return { settings, faults: [...faults], warnings: misspeltSettings(env) }
+}
+
+function isSecret(name: string): boolean {
+  return SECRETS.some((secret) => secret === name)
+}
+
+function isEmptySetting(value: unknown): boolean {
+  return value === undefined || (Array.isArray(value) && value.length === 0)
+}
+
+function withoutSecret(name: string, schema: TSchema, value: unknown): string {
+  if (name === 'API_KEYS' && Array.isArray(value)) {
+    const names = value.map(String).map((entry, index) => namedKey(entry, index).name)
+    return `${names.length} ${names.length === 1 ? 'key' : 'keys'}: ${names.join(', ')}`
+  }
+  if (!schema['writeOnly']) return Array.isArray(value) ? value.join(',') : String(value)
+  return withoutPassword(String(value))
+}
+
+/** Warns of variables that look like a setting with another spelling: they have no effect. */
+export function misspeltSettings(env: Variables): string[] {
+  const names = Object.keys({ ...Environment.properties, ...OperatorEnvironment.properties })
+  const known = [...names, ...SECRETS.map((name) => `${name}_FILE`), 'PUBLISH', 'REPLICAS']
+  return Object.keys(env).flatMap((name) => {
+    if (known.includes(name) || name.startsWith('OTEL_') || !env[name]) return []
+    const meant = known.find((setting) => isLike(name, setting))
+    return meant === undefined ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`]
+  })
+}
+
+/** True where two names are the same but for case, underscores and a letter or two. */
+function isLike(name: string, setting: string): boolean {
+  const [one, other] = [name, setting].map((text) => text.toUpperCase().replaceAll('_', ''))
+  if (one === undefined || other === undefined) return false
+  return distance(one, other) <= (other.length >= 8 ? 2 : other.length > 4 ? 1 : 0)
+}
+
+/** How many letters have to be inserted, removed or replaced to make one text out of another (Levenshtein). */
+function distance(one: string, other: string): number {
+  let above = Array.from({ length: other.length + 1 }, (_, index) => index)
+  for (const [row, letter] of [...one].entries()) {
+    const line = [row + 1]
+    for (const [column, otherLetter] of [...other].entries()) {
+      const replaced = (above[column] ?? 0) + (letter === otherLetter ? 0 : 1)
+      line.push(Math.min(replaced, (above[column + 1] ?? 0) + 1, (line[column] ?? 0) + 1))
+    }
+    above = line
+  }
+  return above.at(-1) ?? 0
+}

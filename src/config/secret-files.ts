@@ -1,0 +1,26 @@
+import { readFileSync } from 'node:fs'
+import { messageOf } from './errors.ts'
+import type { Variables } from './variables.ts'
+
+/** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
+export function withSecretFiles(env: Variables, secretNames: readonly string[], errors: string[]): Variables {
+  const complete: Record<string, string | undefined> = { ...env }
+  for (const name of secretNames) {
+    const file = env[`${name}_FILE`]
+    if (!file) continue
+    if (env[name]) errors.push(`${name} and ${name}_FILE must not both be set`)
+    try {
+      complete[name] = readFileSync(file, 'utf8').trim()
+      if (complete[name] === '')
+        errors.push(`${name}_FILE must be a file with a value in it, not ${JSON.stringify(file)}`)
+    } catch (error) {
+      errors.push(`${name}_FILE must be a file that can be read: ${messageOf(error)}`)
+    }
+  }
+  return complete
+}
+
+/** True where a variable is set, itself or by the name of a file, whether or not that can be read. */
+export function isSet(env: Variables, name: string): boolean {
+  return Boolean(env[name]?.trim() || env[`${name}_FILE`])
+}

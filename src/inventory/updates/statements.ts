@@ -1,0 +1,207 @@
+import { isNotSupported, mayBeUnsupportedByCitus } from '../../database/failures.ts'
+import type { Database } from '../../database/pool.ts'
+import { columns, selectFields } from '../columns.ts'
+import type { InventoryItem } from '../schemas.ts'
+import { hasCitus, setDistributed } from './distributed.ts'
+import type { QuantityUpdate, Written } from './quantity-update.ts'
+
+/** Writes quantities, and says what holds that up. Every method raises DatabaseUnavailableError when no answer can be had. */
+export interface UpdateRepository {
+  /** The most connections that updates have. */
+  readonly updateConnections: number
+
+  /**
+   * Sets the quantities of different pets in one transaction and returns their entries as PostgreSQL has stored them, and
+   * whether there are rules, if asked for. The statement that writes decides about the conditions. All are committed when
+   * the promise resolves. If it rejects with an error that `wasRefused` recognizes, none is; otherwise the outcome is
+   * unknown.
+   */
+  setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
+
+  /**
+   * Which of the pets have an entry whose row another transaction has locked at this moment; all of them where the server
+   * cannot tell. Waits for no row; for a lock on the table, as every statement does.
+   */
+  lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+
+  /** Which of the pets have an entry. */
+  existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
+
+  /** Whether commits of this role have waited for more than a second for a synchronous standby to confirm them. */
+  commitsWait(): Promise<boolean>
+}
+
+/**
+ * What sessions set that update. By its default costs PostgreSQL reads a table of a thousand rows from end to end in
+ * order to find ten of them, which takes it twice as long as to look up each (PostgreSQL manual, section 19.7.2).
+ */
+export const updateSettings = { random_page_cost: '1.1' }
+
+interface WrittenRow extends InventoryItem {
+  readonly key: bigint
+  readonly hasRules: boolean
+}
+
+const hasRules = `(
+  (SELECT relhastriggers OR relhasrules OR relrowsecurity FROM pg_class WHERE oid = 'inventory'::regclass)
+  OR EXISTS (
+    SELECT FROM pg_constraint
+    WHERE conrelid = 'inventory'::regclass AND contype = 'c'
+      AND conname NOT IN ('inventory_quantity_check', 'inventory_status_check')
+  )
+) AS "hasRules"`
+
+const setOne = {
+  name: 'inventory_set_quantity',
+  text: `UPDATE inventory SET quantity = $2 WHERE pet_id = $1
+         RETURNING $1 AS key, ${selectFields()}, false AS "hasRules"`,
+}
+
+const setMany = {
+  name: 'inventory_set_quantities',
+  text: `UPDATE inventory SET quantity = new.quantity
+         FROM unnest($1::bigint[], $2::integer[]) AS new (pet_id, quantity)
+         WHERE inventory.pet_id = new.pet_id
+         RETURNING new.pet_id AS key, ${selectFields('inventory')}, ${hasRules}`,
+}
+
+/**
+ * Locks the rows, compares them as they are then, and writes those that are as required. Without the lock, a row that
+ * another transaction has just changed could not be told from one that is not there. Tags are compared as text, so that
+ * no two texts stand for the same entry.
+ */
+const setManyIf = {
+  name: 'inventory_set_quantities_if',
+  text: `WITH locked AS MATERIALIZED (
+           SELECT inventory.pet_id, inventory.quantity || '-' || inventory.status AS tag,
+                  new.quantity AS new_quantity, new.any_of, new.none_of
+           FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS new (pet_id, quantity, any_of, none_of)
+           JOIN inventory ON inventory.pet_id = new.pet_id
+           ORDER BY inventory.pet_id
+           FOR NO KEY UPDATE OF inventory
+         ), decided AS (
+           SELECT pet_id, new_quantity,
+                  (any_of IS NULL OR tag = ANY (string_to_array(any_of, ',')))
+                  AND (none_of IS NULL OR tag <> ALL (string_to_array(none_of, ','))) AS is_met
+           FROM locked
+         ), updated AS (
+           UPDATE inventory SET quantity = new_quantity
+           FROM decided
+           WHERE inventory.pet_id = decided.pet_id AND is_met
+           RETURNING decided.pet_id AS key, ${columns.map(({ column }) => `inventory.${column}`).join(', ')}
+         )
+         SELECT decided.pet_id AS key, is_met AS "isMet", ${selectFields('updated')},
+                ${hasRules}
+         FROM decided LEFT JOIN updated ON updated.key = decided.pet_id`,
+}
+
+/** Every field of the entry is null if nothing was written. */
+type DecidedRow = { readonly key: bigint; readonly isMet: boolean; readonly hasRules: boolean } & (
+  | InventoryItem
+  | { readonly petId: null }
+)
+
+function writtenBy(rows: readonly WrittenRow[]): Written {
+  return {
+    entries: new Map(rows.map(({ key, hasRules, ...entry }) => [key, entry])),
+    unmet: new Set(),
+    hasRules: rows.some(({ hasRules }) => hasRules),
+  }
+}
+
+async function setUnconditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
+  return writtenBy(
+    await database.query<WrittenRow>(setMany, [
+      arrayOf(updates.map(({ petId }) => petId)),
+      arrayOf(updates.map(({ quantity }) => quantity)),
+    ]),
+  )
+}
+
+async function setConditionally(database: Database, updates: readonly QuantityUpdate[]): Promise<Written> {
+  const rows = await database.query<DecidedRow>(setManyIf, [
+    arrayOf(updates.map(({ petId }) => petId)),
+    arrayOf(updates.map(({ quantity }) => quantity)),
+    updates.map(({ condition }) => condition?.anyOf?.join() ?? null),
+    updates.map(({ condition }) => condition?.noneOf?.join() ?? null),
+  ])
+  const entries = new Map<bigint, InventoryItem>()
+  for (const row of rows) {
+    if (row.petId === null) continue
+    const { key, isMet, hasRules, ...entry } = row
+    entries.set(key, entry)
+  }
+  return {
+    entries,
+    unmet: new Set(rows.filter(({ isMet }) => !isMet).map(({ key }) => key)),
+    hasRules: rows.some(({ hasRules }) => hasRules),
+  }
+}
+
+/** Updates by one pool. */
+export function updateRepository(database: Database): UpdateRepository {
+  /** Whether Citus has refused a statement for a table that is on one server. */
+  let isDistributed = false
+  return {
+    updateConnections: database.statistics().size,
+
+    async setQuantities(updates, asksForRules) {
+      const isConditional = updates.some(({ condition }) => condition !== undefined)
+      const [only, ...others] = updates
+      if (only !== undefined && others.length === 0 && !asksForRules && !isConditional)
+        return writtenBy(await database.query<WrittenRow>(setOne, [only.petId, only.quantity]))
+      if (!isDistributed) {
+        try {
+          return isConditional
+            ? await setConditionally(database, updates)
+            : await setUnconditionally(database, updates)
+        } catch (error) {
+          if (!mayBeUnsupportedByCitus(error) || !(await hasCitus(database))) throw error
+          isDistributed = true
+        }
+      }
+      return setDistributed(database, updates, asksForRules)
+    },
+
+    async lockedAmong(petIds) {
+      const rows = await database
+        .query<{ petId: bigint }>(
+          `SELECT pet_id AS "petId" FROM inventory
+           WHERE pet_id = ANY ($1) AND pet_id NOT IN (
+             SELECT pet_id FROM inventory WHERE pet_id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED
+           )`,
+          [petIds],
+        )
+        .catch((error: unknown) => {
+          // Citus locks no rows on several servers.
+          if (isNotSupported(error)) return petIds.map((petId) => ({ petId }))
+          throw error
+        })
+      return new Set(rows.map(({ petId }) => petId))
+    },
+
+    async existingAmong(petIds) {
+      const rows = await database.query<{ petId: bigint }>(
+        'SELECT pet_id AS "petId" FROM inventory WHERE pet_id = ANY ($1)',
+        [petIds],
+      )
+      return new Set(rows.map(({ petId }) => petId))
+    },
+
+    async commitsWait() {
+      const [row] = await database.query<{ commitsWait: boolean }>(
+        `SELECT EXISTS (
+           SELECT FROM pg_stat_activity
+           WHERE usename = current_user AND wait_event = 'SyncRep'
+             AND query_start < clock_timestamp() - interval '1 second'
+         ) AS "commitsWait"`,
+      )
+      return row?.commitsWait === true
+    },
+  }
+}
+
+/** The text of a PostgreSQL array, as the driver would make it by quoting each element. */
+function arrayOf(numbers: readonly (bigint | number)[]): string {
+  return `{${numbers.join()}}`
+}

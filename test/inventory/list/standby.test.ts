@@ -1,0 +1,197 @@
+import t, { type Test } from 'tap'
+import { startApp, type TestApp } from '../../support/app.ts'
+import { eventually } from '../../support/eventually.ts'
+import { json } from '../../support/http.ts'
+import { freePort } from '../../support/other-program.ts'
+import { startOwnPair } from '../../support/own-pair.ts'
+import { startProgram } from '../../support/program.ts'
+
+const { primary, standby } = await startOwnPair(t)
+await primary.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) n")
+
+/** The messages about the standby so far. */
+function messages({ log }: TestApp): string[] {
+  return log.flatMap(({ msg }) => (typeof msg === 'string' && /^lists are read from/.test(msg) ? [msg] : []))
+}
+
+async function nextMessage(app: TestApp, pattern: RegExp, seen = 0): Promise<void> {
+  await eventually(`a message like ${pattern}`, async () =>
+    messages(app)
+      .slice(seen)
+      .some((message) => pattern.test(message))
+      ? true
+      : undefined,
+  )
+}
+
+const start = (t: Test, readUrl: string): Promise<TestApp> =>
+  startApp(t, primary.url, { env: { READ_DATABASE_URL: readUrl } })
+
+async function update({ send }: TestApp, quantity: number): Promise<void> {
+  const { status } = await send('PATCH', '/v1/inventory/1', json({ quantity }))
+  if (status !== 200) throw new Error(`The update is a ${status}`)
+}
+
+async function listed({ send }: TestApp): Promise<number> {
+  return JSON.parse((await send('GET', '/v1/inventory')).text)[0].quantity
+}
+
+/** How often each of the servers has read the table from end to end, or by its key. */
+async function scans({ query }: typeof standby): Promise<number> {
+  const [row] = await query(
+    "SELECT seq_scan + idx_scan AS scans FROM pg_stat_user_tables WHERE relname = 'inventory'",
+  )
+  return Number(row?.['scans'])
+}
+
+/** What `inventory status` says of the standby. */
+async function statusOf(t: Test, readUrl: string, ...args: string[]): Promise<string> {
+  const env = { DATABASE_URL: primary.url, READ_DATABASE_URL: readUrl }
+  return (await (await startProgram(t, 'cli', { args: ['status', ...args], env })).ended).stdout
+}
+
+t.test('lists are read from a standby, whole and by their changes', async (t) => {
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  const before = await scans(standby)
+  for (let quantity = 1; quantity <= 10; quantity++) {
+    await update(app, quantity)
+    t.equal(await listed(app), quantity)
+  }
+  await primary.query('DELETE FROM inventory WHERE pet_id = 100')
+  t.equal(JSON.parse((await app.send('GET', '/v1/inventory')).text).length, 99)
+  await eventually('the statistics of the standby', async () =>
+    (await scans(standby)) > before + 10 ? true : undefined,
+  )
+  t.equal(messages(app).length, 1)
+  t.match(
+    await statusOf(t, standby.url),
+    /^Standby {6}127\.0\.0\.1:\d+ can serve lists, [\d,]+ bytes of WAL behind$/m,
+  )
+  t.match(JSON.parse(await statusOf(t, standby.url, '--json')), {
+    standby: { problem: null, reason: null, behindBytes: Number },
+  })
+})
+
+t.test('a standby that does not replay is not read, until it does', async (t) => {
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 20)
+  t.equal(await listed(app), 20)
+  await standby.query('SELECT pg_wal_replay_pause()')
+  t.teardown(() => standby.query('SELECT pg_wal_replay_resume()').catch(() => []))
+  await update(app, 21)
+  t.equal(await listed(app), 21)
+  t.match(messages(app).at(-1), /the standby is not used: it does not replay within 2 seconds/)
+  await update(app, 22)
+  const begin = performance.now()
+  t.equal(await listed(app), 22)
+  t.ok(performance.now() - begin < 2000, 'it is not waited for again')
+  const seen = messages(app).length
+  await standby.query('SELECT pg_wal_replay_resume()')
+  await nextMessage(app, /^lists are read from the standby$/, seen)
+  await update(app, 23)
+  t.equal(await listed(app), 23)
+})
+
+t.test('a commit that the primary does not show yet is in no list', async (t) => {
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 25)
+  t.equal(await listed(app), 25)
+  // Commits wait for a standby that does not exist, and are on the one that does.
+  const settings = async (names: string): Promise<void> => {
+    await primary.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`)
+    await primary.query('SELECT pg_reload_conf()')
+    await eventually('the setting', async () =>
+      (await primary.query('SHOW synchronous_standby_names'))[0]?.['synchronous_standby_names'] === names
+        ? true
+        : undefined,
+    )
+  }
+  await settings('nobody')
+  t.teardown(() => settings(''))
+  const waiting = app.send('PATCH', '/v1/inventory/1', json({ quantity: 26 }))
+  await eventually('the update on the standby', async () =>
+    (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 26')).length > 0
+      ? true
+      : undefined,
+  )
+  t.equal((await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1'))[0]?.['quantity'], '25')
+  // A commit that does not wait, so that the cached list is not current.
+  await primary.query('SET synchronous_commit = local; UPDATE inventory SET quantity = 1 WHERE pet_id = 2')
+  t.equal(await listed(app), 25)
+  t.match(messages(app).at(-1), /not used: it shows commits that the primary does not show yet/)
+  await settings('')
+  t.ok([200, 503].includes((await waiting).status))
+  t.equal(await listed(app), 26)
+})
+
+t.test('an address that leads to the primary itself, or to nothing, is not read', async (t) => {
+  const nothing = new URL(standby.url)
+  nothing.port = String(await freePort())
+  const wrong = new URL(standby.url)
+  wrong.password = 'another'
+  for (const [url, reason] of [
+    [primary.url, /not used: it is not a standby/],
+    [nothing.href, /not used: it cannot be reached or cannot answer/],
+    [wrong.href, /not used: it cannot be reached or cannot answer/],
+  ] as const) {
+    const app = await start(t, url)
+    await nextMessage(app, reason)
+    for (let quantity = 30; quantity < 35; quantity++) {
+      await update(app, quantity)
+      t.equal(await listed(app), quantity)
+    }
+    t.equal(messages(app).length, 1)
+    t.equal((await app.send('GET', '/readyz')).status, 200)
+    t.match(await statusOf(t, url), new RegExp(`^Standby {6}127\\.0\\.0\\.1:\\d+ is ${reason.source}`, 'm'))
+  }
+  t.notMatch(await statusOf(t, ''), 'Standby')
+})
+
+t.test('a role that may not ask which cluster it is on reads from the primary', async (t) => {
+  await primary.query('REVOKE EXECUTE ON FUNCTION pg_control_system() FROM public')
+  t.teardown(() => primary.query('GRANT EXECUTE ON FUNCTION pg_control_system() TO public'))
+  const app = await start(t, standby.url)
+  await nextMessage(app, /not used: the servers cannot say which cluster/)
+  await update(app, 40)
+  t.equal(await listed(app), 40)
+})
+
+t.test('of several hosts, one that is a standby is read', async (t) => {
+  const hosts = [primary, standby].map(({ url }) => new URL(url).host).join(',')
+  const { username, password, pathname } = new URL(standby.url)
+  const app = await start(
+    t,
+    `postgres://${username}:${password}@${hosts}${pathname}?target_session_attrs=standby`,
+  )
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 50)
+  t.equal(await listed(app), 50)
+})
+
+t.test('another database of the same cluster is not read', async (t) => {
+  await primary.query('CREATE DATABASE other TEMPLATE template0')
+  const url = new URL(standby.url)
+  url.pathname = '/other'
+  await eventually('the database on the standby', async () =>
+    (await standby.query("SELECT FROM pg_database WHERE datname = 'other'")).length > 0 ? true : undefined,
+  )
+  const app = await start(t, url.href)
+  await nextMessage(app, /not used/)
+  await update(app, 60)
+  t.equal(await listed(app), 60)
+})
+
+t.test('a standby that is promoted is not read from then on', async (t) => {
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 70)
+  t.equal(await listed(app), 70)
+  await standby.query('SELECT pg_promote()')
+  await standby.query('UPDATE inventory SET quantity = 4711')
+  await update(app, 71)
+  t.equal(await listed(app), 71)
+  t.match(messages(app).at(-1), /not used: it is not a standby/)
+})

@@ -1,0 +1,70 @@
+import { execFile } from 'node:child_process'
+import { appendFile, chmod, copyFile, mkdir } from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import type { Test } from 'tap'
+import { migrate } from '../../src/database/migrations.ts'
+import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
+import { temporaryFolder } from './program.ts'
+
+const run = promisify(execFile)
+
+/** One server of a pair. */
+export interface PairServer {
+  /** The database with the newest schema, as a role that can do what the server needs, and no superuser. */
+  readonly url: string
+  /** Runs a statement in that database as the superuser; every value arrives as text. */
+  query(text: string): Promise<Readonly<Record<string, string | null>>[]>
+  stop(): Promise<void>
+}
+
+/** A primary and a standby of it, both of the embedded PostgreSQL, which go away with the test. */
+export async function startOwnPair(t: Test): Promise<{ primary: PairServer; standby: PairServer }> {
+  const folder = await temporaryFolder(t)
+  await chmod(folder, 0o755)
+  const first = path.join(folder, 'primary')
+  const second = path.join(folder, 'standby')
+  // The standby begins as a copy of the files of a primary that does not run.
+  const made = await startEmbeddedServer({ directory: first })
+  await migrate({ url: made.url, direction: 'up', log: () => {} })
+  const { directory } = made
+  await onServer(
+    made.url,
+    `CREATE ROLE service LOGIN PASSWORD 'of-a-test'; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO service`,
+  )
+  await made.stop()
+  await mkdir(second)
+  await run('cp', ['-a', `${directory}/.`, second])
+  await copyFile(path.join(directory, 'password'), path.join(second, 'password'))
+  const primary = await startEmbeddedServer({ directory: first })
+  const { hostname, port, password } = new URL(primary.url)
+  const settings = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
+  await appendFile(path.join(second, 'data', 'postgresql.auto.conf'), settings)
+  await appendFile(path.join(second, 'data', 'standby.signal'), '')
+  const standby = await startEmbeddedServer({ directory: second })
+  return { primary: serverOf(t, primary), standby: serverOf(t, standby) }
+}
+
+function serverOf(t: Test, server: EmbeddedServer): PairServer {
+  let stopped: Promise<void> | undefined
+  const stop = (): Promise<void> => {
+    stopped ??= server.stop()
+    return stopped
+  }
+  t.teardown(stop)
+  const url = new URL(server.url)
+  url.username = 'service'
+  url.password = 'of-a-test'
+  return { url: url.href, query: (text) => onServer(server.url, text), stop }
+}
+
+async function onServer(url: string, text: string): Promise<Readonly<Record<string, string | null>>[]> {
+  const client = new pg.Client({ connectionString: url, types: { getTypeParser: () => String } })
+  await client.connect()
+  try {
+    return (await client.query<Record<string, string | null>>(text)).rows
+  } finally {
+    await client.end()
+  }
+}
