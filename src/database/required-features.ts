@@ -57,14 +57,19 @@ export async function missingFeature(database: Database): Promise<MissingFeature
   return cause === undefined ? undefined : { name: COPY, cause }
 }
 
-/** The error by which the server shows that it does not know what is asked; undefined if it does. */
+/**
+ * The error by which the server shows that it does not know what is asked; undefined if it does. A server that refuses it
+ * for another reason, such as locks on the rows of a materialized view in the table's place, knows it.
+ */
 async function refusalOf(ask: () => Promise<unknown>): Promise<unknown> {
   try {
     await ask()
     return undefined
   } catch (error) {
     // The columns that are asked for here are PostgreSQL's own.
-    if (!isUnsupportedFeature(error) && !isUnknownColumn(error)) throw error
-    return error instanceof DatabaseUnavailableError ? error.cause : error
+    if (isUnsupportedFeature(error) || isUnknownColumn(error))
+      return error instanceof DatabaseUnavailableError ? error.cause : error
+    if (error instanceof DatabaseUnavailableError) throw error
+    return undefined
   }
 }
