@@ -180,7 +180,7 @@ export function isLocked(error: unknown): boolean {
 
 /**
  * True where the server refused to let this service in, or this service does not trust the server: the role, its
- * password, the database's name or a certificate is wrong, which no waiting mends.
+ * password, the database's name or a certificate is wrong, which does not go away by waiting.
  */
 export function isRefusal(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) {

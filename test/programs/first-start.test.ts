@@ -67,7 +67,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
         .ended
       t.equal(stderr, '')
       t.equal(code, 0)
-      t.match(stdout, /No migrations to run/)
+      t.equal(stdout, 'No migration is pending.\n')
     })
 
     await t.test('while another process refuses to share it', async (t) => {
@@ -92,7 +92,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
   })
 })
 
-t.test('it mends what a crash or a full disk has left', async (t) => {
+t.test('a start repairs what a crash or a full disk has left', async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o755)
   await mkdir(path.join(cwd, '.data'))
