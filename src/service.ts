@@ -276,7 +276,7 @@ async function kindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
   return Promise.race([check, timeout])
 }
 
-/** A database that is away comes back by itself; a wrong password does not, so the start fails. */
+/** A database that is down comes back on its own; a wrong password does not, so the start fails. */
 async function refuseWrongLogin(database: Database): Promise<void> {
   try {
     await database.query('SELECT 1')

@@ -58,7 +58,7 @@ function certificateErrors(name: string, url: string): string[] {
 const shownParameters =
   /^(sslmode|sslrootcert|sslcert|sslkey|application_name|target_session_attrs|connect_timeout)$/
 
-/** An address without its password; nothing of one that cannot be told apart from its password. */
+/** An address without its password; empty if the password cannot be recognized in it. */
 export function withoutPassword(url: string): string {
   const [, scheme, role, hosts, query] =
     /^([a-z]+:\/\/)(?:([^:@/?#]*)(?::[^?]*)?@)?([^@?]*)(?:\?([^@]*))?$/.exec(url) ?? []

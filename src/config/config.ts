@@ -16,7 +16,7 @@ import {
   type Variables,
 } from './variables.ts'
 
-/** What the service is told from outside: checked, complete and frozen. */
+/** The settings from outside: checked, complete and frozen. */
 export interface Config {
   readonly host: string
   readonly port: number

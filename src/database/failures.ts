@@ -68,7 +68,7 @@ const READ_ONLY_STATE = '25006'
  */
 const unavailableStates = new Set([
   '08', // connection exceptions
-  '28', // authorization refused: the operator's to mend
+  '28', // authorization refused, which the operator has to fix
   '53', // insufficient resources, too many connections among them
   '57', // operator intervention: shutdown, crash, cancelled by statement_timeout
   '58', // system errors
@@ -98,7 +98,7 @@ export function isUnavailable(error: unknown): boolean {
 const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', 'XX']
 
 /**
- * True where the connection itself is lost or in an unknown state, so that it must not be used again. Not told by the
+ * True where the connection itself is lost or in an unknown state, so that it must not be used again. Not known from the
  * error's severity, which PostgreSQL translates.
  */
 export function isFatal(error: unknown): boolean {

@@ -50,8 +50,8 @@ export function standbyErrorOf(error: unknown): StandbyError {
   // Of several hosts, one that is no standby is as it should be where another one may be.
   const causes: readonly unknown[] = cause instanceof AggregateError ? cause.errors : [cause]
   const errors = causes.filter((one) => one instanceof StandbyError)
-  const told = errors.find(({ problem }) => problem !== 'not_standby') ?? errors[0]
-  if (told !== undefined && errors.length === causes.length) return told
+  const reported = errors.find(({ problem }) => problem !== 'not_standby') ?? errors[0]
+  if (reported !== undefined && errors.length === causes.length) return reported
   return new StandbyError(cause instanceof pg.DatabaseError ? problemByState(cause.code) : 'unreachable', {
     cause,
   })

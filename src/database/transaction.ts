@@ -164,7 +164,7 @@ async function commit(
   if (answer.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled the transaction back')
 }
 
-/** Asks what became of a transaction, again and again while it cannot be told. */
+/** Asks for the outcome of a transaction, and repeats the question while PostgreSQL does not know it. */
 async function wasCommitted(url: string, identity: Identity, timeoutMs: number): Promise<boolean> {
   const end = performance.now() + timeoutMs
   for (;;) {

@@ -4,7 +4,7 @@ import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { isRuleViolation } from '../database/failures.ts'
 import { conditionOf, entryTag } from './condition.ts'
-import { Readers } from './list/active-downloads.ts'
+import { ActiveDownloads } from './list/active-downloads.ts'
 import { inventoryList } from './list/cached-list.ts'
 import { sendList } from './list/response.ts'
 import type { InventoryRepository } from './repository.ts'
@@ -31,8 +31,8 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
   app,
   { repository, statistics, tracer, updateTimes },
 ) => {
-  const readers = new Readers()
-  const list = inventoryList(repository, readers, statistics, app.log)
+  const downloads = new ActiveDownloads()
+  const list = inventoryList(repository, downloads, statistics, app.log)
   const updates = new UpdateQueue(repository, statistics, tracer, updateTimes)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)
@@ -72,7 +72,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         },
       },
     },
-    async (request, reply) => sendList(await list(), readers, request, reply),
+    async (request, reply) => sendList(await list(), downloads, request, reply),
   )
 
   app.patch(

@@ -2,52 +2,52 @@ import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Representation } from './snapshot.ts'
 
-export interface ReadersOptions {
-  /** How many bytes of superseded snapshots may be kept for those who are still being sent them. */
-  readonly budget: number
-  /** How long slow readers of a superseded snapshot may hold up the next one, in milliseconds. */
-  readonly patience: number
+export interface ActiveDownloadsOptions {
+  /** Maximum memory that downloads of superseded snapshots may keep in use. */
+  readonly budgetBytes: number
+  /** How long slow downloads of a superseded snapshot may delay the next one. */
+  readonly timeoutMs: number
 }
 
-/** Snapshots below this size, in bytes, are not worth being counted. */
-const NEGLIGIBLE = 65_536
+/** Snapshots below this size are not counted. */
+const MIN_COUNTED_BYTES = 65_536
 
-/** How often to look whether readers have ended, in milliseconds. */
-const LOOK_INTERVAL = 10
+/** The interval between two checks whether downloads have ended. */
+const POLL_INTERVAL_MS = 10
 
-/** Who is being sent which snapshot. It bounds the memory that slow readers can hold, however many they are. */
-export class Readers {
+/** The downloads in progress and their snapshots. It bounds the memory that slow clients can hold, however many they are. */
+export class ActiveDownloads {
   readonly #responses = new Map<Representation, Set<ServerResponse>>()
-  readonly #options: ReadersOptions
+  readonly #options: ActiveDownloadsOptions
 
-  constructor(options: ReadersOptions = { budget: 24 * 1024 * 1024, patience: 5000 }) {
+  constructor(options: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }) {
     this.#options = options
   }
 
-  /** Counts a response as a reader of the snapshot until it has ended. */
+  /** Counts a response as a download of the snapshot until it has ended. */
   add(snapshot: Representation, response: ServerResponse): void {
-    if (snapshot.size < NEGLIGIBLE) return
+    if (snapshot.size < MIN_COUNTED_BYTES) return
     const responses = this.#responses.get(snapshot) ?? new Set()
     this.#responses.set(snapshot, responses.add(response))
     response.once('close', () => this.#forget(snapshot, response))
   }
 
-  /** How many are being sent the snapshot. */
+  /** Returns the number of downloads of the snapshot. */
   count(snapshot: Representation): number {
     return this.#responses.get(snapshot)?.size ?? 0
   }
 
   /**
-   * Waits until there is room for one more snapshot beside the current one. The readers of the oldest are cut off
-   * where they take too long: their response stays visibly incomplete, and they can ask again.
+   * Waits until there is memory for one more snapshot beside the current one. After `timeoutMs`, downloads of the oldest
+   * snapshot are cut off: the client sees an incomplete response and can repeat the request.
    */
-  async makeRoom(current: Representation | undefined): Promise<void> {
-    const deadline = performance.now() + this.#options.patience
+  async waitForMemory(current: Representation | undefined): Promise<void> {
+    const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
       const superseded = this.#superseded(current)
-      if (sizeBeside(current, superseded) <= this.#options.budget) return
+      if (sizeBeside(current, superseded) <= this.#options.budgetBytes) return
       if (performance.now() < deadline) {
-        await setTimeout(LOOK_INTERVAL)
+        await setTimeout(POLL_INTERVAL_MS)
       } else {
         const [oldest] = superseded
         for (const { req } of (oldest && this.#responses.get(oldest)) ?? []) req.socket.destroy()
@@ -72,14 +72,14 @@ export class Readers {
 }
 
 /**
- * Not told by the event alone: a response that waits behind others of its connection has none when that breaks, and one
- * that ended before it was counted has had it.
+ * Whether a response has ended. The event `close` does not suffice: it is not emitted for a response behind others on a
+ * connection that breaks, and it came too early for a response that had ended before it was counted.
  */
 function hasEnded(response: ServerResponse): boolean {
   return response.closed || response.req.socket.destroyed
 }
 
-/** The bytes that superseded snapshots keep in memory; what they share with others or the current one counts once. */
+/** The bytes that superseded snapshots keep in memory. Pieces that they share with each other or the current one count once. */
 function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {
   const seen = new Set(current?.chunks)
   let size = 0

@@ -2,15 +2,15 @@ import type { FastifyBaseLogger } from 'fastify'
 import { StandbyError } from '../../database/standby.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import type { Readers } from './active-downloads.ts'
-import { joinReads } from './coalesce-reads.ts'
+import type { ActiveDownloads } from './active-downloads.ts'
+import { coalesceReads } from './coalesce-reads.ts'
 import { entriesOfLines, withChanges } from './pieces.ts'
 import type { ListReads, ListSource, ListState, ListValidator } from './reads.ts'
 import { Snapshot, snapshotOfLines } from './snapshot.ts'
 import type { StandbyReads } from './standby-reads.ts'
 
-/** A list and the state that it was read from; undefined where later changes cannot be told from it. */
-interface KeptList {
+/** A list and the state that it was read from, which is undefined if later changes cannot be found from it. */
+interface CachedList {
   readonly snapshot: Snapshot
   readonly state: ListState | undefined
 }
@@ -31,12 +31,12 @@ const worthReading = (count: number): number => Math.max(Math.min(64, count >> 2
  */
 export function inventoryList(
   repository: InventoryRepository,
-  readers: Readers,
+  downloads: ActiveDownloads,
   statistics: InventoryStatistics,
   log: FastifyBaseLogger,
 ): () => Promise<Snapshot> {
   const { lists } = statistics
-  let kept: KeptList | undefined
+  let cached: CachedList | undefined
   let known: { readonly version: string; readonly comparable: boolean } | undefined
 
   const logSource = ({ version, state }: ListSource): void => {
@@ -46,12 +46,12 @@ export function inventoryList(
     log.info(known, comparable ? 'lists are reused until there is a commit' : 'every list is read in full')
   }
 
-  /** Undefined where the changes cannot be told, are too many, or include removals. */
+  /** Returns undefined if the changes are not known, are too many, or include removals. */
   const readChanges = async (
     reads: ListReads,
     former: Snapshot,
     state: ListState,
-  ): Promise<KeptList | undefined> => {
+  ): Promise<CachedList | undefined> => {
     const changes = await reads.changesSince(state, worthReading(former.count))
     if (changes === undefined) return undefined
     if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
@@ -60,8 +60,8 @@ export function inventoryList(
     return { snapshot: latest, state: changes.state }
   }
 
-  const readWhole = async (reads: ListReads, former: Snapshot | undefined): Promise<KeptList> => {
-    // Of a moment before the entries are read: a commit in between is read again, and never missed.
+  const readWhole = async (reads: ListReads, former: Snapshot | undefined): Promise<CachedList> => {
+    // The state is from before the entries are read, so a commit in between is read again and never missed.
     let state: ListState | undefined
     const lines = reads.lines((source) => {
       state = source.state
@@ -76,65 +76,65 @@ export function inventoryList(
    */
   let expectsChanges = false
 
-  /** The list as it is now by what was kept, undefined where it has to be read whole. */
-  const update = async (former: Snapshot, state: ListState): Promise<KeptList | undefined> => {
+  /** Returns the list as it is now, made from the cached one; undefined if it has to be read whole. */
+  const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
     if (!expectsChanges) {
       const validator = await repository.validator()
       if (isSame(validator, state.validator)) return { snapshot: former, state }
       if (!repository.sharesHistory(state, validator)) return undefined
     }
-    await readers.makeRoom(former)
+    await downloads.waitForMemory(former)
     // Asks first the next time, unless there are changes.
     expectsChanges = false
     return readChanges(repository, former, state)
   }
 
-  /** Keeps a list that came about by the changes of the last one, or was found unchanged. */
-  const keepLatest = (former: Snapshot, state: ListState, latest: KeptList): Snapshot => {
+  /** Caches a list that was made from the changes since the last one, or found unchanged. */
+  const cacheLatest = (former: Snapshot, state: ListState, latest: CachedList): Snapshot => {
     if (latest.state === state) {
       lists.unchanged++
       return former
     }
     lists.changed++
-    kept = keepCompressed(former, latest)
-    return kept.snapshot
+    cached = keepCompressed(former, latest)
+    return cached.snapshot
   }
 
-  const keepWhole = (former: Snapshot | undefined, latest: KeptList): Snapshot => {
+  const cacheWhole = (former: Snapshot | undefined, latest: CachedList): Snapshot => {
     lists.read++
-    kept = keepCompressed(former, latest)
-    return kept.snapshot
+    cached = keepCompressed(former, latest)
+    return cached.snapshot
   }
 
   const readFromPrimary = async (): Promise<Snapshot> => {
-    const { snapshot: former, state } = kept ?? {}
+    const { snapshot: former, state } = cached ?? {}
     if (former !== undefined && state !== undefined) {
       const latest = await update(former, state)
       if (latest !== undefined) {
         expectsChanges = latest.state !== state
-        return keepLatest(former, state, latest)
+        return cacheLatest(former, state, latest)
       }
     }
-    await readers.makeRoom(former)
-    return keepWhole(former, await readWhole(repository, former))
+    await downloads.waitForMemory(former)
+    return cacheWhole(former, await readWhole(repository, former))
   }
 
-  /** Undefined where the standby cannot be read now. */
+  /** Returns undefined if the standby cannot be read now. */
   const readFromStandby = async (standby: StandbyReads): Promise<Snapshot | undefined> => {
-    const { snapshot: former, state } = kept ?? {}
+    const { snapshot: former, state } = cached ?? {}
     try {
-      const position = await standby.position()
-      const reads = standby.at(position)
+      const target = await standby.position()
+      const reads = standby.at(target)
       if (former !== undefined && state !== undefined) {
-        if (isSame(position.validator, state.validator)) {
-          return keepLatest(former, state, { snapshot: former, state })
+        if (isSame(target.validator, state.validator)) {
+          return cacheLatest(former, state, { snapshot: former, state })
         }
-        await readers.makeRoom(former)
+        await downloads.waitForMemory(former)
         const latest = await readChanges(reads, former, state)
-        if (latest !== undefined) return keepLatest(former, state, latest)
+        if (latest !== undefined) return cacheLatest(former, state, latest)
       }
-      await readers.makeRoom(former)
-      return keepWhole(former, await readWhole(reads, former))
+      await downloads.waitForMemory(former)
+      return cacheWhole(former, await readWhole(reads, former))
     } catch (error) {
       if (error instanceof StandbyError) return undefined
       throw error
@@ -144,16 +144,16 @@ export function inventoryList(
   const read = async (): Promise<Snapshot> => {
     const { standby } = repository
     // A table whose changes can go unnoticed may have rows elsewhere, which a standby need not have.
-    const isSuited = kept === undefined || kept.state !== undefined
+    const isSuited = cached === undefined || cached.state !== undefined
     const latest = standby?.isInUse && isSuited ? await readFromStandby(standby) : undefined
     return latest ?? readFromPrimary()
   }
 
-  return joinReads(read, () => lists.joined++)
+  return coalesceReads(read, () => lists.joined++)
 }
 
 /** The same list in place of an equal former one, which may have been compressed before. */
-function keepCompressed(former: Snapshot | undefined, { snapshot, state }: KeptList): KeptList {
+function keepCompressed(former: Snapshot | undefined, { snapshot, state }: CachedList): CachedList {
   return { snapshot: former?.etag === snapshot.etag ? former : snapshot, state }
 }
 

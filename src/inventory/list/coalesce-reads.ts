@@ -1,19 +1,21 @@
 import { setImmediate } from 'node:timers/promises'
 
 /**
- * Makes one read serve everyone who waits: at most one is under way, and a caller joins only one that has not begun.
- * So what a caller gets was read after it asked, as if it had read by itself. When a read fails, those who wait for it
- * to end fail with it: they would wait as long again for the same. `onJoin` is told of every caller whom another's read
- * serves.
+ * Coalesces reads: at most one is in flight, and a caller joins only a read that has not started, so its result is never
+ * older than its request. If a read fails, the callers that wait for it to end fail with it, because another read would
+ * take as long to fail. `onCoalesced` is called for every caller that joins the read of another.
  */
-export function joinReads<T>(read: () => Promise<T>, onJoin: () => void = () => {}): () => Promise<T> {
+export function coalesceReads<T>(
+  read: () => Promise<T>,
+  onCoalesced: () => void = () => {},
+): () => Promise<T> {
   let running: Promise<T> | undefined
   let next: Promise<T> | undefined
 
   const readNext = async (): Promise<T> => {
     try {
       await running
-      // All requests that have arrived by now join, those behind in the same turn of the event loop too.
+      // Requests that arrive later in the same event-loop iteration join, too.
       await setImmediate()
     } finally {
       next = undefined
@@ -27,7 +29,7 @@ export function joinReads<T>(read: () => Promise<T>, onJoin: () => void = () => 
 
   return () => {
     if (next === undefined) next = readNext()
-    else onJoin()
+    else onCoalesced()
     return next
   }
 }

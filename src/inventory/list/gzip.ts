@@ -26,7 +26,7 @@ const HEADER = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255])
 const LAST_BLOCK = Buffer.from([0x03, 0x00])
 
 /**
- * Joins parts to one gzip file. Files can be joined by themselves, too, but not every client reads more than the first of
+ * Joins parts to one gzip file. Whole files can be joined, too, but not every client reads more than the first of
  * them (RFC 1952, section 2.2).
  */
 export function joinedGzip(parts: readonly GzipPart[]): Buffer[] {

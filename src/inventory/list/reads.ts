@@ -26,7 +26,7 @@ export interface ListValidator {
   readonly snapshot: string
 }
 
-/** The state that a list was read from, as far as later changes can be told from it. */
+/** The state that a list was read from, as far as later changes can be found from it. */
 export interface ListState {
   /** Undefined where the list may lack a commit that the validator covers. */
   readonly validator: ListValidator | undefined
@@ -66,7 +66,7 @@ export interface ListReads {
   /**
    * Reads the entries that were written since that state, in one statement that counts all entries. Whether entries were
    * removed is not among the changes: then there are fewer than the former ones and the new ones together. Undefined where
-   * the changes cannot be told, are more than `limit`, or the server cancelled the statement by a time limit of its own.
+   * the changes are not known, are more than `limit`, or the server cancelled the statement by a time limit of its own.
    */
   changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
 }
@@ -162,7 +162,7 @@ export async function queryChanges(
   return row
 }
 
-/** The changes in a row; undefined where they cannot be told or are more than `limit`. */
+/** The changes in a row; undefined if they are not known or are more than `limit`. */
 export function changesOf(
   row: ChangesRow,
   former: ListState,

@@ -25,7 +25,7 @@ export interface ImportCounts {
   readonly removed: number
 }
 
-/** A line whose entry is right by itself, but not beside the others or what is there. */
+/** A line whose entry is valid, but conflicts with another line or with the table. */
 export interface Conflict {
   readonly line: number
   readonly fault: string

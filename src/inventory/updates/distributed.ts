@@ -63,12 +63,9 @@ export async function setDistributed(
     return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
   } catch (error) {
     // Some of the updates are made, so whatever this error is, it is not the refusal of all of them.
-    const reason = new Error(
-      'The updates are made, but not all of what their callers are to be told could be read',
-      {
-        cause: error,
-      },
-    )
+    const reason = new Error('The updates are made, but the stored entries could not all be read', {
+      cause: error,
+    })
     throw error instanceof DatabaseUnavailableError
       ? error.because(reason)
       : new DatabaseUnavailableError(reason)
@@ -77,7 +74,7 @@ export async function setDistributed(
 
 /**
  * Whether the table is in several places. Then Citus runs the statement in a transaction that it ends in two phases, and
- * raises an error only before it decides to commit; in one place, the worker may have committed by itself.
+ * raises an error only before it decides to commit; in one place, the worker may have committed on its own.
  */
 async function hasSeveralPlacements(database: Database): Promise<boolean> {
   const rows = await database.query(

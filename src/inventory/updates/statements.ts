@@ -67,7 +67,7 @@ const setMany = {
 
 /**
  * Locks the rows, compares them as they are then, and writes those that are as required. Without the lock, a row that
- * another transaction has just changed could not be told from one that is not there. Tags are compared as text, so that
+ * another transaction has just changed would look like one that does not exist. Tags are compared as text, so that
  * no two texts stand for the same entry.
  */
 const setManyIf = {

@@ -3,7 +3,7 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { Readers } from '../../../src/inventory/list/active-downloads.ts'
+import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
 import type { Representation } from '../../../src/inventory/list/snapshot.ts'
 import { until } from '../../support/eventually.ts'
 
@@ -35,11 +35,11 @@ async function openResponse(t: Test): Promise<{ response: ServerResponse; client
 }
 
 t.test('waits for downloads of older snapshots, and lets them end', async (t) => {
-  const readers = new Readers({ budget: 100_000, patience: 10_000 })
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 10_000 })
   const { response, client } = await openResponse(t)
-  readers.add(snapshotOf(200_000), response)
+  downloads.add(snapshotOf(200_000), response)
   let room = false
-  const waiting = readers.makeRoom(snapshotOf(300_000)).then(() => (room = true))
+  const waiting = downloads.waitForMemory(snapshotOf(300_000)).then(() => (room = true))
   await setTimeout(100)
   t.notOk(room)
   response.end(']')
@@ -49,23 +49,23 @@ t.test('waits for downloads of older snapshots, and lets them end', async (t) =>
 })
 
 t.test('cuts off downloads that take too long, so that their clients notice', async (t) => {
-  const readers = new Readers({ budget: 100_000, patience: 100 })
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
   const { response, client } = await openResponse(t)
-  readers.add(snapshotOf(200_000), response)
+  downloads.add(snapshotOf(200_000), response)
   const closed = new Promise((resolve) => client.once('close', resolve))
-  await readers.makeRoom(undefined)
+  await downloads.waitForMemory(undefined)
   await closed
   t.notOk(client.complete)
 })
 
-t.test('waits for nobody who reads the current list, or lists that are small', async (t) => {
-  const readers = new Readers({ budget: 100_000, patience: 60_000 })
+t.test('waits for no download of the current list or of a small one', async (t) => {
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
   const current = snapshotOf(500_000)
   const [first, second, third] = [await openResponse(t), await openResponse(t), await openResponse(t)]
-  readers.add(current, first.response)
-  readers.add(snapshotOf(1000), second.response)
-  readers.add(snapshotOf(90_000), third.response)
-  await readers.makeRoom(current)
+  downloads.add(current, first.response)
+  downloads.add(snapshotOf(1000), second.response)
+  downloads.add(snapshotOf(90_000), third.response)
+  await downloads.waitForMemory(current)
   for (const { response } of [first, second, third]) response.end()
 })
 
@@ -78,22 +78,22 @@ t.test(
       size: 500_000 + own.length,
       etag: '',
     })
-    const readers = new Readers({ budget: 100_000, patience: 60_000 })
+    const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
     const responses = [await openResponse(t), await openResponse(t)]
-    for (const { response } of responses) readers.add(withOwn(Buffer.alloc(40_000)), response)
-    await readers.makeRoom(withOwn(Buffer.alloc(40_000)))
+    for (const { response } of responses) downloads.add(withOwn(Buffer.alloc(40_000)), response)
+    await downloads.waitForMemory(withOwn(Buffer.alloc(40_000)))
     for (const { response } of responses) response.end()
   },
 )
 
 t.test('does not wait for a response that had ended before', async (t) => {
-  const readers = new Readers({ budget: 100_000, patience: 100 })
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
   const { response, client } = await openResponse(t)
   client.destroy()
   await once(response, 'close')
   const snapshot = snapshotOf(200_000)
-  readers.add(snapshot, response)
-  await readers.makeRoom(snapshotOf(300_000))
+  downloads.add(snapshot, response)
+  await downloads.waitForMemory(snapshotOf(300_000))
 })
 
 t.test('does not wait for a response behind others on a connection that has broken', async (t) => {
@@ -107,9 +107,9 @@ t.test('does not wait for a response behind others on a connection that has brok
   await until('both requests', () => responses.length >= 2)
   const [first, second] = responses
   if (first === undefined || second === undefined) return
-  const readers = new Readers({ budget: 100_000, patience: 10_000 })
-  readers.add(snapshotOf(200_000), second)
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 10_000 })
+  downloads.add(snapshotOf(200_000), second)
   socket.destroy()
   await once(first, 'close')
-  await readers.makeRoom(snapshotOf(300_000))
+  await downloads.waitForMemory(snapshotOf(300_000))
 })

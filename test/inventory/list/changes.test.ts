@@ -4,7 +4,7 @@ import { from as copyFrom } from 'pg-copy-streams'
 import { pino } from 'pino'
 import t from 'tap'
 import { listLimits, openDatabase } from '../../../src/database/pool.ts'
-import { Readers } from '../../../src/inventory/list/active-downloads.ts'
+import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
 import { inventoryList } from '../../../src/inventory/list/cached-list.ts'
 import { snapshotOfLines } from '../../../src/inventory/list/snapshot.ts'
 import { inventoryRepository } from '../../../src/inventory/repository.ts'
@@ -98,7 +98,7 @@ t.test('a list with its changes is the list read whole, byte for byte, after any
   t.teardown(() => Promise.all([database.close(), other.close()]))
   const statistics = new InventoryStatistics()
   const repository = inventoryRepository(database, database)
-  const list = inventoryList(repository, new Readers(), statistics, pino({ level: 'silent' }))
+  const list = inventoryList(repository, new ActiveDownloads(), statistics, pino({ level: 'silent' }))
   const readWhole = inventoryRepository(other, other)
 
   const run = async (client: pg.Client, text: string): Promise<boolean> => {

@@ -1,12 +1,12 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { joinReads } from '../../../src/inventory/list/coalesce-reads.ts'
+import { coalesceReads } from '../../../src/inventory/list/coalesce-reads.ts'
 import { until } from '../../support/eventually.ts'
 
 t.test('one read serves all callers that ask before it begins, and none that ask after', async (t) => {
   let begun = 0
   const finish: (() => void)[] = []
-  const read = joinReads(() => {
+  const read = coalesceReads(() => {
     const number = ++begun
     return new Promise<number>((resolve) => finish.push(() => resolve(number)))
   })
@@ -25,7 +25,7 @@ t.test('one read serves all callers that ask before it begins, and none that ask
 t.test('a failed read fails for its callers, and for none that ask later', async (t) => {
   let begun = 0
   const fail: (() => void)[] = []
-  const read = joinReads(() => {
+  const read = coalesceReads(() => {
     const number = ++begun
     return number === 1
       ? new Promise<number>((_, reject) => fail.push(() => reject(new Error('away'))))
