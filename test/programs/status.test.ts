@@ -141,7 +141,7 @@ t.test('a database that cannot be reached is reported in one message without its
   const faults: [url: string, message: RegExp][] = [
     [
       'postgres://u:secret@127.0.0.1:1/x',
-      /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Is it/,
+      /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Check that it is running/,
     ],
     [
       'postgres://u:secret@host.invalid/x',
