@@ -253,6 +253,16 @@ export function isUnsupportedFeature(error: unknown): boolean {
 }
 
 /**
+ * True if a connection cannot run a named statement again, because a column of its result has another type than when it was
+ * parsed there. PostgreSQL reports it with the SQLSTATE of unsupported features, before it runs anything.
+ */
+export function isOutdatedStatement(error: unknown): boolean {
+  return (
+    error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
+  )
+}
+
+/**
  * True where a statement that PostgreSQL runs may not be one that Citus runs: it answers those with 0A000, with XX000, and
  * where it misreads what it has moved between its servers itself, with 22P02.
  */

@@ -8,6 +8,7 @@ import {
   DatabaseUnavailableError,
   isFatal,
   isInternalError,
+  isOutdatedStatement,
   isReadOnly,
   isUnavailable,
   ReadOnlyServerError,
@@ -297,20 +298,27 @@ export function openDatabase({
     isPooled: behindPooler,
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
-      const client = connections.takeKept() ?? (await connect())
-      const commit = commitWatchOf(client)
-      commit.begin()
-      try {
-        const rows = await rowsOf<Row>(client, statement, values)
-        checkGeneration(client)
-        if (commit.warning !== undefined) throw commit.warning
-        connections.keep(client)
-        return rows
-      } catch (error) {
-        const failure = await failureOf(error, client)
-        // After a rejected statement the connection can still be used; pool.query() would close it.
-        connections.release(client, isFatal(error))
-        throw failure
+      for (;;) {
+        const client = connections.takeKept() ?? (await connect())
+        const commit = commitWatchOf(client)
+        commit.begin()
+        try {
+          const rows = await rowsOf<Row>(client, statement, values)
+          checkGeneration(client)
+          if (commit.warning !== undefined) throw commit.warning
+          connections.keep(client)
+          return rows
+        } catch (error) {
+          // A migration has changed a type. A new connection parses the statement again.
+          if (isOutdatedStatement(error)) {
+            connections.release(client, true)
+            continue
+          }
+          const failure = await failureOf(error, client)
+          // After a rejected statement the connection can still be used; pool.query() would close it.
+          connections.release(client, isFatal(error))
+          throw failure
+        }
       }
     },
 

@@ -18,8 +18,8 @@ const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
 /**
  * Runs a named statement, for a client's `query` (PostgreSQL manual, section 54.2.3). The server parses and describes it
  * once for each connection; after that only Bind, Execute and Sync are sent. pg's own query has it described every time,
- * and costs this process twice as much. The description holds, as PostgreSQL refuses a named statement whose columns have
- * changed since (SQLSTATE 0A000).
+ * and costs this process twice as much. The description holds: if the type of a column has changed since, PostgreSQL
+ * rejects the statement (SQLSTATE 0A000).
  */
 export class PreparedStatement<Row extends QueryResultRow> implements Submittable {
   /** The rows once the statement is committed. Rejects with the error that the server reports or that ends the connection. */
