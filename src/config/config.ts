@@ -176,7 +176,7 @@ function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof En
   return { workers, poolSize: DATABASE_POOL_SIZE ?? Math.max(10, needed) }
 }
 
-/** Off unless somebody says where to send traces, or that they are to be sent to the collector on this machine. */
+/** Returns whether a variable says where to send traces, or turns on the exporter with its default address. */
 function wantsTraces(values: Static<typeof Environment>): boolean {
   if (values.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false
   if (values.OTEL_TRACES_EXPORTER !== undefined) return values.OTEL_TRACES_EXPORTER === 'otlp'

@@ -1,34 +1,8 @@
-import t, { type Test } from 'tap'
-import { type Database, type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
+import t from 'tap'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-
-interface Pool {
-  readonly owner: TestDatabase
-  readonly pool: Database
-  /** Why connections were lost. */
-  readonly lost: string[]
-}
-
-/** A pool of one connection, so that each statement has the connection of the one before. */
-async function openPool(t: Test, options: Pick<DatabaseOptions, 'lifetimeSeconds'> = {}): Promise<Pool> {
-  const owner = await testDatabase(t)
-  const lost: string[] = []
-  const pool = openDatabase({
-    url: owner.url,
-    size: 1,
-    limits: requestLimits,
-    onConnectionLost: (reason) => lost.push(reason),
-    ...options,
-  })
-  t.teardown(() => pool.close())
-  return { owner, pool, lost }
-}
-
-const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
-
-const backendOf = async (pool: Database): Promise<number | undefined> =>
-  (await pool.query<{ pid: number }>(backend))[0]?.pid
+import { backend, backendOf, openPool } from '../support/pool.ts'
 
 t.test(
   'a connection that is kept for the next statement counts as idle, and as lost when it ends',

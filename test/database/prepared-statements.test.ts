@@ -1,40 +1,8 @@
-import t, { type Test } from 'tap'
-import {
-  type Database,
-  type DatabaseOptions,
-  openDatabase,
-  requestLimits,
-  type TimeLimits,
-} from '../../src/database/pool.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-
-interface Pool {
-  readonly owner: TestDatabase
-  readonly pool: Database
-  /** Why connections were lost. */
-  readonly lost: string[]
-}
-
-/** A pool of one connection, so that each statement has the connection of the one before. */
-async function openPool(t: Test, options: Partial<DatabaseOptions> = {}): Promise<Pool> {
-  const owner = await testDatabase(t)
-  const lost: string[] = []
-  const pool = openDatabase({
-    url: owner.url,
-    size: 1,
-    limits: requestLimits,
-    onConnectionLost: (reason) => lost.push(reason),
-    ...options,
-  })
-  t.teardown(() => pool.close())
-  return { owner, pool, lost }
-}
+import t from 'tap'
+import { requestLimits, type TimeLimits } from '../../src/database/pool.ts'
+import { backendOf, openPool } from '../support/pool.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
-const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
-
-const backendOf = async (pool: Database): Promise<number | undefined> =>
-  (await pool.query<{ pid: number }>(backend))[0]?.pid
 
 t.test('values arrive by their types, the first time and afterward', async (t) => {
   const { pool } = await openPool(t)

@@ -55,7 +55,7 @@ export interface StandbyReadsOptions {
   readonly standby: Database
   readonly server: StandbyServer
   readonly statistics: StandbyStatistics
-  /** Told whenever the standby begins to be used, and why whenever it ceases to be. */
+  /** Called without a problem when lists are read from the standby again, and with the problem when they no longer are. */
   readonly onChange: (problem: StandbyError | undefined) => void
 }
 

@@ -1,0 +1,35 @@
+import type { Test } from 'tap'
+import { type Database, type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { type TestDatabase, testDatabase } from './database.ts'
+
+/** A pool on a database of its own. */
+export interface TestPool {
+  readonly owner: TestDatabase
+  readonly pool: Database
+  /** Why connections were lost. */
+  readonly lost: string[]
+}
+
+/** Opens a pool of one connection by default, so that each statement has the connection of the one before. */
+export async function openPool(t: Test, options: Partial<DatabaseOptions> = {}): Promise<TestPool> {
+  const owner = await testDatabase(t)
+  const lost: string[] = []
+  const pool = openDatabase({
+    url: owner.url,
+    size: 1,
+    limits: requestLimits,
+    onConnectionLost: (reason) => lost.push(reason),
+    ...options,
+  })
+  t.teardown(() => pool.close())
+  return { owner, pool, lost }
+}
+
+/** A statement that returns the process id of the server process that it runs in. */
+export const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
+
+/** Returns the process id of the server process that the next statement runs in. */
+export async function backendOf(pool: Database): Promise<number | undefined> {
+  const [row] = await pool.query<{ pid: number }>(backend)
+  return row?.pid
+}
