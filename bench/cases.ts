@@ -1,3 +1,5 @@
+import type { Sample } from './statistics.ts'
+
 /** The requests of a case. */
 export type Work =
   /** Repeated lists while nothing changes. */
@@ -36,6 +38,18 @@ export interface Case {
   /** Round trip between the servers and the database; on the same machine if absent. */
   readonly roundTripMs?: number
   readonly contenders: readonly ContenderName[]
+}
+
+/** A contender that is ready for measurements. */
+export interface Contender {
+  /**
+   * Sends each request once and compares the responses, byte for byte, with the expected ones for the initial inventory.
+   * Rejects if one is wrong, because the speed of wrong responses means nothing.
+   */
+  verify(given: Case): Promise<void>
+  /** Generates the load of a case for `seconds`, or a little longer. */
+  measure(given: Case, seconds: number): Promise<Sample>
+  stop(): Promise<void>
 }
 
 /** Adds the peers in other languages to each case that has plain Fastify. */

@@ -1,10 +1,16 @@
-import type { ContenderName } from './cases.ts'
-import { withCommits } from './commits.ts'
-import type { Contender } from './contender.ts'
-import type { BenchDatabase } from './database.ts'
-import { copyContender, pgContender } from './database-contenders.ts'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { finished } from 'node:stream/promises'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { to as copyTo } from 'pg-copy-streams'
+import type { Contender, ContenderName } from './cases.ts'
+import { withCommits } from './conditions.ts'
+import { type BenchDatabase, COPY_LIST } from './database.ts'
 import { httpContender } from './http-contender.ts'
 import type { Generator } from './load/generator.ts'
+import type { PgUpdates } from './load/pg-updates.ts'
+import { inProcesses, loadProcesses, split } from './load/processes.ts'
 import {
   type Server,
   type ServerSetup,
@@ -13,6 +19,7 @@ import {
   startPlainFastify,
   startService,
 } from './servers.ts'
+import { repeat } from './statistics.ts'
 
 export interface ContenderOptions {
   readonly setup: ServerSetup
@@ -47,5 +54,75 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       return pgContender(database)
     case 'copy':
       return copyContender(database, list, psql)
+  }
+}
+
+/** One-row updates directly with pg, without HTTP, by as many clients as the case has connections. */
+function pgContender({ url }: BenchDatabase): Contender {
+  return {
+    verify: async () => {},
+    async measure({ connections, entries }, seconds) {
+      const orders = split(connections, loadProcesses(connections)).map(
+        (clients): PgUpdates => ({ databaseUrl: url, clients, seconds, entries }),
+      )
+      const { sample } = await inProcesses('./pg-updates.ts', orders)
+      return sample
+    },
+    stop: async () => {},
+  }
+}
+
+/** The list as text by COPY, read completely and discarded: with psql if it is installed, otherwise with pg. */
+function copyContender(database: BenchDatabase, list: Buffer, psql: string | undefined): Contender {
+  const copy = psql === undefined ? copyByPg : copyByPsql
+  return {
+    async verify() {
+      const chunks: Buffer[] = []
+      await copyByPg(database.url, (chunk) => chunks.push(chunk))
+      const lines = Buffer.concat(chunks).toString().trimEnd()
+      if (`[${lines.replaceAll('\n', ',')}]` !== list.toString())
+        throw new Error('the text of COPY differs from the list')
+    },
+    measure: (_given, seconds) =>
+      repeat(seconds, async () => {
+        await database.change()
+        const start = performance.now()
+        await copy(database.url)
+        return performance.now() - start
+      }),
+    stop: async () => {},
+  }
+}
+
+/** The version of psql; undefined if it is not installed. */
+export async function installedPsql(): Promise<string | undefined> {
+  return promisify(execFile)('psql', ['--version']).then(
+    ({ stdout }) => stdout.trim(),
+    () => undefined,
+  )
+}
+
+async function copyByPsql(url: string): Promise<void> {
+  const address = new URL(url)
+  const password = decodeURIComponent(address.password)
+  // Not on the command line, which everyone on the machine can read.
+  address.password = ''
+  const child = spawn('psql', ['--no-psqlrc', `--dbname=${address.href}`, `--command=${COPY_LIST}`], {
+    env: { ...process.env, PGPASSWORD: password },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
+  const [code] = await once(child, 'exit')
+  if (code !== 0) throw new Error(`psql exited with code ${code}`)
+}
+
+async function copyByPg(url: string, take: (chunk: Buffer) => void = () => {}): Promise<void> {
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  try {
+    const copy = client.query(copyTo(COPY_LIST))
+    copy.on('data', take)
+    await finished(copy)
+  } finally {
+    await client.end()
   }
 }

@@ -1,9 +1,9 @@
-import type { Contender } from './contender.ts'
+import { type OutgoingHttpHeaders, request } from 'node:http'
+import type { Contender } from './cases.ts'
 import { type BenchDatabase, changedPet } from './database.ts'
-import { ask, type TimedAnswer } from './http.ts'
 import type { Generator } from './load/generator.ts'
-import { repeat } from './repeat.ts'
 import type { Server } from './servers.ts'
+import { repeat } from './statistics.ts'
 
 export interface HttpContenderOptions {
   readonly server: Server
@@ -82,4 +82,34 @@ function expectAnswer(what: string, { status, body }: TimedAnswer, expected: Buf
   throw new Error(
     `${what} was answered with ${status} and ${body.length} bytes, from byte ${at} on wrong: ${body.subarray(at, at + 100)}`,
   )
+}
+
+/** One response, and the time from the connection to its last byte. */
+interface TimedAnswer {
+  readonly status: number
+  readonly etag: string | undefined
+  readonly body: Buffer
+  readonly milliseconds: number
+}
+
+/** Sends one request on its own connection. */
+function ask(
+  url: string,
+  { method = 'GET', headers, body }: { method?: string; headers: OutgoingHttpHeaders; body?: string },
+): Promise<TimedAnswer> {
+  return new Promise((resolve, reject) => {
+    const start = performance.now()
+    const outgoing = request(url, { method, headers, agent: false }, (incoming) => {
+      const chunks: Buffer[] = []
+      incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
+      incoming.on('error', reject)
+      incoming.on('end', () => {
+        const milliseconds = performance.now() - start
+        const { statusCode = 0, headers } = incoming
+        resolve({ status: statusCode, etag: headers.etag, body: Buffer.concat(chunks), milliseconds })
+      })
+    })
+    outgoing.on('error', reject)
+    outgoing.end(body)
+  })
 }

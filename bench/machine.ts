@@ -1,7 +1,10 @@
 import { execFileSync } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { cpus, release, totalmem, type } from 'node:os'
-import { packageVersion } from './package-version.ts'
+import { Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+
+const Manifest = Type.Object({ version: Type.String() })
 
 /** Everything besides the code that the figures depend on, as pairs of a name and a value. */
 export function machine(): [name: string, value: string][] {
@@ -31,4 +34,10 @@ function commit(): string {
   } catch {
     return 'unknown'
   }
+}
+
+/** The name and the installed version of a package. */
+export function packageVersion(name: string): string {
+  const file = new URL(`../node_modules/${name}/package.json`, import.meta.url)
+  return `${name} ${Value.Parse(Manifest, JSON.parse(readFileSync(file, 'utf8'))).version}`
 }

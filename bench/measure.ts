@@ -1,9 +1,8 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { type Case, type ContenderName, contenderNames } from './cases.ts'
-import type { Contender } from './contender.ts'
+import { type Case, type Contender, type ContenderName, contenderNames } from './cases.ts'
+import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
-import { startDelayingProxy } from './delaying-proxy.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 

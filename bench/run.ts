@@ -5,16 +5,14 @@ import { fileURLToPath } from 'node:url'
 import { makeApiKey } from '../src/api-keys/key.ts'
 import { ConfigurationError } from '../src/config/errors.ts'
 import { explain } from '../src/process/start-up-errors.ts'
+import { installedPsql } from './contenders.ts'
 import { openBenchDatabase } from './database.ts'
-import { installedPsql } from './database-contenders.ts'
 import { findGenerator } from './load/generator.ts'
 import { machine } from './machine.ts'
 import { measureSetting, settingsOf } from './measure.ts'
 import { readOptions } from './options.ts'
-import { throughputPlot } from './plot.ts'
-import { report } from './report.ts'
+import { report, tables, throughputPlot } from './report.ts'
 import { Results } from './results.ts'
-import { tables } from './tables.ts'
 
 /** In the checkout, because temporary files may be in memory, where a commit costs nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))

@@ -1,5 +1,6 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
+import { availableParallelism } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { type Sample, sampleOf } from '../statistics.ts'
 
@@ -57,6 +58,14 @@ export function receiveOrder<Order>(): Promise<Order> {
 /** In such a process, reports the result; the process then exits. */
 export function reportShare(share: Share): void {
   process.send?.(share, () => process.disconnect())
+}
+
+/**
+ * The number of threads or processes that generate the load. One is not enough for a server that only sends bytes; more
+ * would take the cores that the servers and the database need.
+ */
+export function loadProcesses(connections: number): number {
+  return Math.min(connections, availableParallelism() > 2 ? 2 : 1)
 }
 
 /** Splits a number into parts that differ by at most 1. */

@@ -1,0 +1,107 @@
+/** What some cases put around a contender: a distant database, or commits in another database of its server. */
+import { once } from 'node:events'
+import { connect, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import type { Contender } from './cases.ts'
+
+const COMMITS_PER_SECOND = 1000
+const COMMIT_INTERVAL_MS = 10
+
+/** A TCP proxy that simulates a database at a distance of some milliseconds. */
+export interface DelayingProxy {
+  /** The address of the database through the proxy. */
+  readonly url: string
+  stop(): Promise<void>
+}
+
+/**
+ * Starts a proxy that delays what clients send by the whole round trip: Node's timers count whole milliseconds, so half
+ * of one for each direction would become two whole ones. What the database sends is not delayed.
+ */
+export async function startDelayingProxy(databaseUrl: string, roundTripMs: number): Promise<DelayingProxy> {
+  const target = new URL(databaseUrl)
+  const sockets = new Set<Socket>()
+  const server = createServer({ noDelay: true }, (client) => {
+    const upstream = connect({
+      host: target.hostname,
+      port: Number(target.port || 5432),
+      noDelay: true,
+    })
+    for (const [socket, other] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      sockets.add(socket)
+      socket.on('error', () => other.destroy())
+      socket.on('close', () => {
+        sockets.delete(socket)
+        other.destroy()
+      })
+    }
+    client.on('data', (piece) => setTimeout(() => upstream.write(piece), roundTripMs))
+    upstream.pipe(client)
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const closed = once(server, 'close')
+  const address = server.address()
+  if (typeof address !== 'object' || address === null)
+    throw new Error('The operating system assigned no port')
+  const url = new URL(databaseUrl)
+  url.hostname = '127.0.0.1'
+  url.port = String(address.port)
+  return {
+    url: url.href,
+    async stop() {
+      server.close()
+      for (const socket of sockets) socket.destroy()
+      await closed
+    },
+  }
+}
+
+/** The same contender, measured while another database of the same server gets commits. */
+export function withCommits(contender: Contender, otherDatabaseUrl: string): Contender {
+  return {
+    ...contender,
+    async measure(given, seconds) {
+      const commits = await startCommits(otherDatabaseUrl)
+      try {
+        return await contender.measure(given, seconds)
+      } finally {
+        await commits.stop()
+      }
+    },
+  }
+}
+
+/**
+ * Commits at a steady rate until it is stopped. The commits do not wait for the disk, whose speed is not measured here.
+ * `stop` rejects if the server did not keep up.
+ */
+async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
+  const client = new pg.Client({ connectionString: url, options: '-c synchronous_commit=off' })
+  await client.connect()
+  const start = performance.now()
+  let isRunning = true
+  let count = 0
+  const running = (async () => {
+    while (isRunning) {
+      const due = Math.floor(((performance.now() - start) / 1000) * COMMITS_PER_SECOND)
+      const commits = Array.from({ length: due - count }, () => client.query('SELECT pg_current_xact_id()'))
+      count = due
+      await Promise.all(commits)
+      await sleep(COMMIT_INTERVAL_MS)
+    }
+  })()
+  return {
+    async stop() {
+      isRunning = false
+      await running
+      const perSecond = count / ((performance.now() - start) / 1000)
+      await client.end()
+      if (perSecond < 0.9 * COMMITS_PER_SECOND)
+        throw new Error(`only ${Math.round(perSecond)} commits per second were made during the lists`)
+    },
+  }
+}
