@@ -5,7 +5,7 @@ import { type Config, loadConfig } from './config/config.ts'
 import { misspeltSettings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
-import { placeOf } from './database/pool.ts'
+import { hostAndDatabaseOf } from './database/pool.ts'
 import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local/local-setup.ts'
 import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
@@ -44,7 +44,7 @@ async function start(config: Config, log: Logger): Promise<void> {
       {
         version,
         node: process.version,
-        database: placeOf(databaseUrl),
+        database: hostAndDatabaseOf(databaseUrl),
         workers,
         databasePoolSize,
         metricsPort,

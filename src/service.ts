@@ -19,7 +19,7 @@ import {
 } from './database/pool.ts'
 import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady, UnsupportedServerError } from './database/readiness.ts'
-import { missingLimits } from './database/server-status.ts'
+import { unsetTimeouts } from './database/server-status.ts'
 import { StandbyServer } from './database/standby.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
@@ -287,7 +287,7 @@ async function refuseWrongLogin(database: Database): Promise<void> {
 
 /** Behind a pooler, the role must bring what a session of this service would otherwise set for itself. */
 async function warnOfMissingLimits(database: Database, log: Logger): Promise<void> {
-  const missing = await missingLimits(database).catch(() => [])
+  const missing = await unsetTimeouts(database).catch(() => [])
   if (missing.length > 0) {
     log.warn(
       `the database role sets no limit: ${missing.join(', ')}; an update may wait there for longer than its caller`,

@@ -176,7 +176,7 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
   const { removed, total } = await countRemovals(transaction)
   if (removed * 10 <= total) return
   const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`
-  await transaction.pauseFor(2 * ANSWER_TIMEOUT_MS, () => confirm(consequence, '--allow-removals', signal))
+  await transaction.allowIdle(2 * ANSWER_TIMEOUT_MS, () => confirm(consequence, '--allow-removals', signal))
 }
 
 /** Converts valid lines to text for the staging table, and collects the first errors. */

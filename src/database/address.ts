@@ -1,25 +1,25 @@
 const TARGETS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const
 
-/** Which servers a session may be on (PostgreSQL manual, section 34.1.2, `target_session_attrs`). */
+/** Which kinds of server a session accepts: `target_session_attrs` of libpq (PostgreSQL manual, section 34.1.2). */
 export type SessionTarget = (typeof TARGETS)[number]
 
-/** One server that an address names. */
+/** One of the servers in an address. */
 export interface Host {
-  /** A `postgres://` address that names this host alone. */
+  /** A `postgres://` address with only this host. */
   readonly url: string
   /** Host and port, for messages. */
   readonly name: string
 }
 
-/** A `postgres://` address, which may name several hosts. */
+/** A parsed `postgres://` address. */
 export interface DatabaseAddress {
-  /** In the order in which they are to be tried. */
+  /** In the order in which they are tried. */
   readonly hosts: readonly [Host, ...Host[]]
-  /** Undefined where the address does not say. */
+  /** Undefined if the address has no `target_session_attrs`. */
   readonly target: SessionTarget | undefined
 }
 
-/** An address is wrong. The message completes the sentence "the address must …" and has no part of the address. */
+/** An address is invalid. The message completes the sentence "the address must …" and contains no part of the address. */
 export class AddressError extends Error {
   override readonly name = 'AddressError'
 }
@@ -27,14 +27,14 @@ export class AddressError extends Error {
 const SHAPE =
   'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded'
 
-/** Parameters of libpq that pg does not know; they are read here. */
-const OWN_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
+/** Parameters of libpq that pg does not support. They are parsed here and removed from the addresses for pg. */
+const LIBPQ_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
 
 /**
- * Reads a connection URI as libpq does, several hosts included (PostgreSQL manual, section 34.1.1.2 and 34.1.1.3). An
- * address of one host is passed on as it is.
+ * Parses a connection URI as libpq does, including several hosts (PostgreSQL manual, sections 34.1.1.2 and 34.1.1.3). The URL
+ * of a single host is returned unchanged.
  *
- * @throws {AddressError}
+ * @throws {AddressError} if the address is invalid
  */
 export function parseAddress(url: string): DatabaseAddress {
   const parts = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?/.exec(url)
@@ -46,7 +46,7 @@ export function parseAddress(url: string): DatabaseAddress {
   const target = targetOf(parameters)
   if (!`${hostList}${portList}`.includes(',')) {
     if (!URL.canParse(url)) throw new AddressError(SHAPE)
-    const { host, port } = hostOf(hostList)
+    const { host, port } = splitPort(hostList)
     return { hosts: [{ url, name: nameOf(host, portList || port) }], target }
   }
 
@@ -54,9 +54,9 @@ export function parseAddress(url: string): DatabaseAddress {
   const ports = portList.split(',')
   if (ports.length > 1 && ports.length !== given.length)
     throw new AddressError('name one port for all of its hosts, or one for each')
-  const others = query.split('&').filter((pair) => !OWN_PARAMETERS.includes(pair.split('=', 1)[0] ?? ''))
+  const others = query.split('&').filter((pair) => !LIBPQ_PARAMETERS.includes(pair.split('=', 1)[0] ?? ''))
   const hosts = given.map((entry, index): Host => {
-    const { host, port } = hostOf(entry)
+    const { host, port } = splitPort(entry)
     if (host === '') throw new AddressError('name a host before and after each comma')
     const portOfHost = (ports.length > 1 ? ports[index] : ports[0]) || port
     const end = others.join('&')
@@ -80,19 +80,19 @@ function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   return target
 }
 
-/** A host and its port, which may be missing, out of `host:port`, `[::1]:port` or `%2Fpath:port`. */
-function hostOf(entry: string): { host: string; port: string } {
+/** Splits `host:port`, `[::1]:port` or `%2Fpath:port`. The port is empty if it is missing. */
+function splitPort(entry: string): { host: string; port: string } {
   const [, host = '', port = ''] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(entry) ?? []
   return { host, port }
 }
 
-/** The parameter `host` has socket directories and IPv6 addresses in plain. */
+/** Encodes a host of the parameter `host`, in which socket directories and IPv6 addresses are written as they are. */
 function encodeHost(host: string): string {
   return host.includes(':') ? `[${host}]` : encodeURIComponent(host)
 }
 
 function nameOf(host: string, port: string): string {
-  // Unlike decodeURIComponent, it accepts a lone percent sign.
+  // Unlike decodeURIComponent, URLSearchParams accepts a percent sign that encodes nothing.
   const decoded = new URLSearchParams(`host=${host}`).get('host')
   return `${decoded || 'localhost'}:${port || 5432}`
 }

@@ -1,21 +1,25 @@
 import type pg from 'pg'
 
 /**
- * SQLSTATE class of notices that say nothing of a failure. Warnings have class 01, or that of the error which they report,
- * as Citus's have. Not the severity, which PostgreSQL translates.
+ * SQLSTATE class of notices that report no problem. Warnings have class 01 or, from Citus, the class of the error that they
+ * report. The severity does not tell, because PostgreSQL translates it.
  */
-const HARMLESS = /^00/
+const SUCCESS_CLASS = /^00/
 
 /**
- * A commit that PostgreSQL has answered with success and a warning: the change is there, and may be lost with this
- * server. An example is "canceling wait for synchronous replication due to user request"; an extension that commits on
- * several servers warns in the same way when one of them did not (Citus: "failed to commit transaction on …").
+ * PostgreSQL has committed and sent a warning: the change is stored, but is lost if this server is lost. An example is
+ * "canceling wait for synchronous replication due to user request". Citus, which commits on several servers, also warns if
+ * one of them did not commit ("failed to commit transaction on …").
  */
 export class UncertainCommitError extends Error {
   override readonly name = 'UncertainCommitError'
 }
 
-/** Runs a COMMIT, and rejects if a warning comes with its answer. */
+/**
+ * Sends COMMIT and returns the response.
+ *
+ * @throws {UncertainCommitError} if a warning comes with the response
+ */
 export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryResult> {
   let warning: UncertainCommitError | undefined
   const onNotice = (notice: Notice): void => {
@@ -23,24 +27,24 @@ export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryR
   }
   client.on('notice', onNotice)
   try {
-    const answer = await client.query('COMMIT')
+    const result = await client.query('COMMIT')
     if (warning !== undefined) throw warning
-    return answer
+    return result
   } finally {
     client.off('notice', onNotice)
   }
 }
 
 /**
- * Watches the commits of a connection, one statement after another. The server first completes the statement
- * (CommandComplete) and then commits, so a later warning is the commit's. What triggers and functions raise comes earlier
- * and says nothing about it (PostgreSQL manual, section 54.2.3).
+ * Watches the implicit commit of each statement of a connection. The server completes the statement (CommandComplete) before
+ * it commits, so a warning after that is about the commit. Warnings of triggers and functions come earlier (PostgreSQL manual,
+ * section 54.2.3).
  */
 class CommitWatch {
   #isComplete = false
   #warning: UncertainCommitError | undefined
 
-  /** Listens as long as the connection lives. */
+  /** Listens until the connection is closed. */
   constructor(client: pg.Client) {
     client.connection.on('commandComplete', () => {
       this.#isComplete = true
@@ -50,13 +54,13 @@ class CommitWatch {
     })
   }
 
-  /** Forgets the statement before. To be called when the next one is sent. */
+  /** Call it before each statement. Clears the warning of the previous one. */
   begin(): void {
     this.#isComplete = false
     this.#warning = undefined
   }
 
-  /** The warning that came with the commit of the statement, if there was one. To be read once its outcome is known. */
+  /** The warning that came with the commit of the statement, if any. Read it when the statement has succeeded. */
   get warning(): UncertainCommitError | undefined {
     return this.#warning
   }
@@ -64,7 +68,7 @@ class CommitWatch {
 
 const watches = new WeakMap<pg.Client, CommitWatch>()
 
-/** The watch of a connection. There is one for all of its statements, as listeners for each would cost more than the rest. */
+/** Returns the watch of a connection. All of its statements share one, because adding listeners per statement is slow. */
 export function commitWatchOf(client: pg.Client): CommitWatch {
   const known = watches.get(client)
   if (known !== undefined) return known
@@ -79,5 +83,5 @@ interface Notice {
 }
 
 function isWarning({ code }: Notice): boolean {
-  return !HARMLESS.test(code ?? '00')
+  return !SUCCESS_CLASS.test(code ?? '00')
 }

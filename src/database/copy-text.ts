@@ -1,6 +1,6 @@
 const BACKSLASH = 0x5c
 
-/** Writes a value as COPY reads it (PostgreSQL manual, COPY, Text Format); undefined is NULL. */
+/** Escapes a value for COPY's text format (PostgreSQL manual, COPY, Text Format); undefined becomes NULL. */
 export function toCopyText(value: string | undefined): string {
   if (value === undefined) return '\\N'
   return /[\\\n\r\t]/.test(value)
@@ -11,18 +11,18 @@ export function toCopyText(value: string | undefined): string {
 const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 
 /**
- * Returns a function that takes the output of one COPY in pieces of any length and makes single backslashes of double ones.
- * Text without control characters, as JSON is, has no other escape in that format. Pieces are changed in place.
+ * Returns a function that takes the output of one COPY in chunks of any size, and replaces double backslashes by single ones.
+ * Text without control characters, such as JSON, has no other escapes in COPY's text format. Chunks are changed in place.
  */
-export function copyOutputReader(): (piece: Buffer) => Buffer {
-  let isSecond = false
-  return (piece) => {
-    if (!isSecond && !piece.includes(BACKSLASH)) return piece
-    let used = 0
-    for (const byte of piece) {
-      if (byte === BACKSLASH) isSecond = !isSecond
-      if (byte !== BACKSLASH || !isSecond) piece[used++] = byte
+export function copyOutputReader(): (chunk: Buffer) => Buffer {
+  let isEscaped = false
+  return (chunk) => {
+    if (!isEscaped && !chunk.includes(BACKSLASH)) return chunk
+    let length = 0
+    for (const byte of chunk) {
+      if (byte === BACKSLASH) isEscaped = !isEscaped
+      if (byte !== BACKSLASH || !isEscaped) chunk[length++] = byte
     }
-    return piece.subarray(0, used)
+    return chunk.subarray(0, length)
   }
 }

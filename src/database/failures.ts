@@ -1,31 +1,31 @@
 import pg from 'pg'
 
 /**
- * PostgreSQL cannot be asked now: it is away, too busy, or refuses this service. Nothing is wrong with the
- * request, so trying again later may help. The cause says what happened; it is for logs alone.
+ * PostgreSQL cannot serve now: it cannot be reached, is too busy, or refuses this service. The request itself is correct, so a
+ * retry may succeed later. The cause is for logs only.
  */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
   readonly #onLoss: (() => void) | undefined
 
-  /** `onLoss` is called for each caller that gets this error in the end; a statement that is tried again has none. */
+  /** `onLoss` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
   constructor(cause: unknown, onLoss?: () => void) {
     super('The database is unavailable', { cause })
     this.#onLoss = onLoss
   }
 
-  /** The same for a cause that says more. */
+  /** Returns the same error with a more specific cause. */
   because(cause: unknown): DatabaseUnavailableError {
     return new DatabaseUnavailableError(cause, this.#onLoss)
   }
 
-  /** To be called once for each caller that gets nothing because of this. */
+  /** Call it once for each caller that gets this error. */
   countLoss(): void {
     this.#onLoss?.()
   }
 }
 
-/** The server takes no writes: it is a standby, or `default_transaction_read_only` is on. */
+/** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
 export class ReadOnlyServerError extends Error {
   override readonly name = 'ReadOnlyServerError'
 
@@ -38,7 +38,7 @@ export class ReadOnlyServerError extends Error {
   }
 }
 
-/** The server was the primary before another one was promoted, which this service has seen since. */
+/** The server is a former primary: this service has since used another server that was promoted. */
 export class FormerPrimaryError extends Error {
   override readonly name = 'FormerPrimaryError'
 
@@ -50,7 +50,7 @@ export class FormerPrimaryError extends Error {
   }
 }
 
-/** Another server has taken over while a statement was under way; its outcome is of no use. */
+/** All connections were renewed while a statement was running, so its result may come from the wrong server. */
 export class ServerChangedError extends Error {
   override readonly name = 'ServerChangedError'
 
@@ -63,13 +63,13 @@ export class ServerChangedError extends Error {
 const READ_ONLY_STATE = '25006'
 
 /**
- * SQLSTATE codes, and classes of them by their first two characters, that speak of the server's state and
- * not of the statement (PostgreSQL manual, appendix A).
+ * SQLSTATE codes, and classes of two characters, that are about the state of the server and not about the statement
+ * (PostgreSQL manual, appendix A).
  */
 const unavailableStates = new Set([
   '08', // connection exceptions
-  '28', // authorization refused, which the operator has to fix
-  '53', // insufficient resources, too many connections among them
+  '28', // invalid authorization, which the operator has to fix
+  '53', // insufficient resources, such as too many connections
   '57', // operator intervention: shutdown, crash, cancelled by statement_timeout
   '58', // system errors
   READ_ONLY_STATE, // this server is a standby now
@@ -78,14 +78,14 @@ const unavailableStates = new Set([
   '40001', // serialization failure
   '40P01', // deadlock
   '42P01', // no such table: the migrations have not been run
-  '42703', // no such column: the same
+  '42703', // no such column: likewise
   '42501', // no permission for the table
   '55P03', // lock_timeout
   '0A000', // not supported by a server that only speaks PostgreSQL's protocol, nor by Citus: no fault of the request
   '42883', // no such function: the same
 ])
 
-/** True where the failure is the database's and not the statement's, so that the caller should try again later. */
+/** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) {
     const state = error.code ?? ''
@@ -94,12 +94,12 @@ export function isUnavailable(error: unknown): boolean {
   return !isProgrammingError(error)
 }
 
-/** SQLSTATE codes and classes with which the server ends the connection, or may have lost its own state. */
+/** SQLSTATE codes and classes after which the server closes the connection, or the state of the session is unknown. */
 const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', 'XX']
 
 /**
- * True where the connection itself is lost or in an unknown state, so that it must not be used again. Not known from the
- * error's severity, which PostgreSQL translates.
+ * Whether the connection is lost or in an unknown state, so that it must not be used again. The error's severity does not
+ * tell, because PostgreSQL translates it.
  */
 export function isFatal(error: unknown): boolean {
   if (isRemoteRefusal(error)) return false
@@ -107,14 +107,17 @@ export function isFatal(error: unknown): boolean {
   return !isProgrammingError(error)
 }
 
-/** Connection exceptions but 08007 (the outcome is unknown) and 08P01, with which poolers report a server that they lost. */
+/**
+ * Connection exceptions that a server reports about another server. 08007 (the outcome is unknown) is missing, and 08P01, with
+ * which connection poolers report that they lost the server.
+ */
 const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
 
-/** How libpq says that a connection was lost which had been there, so that a statement may have taken effect. */
+/** libpq's messages about an established connection that was lost, so that a statement may have taken effect. */
 const lostConnection =
   /closed the connection unexpectedly|no connection to the server|connection not open|(receive|send) data|SSL|EOF/
 
-/** A server lost its connection to another one that has rows, during a statement that is undone for certain. */
+/** The server lost its connection to another server that stores rows. The statement was certainly rolled back. */
 export class WorkerLostError extends Error {
   override readonly name = 'WorkerLostError'
 
@@ -124,9 +127,9 @@ export class WorkerLostError extends Error {
 }
 
 /**
- * True where the server could not reach another one that has the rows, as Citus says when a worker is down (SQLSTATE class
- * 08): it has changed nothing, and its own connection is as good as before. A connection of this service that is lost is
- * no such error, as no server can report it; a pooler that does so ends the connection with FATAL.
+ * Whether the server could not reach another server that stores the rows, as Citus reports when a worker is down (SQLSTATE
+ * class 08). Nothing has changed, and the connection to this server still works. The loss of that connection is another
+ * error: no server can report it, and a connection pooler that does closes the connection with FATAL.
  */
 export function isRemoteRefusal(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
@@ -134,7 +137,7 @@ export function isRemoteRefusal(error: unknown): boolean {
   return isRemoteFailure(cause) && !lostConnection.test(cause.message)
 }
 
-/** True where the server lost its connection to another one, so that a statement of one row may have taken effect. */
+/** Whether the server lost its connection to another server, so that a statement on one row may have taken effect. */
 export function isRemoteLoss(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return isRemoteFailure(cause) && lostConnection.test(cause.message)
@@ -149,10 +152,10 @@ function isRemoteFailure(error: unknown): error is pg.DatabaseError {
   )
 }
 
-/** SQLSTATE codes of statements that may have taken effect, or whose caller has waited for long enough. */
+/** SQLSTATE codes of statements that may have taken effect, or whose caller has already waited long enough. */
 const unknownOutcomeStates = ['40003', '57014']
 
-/** True where PostgreSQL has answered that it refuses the statement: then it has changed nothing, for certain. */
+/** Whether PostgreSQL reported that it rejects the statement, which has then certainly changed nothing. */
 export function wasRefused(error: unknown): boolean {
   if (isRemoteRefusal(error)) return true
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
@@ -161,26 +164,26 @@ export function wasRefused(error: unknown): boolean {
   )
 }
 
-/** True where PostgreSQL has refused a statement for a reason that may lie in one of the rows that it was to change. */
+/** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
   if (!wasRefused(error)) return false
   return !(error instanceof DatabaseUnavailableError) || isConflict(error.cause) || isRemoteRefusal(error)
 }
 
-/** True for a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
+/** Whether this is a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
 function isConflict(error: unknown): boolean {
   return error instanceof pg.DatabaseError && (error.code === '40001' || error.code === '40P01')
 }
 
-/** True where PostgreSQL has refused a statement because a lock could not be had in time (SQLSTATE 55P03). */
+/** Whether PostgreSQL cancelled a statement that did not get a lock in time (SQLSTATE 55P03). */
 export function isLocked(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return cause instanceof pg.DatabaseError && cause.code === '55P03'
 }
 
 /**
- * True where the server refused to let this service in, or this service does not trust the server: the role, its
- * password, the database's name or a certificate is wrong, which does not go away by waiting.
+ * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name or a certificate
+ * is wrong. Waiting does not help.
  */
 export function isRefusal(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) {
@@ -189,7 +192,7 @@ export function isRefusal(error: unknown): boolean {
   return isUntrusted(error)
 }
 
-/** True where PgBouncer, or RDS Proxy, refuses the settings that a session makes for itself at its start. */
+/** Whether PgBouncer or RDS Proxy refuses the settings that a session requests in its startup message. */
 export function isPoolerRefusal(error: unknown): boolean {
   return (
     error instanceof pg.DatabaseError &&
@@ -198,46 +201,46 @@ export function isPoolerRefusal(error: unknown): boolean {
 }
 
 /**
- * True where the server has no TLS, or a certificate that its address asks to be verified and that cannot be: by the
- * X.509 error codes of OpenSSL as Node names them (Node.js manual, TLS), or for another host name.
+ * Whether the server does not support TLS although its address requires it, or its certificate cannot be verified or is for
+ * another host name. The codes are OpenSSL's X.509 errors with Node's names (Node.js manual, TLS).
  */
 export function isUntrusted(error: unknown): boolean {
   if (!(error instanceof Error)) return false
-  if ('code' in error) return typeof error.code === 'string' && certificateFaults.test(error.code)
+  if ('code' in error) return typeof error.code === 'string' && certificateErrors.test(error.code)
   return error.message === 'The server does not support SSL connections'
 }
 
-const certificateFaults =
+const certificateErrors =
   /^(ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/
 
-/** True where the role lacks a privilege (SQLSTATE 42501). */
+/** Whether the role lacks a privilege (SQLSTATE 42501). */
 export function isForbidden(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42501'
 }
 
-/** True where PostgreSQL has cancelled a statement, as it does after a time limit (SQLSTATE 57014). */
+/** Whether PostgreSQL cancelled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
 export function isCancelled(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return cause instanceof pg.DatabaseError && cause.code === '57014'
 }
 
-/** True where the statement does not apply to this kind of relation (SQLSTATE 42809). */
+/** Whether the statement does not work on this kind of relation (SQLSTATE 42809). */
 export function isWrongKind(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '42809'
 }
 
-/** True for an internal error of the server (SQLSTATE XX000). */
+/** Whether this is an internal error of the server (SQLSTATE XX000). */
 export function isInternalError(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === 'XX000'
 }
 
-/** True where a column does not exist (SQLSTATE 42703). */
+/** Whether a column does not exist (SQLSTATE 42703). */
 export function isUnknownColumn(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return cause instanceof pg.DatabaseError && cause.code === '42703'
 }
 
-/** True where the server does not support the statement for this table (SQLSTATE 0A000). */
+/** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
 export function isNotSupported(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return cause instanceof pg.DatabaseError && cause.code === '0A000'
@@ -253,8 +256,8 @@ export function isUnsupportedFeature(error: unknown): boolean {
 }
 
 /**
- * True if a connection cannot run a named statement again, because a column of its result has another type than when it was
- * parsed there. PostgreSQL reports it with the SQLSTATE of unsupported features, before it runs anything.
+ * Whether a connection cannot run a named statement again, because the type of a result column has changed since the statement
+ * was parsed. PostgreSQL reports this before it runs anything, with the SQLSTATE of unsupported features.
  */
 export function isOutdatedStatement(error: unknown): boolean {
   return (
@@ -263,8 +266,8 @@ export function isOutdatedStatement(error: unknown): boolean {
 }
 
 /**
- * True where a statement that PostgreSQL runs may not be one that Citus runs: it answers those with 0A000, with XX000, and
- * where it misreads what it has moved between its servers itself, with 22P02.
+ * Whether Citus may not support a statement that PostgreSQL supports. Citus reports this with 0A000 or XX000, or with 22P02 if
+ * it misreads data that it has moved between its servers.
  */
 export function mayBeUnsupportedByCitus(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
@@ -273,33 +276,33 @@ export function mayBeUnsupportedByCitus(error: unknown): boolean {
 }
 
 /**
- * True where a statement that is right may be one that the server does not know: it does not support it, cannot read it
- * (SQLSTATE 42601), or answers with XX000, as Citus does for some.
+ * Whether the server may not know a correct statement: it does not support it, cannot parse it (SQLSTATE 42601), or reports
+ * XX000, as Citus does for some statements.
  */
 export function mayBeUnknown(error: unknown): boolean {
   const isUnreadable = error instanceof pg.DatabaseError && error.code === '42601'
   return isUnreadable || isNotSupported(error) || isInternalError(error)
 }
 
-/** pg raises plain errors for every failure of a connection; those of a faulty call are subclasses. */
+/** pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call. */
 function isProgrammingError(error: unknown): boolean {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError
 }
 
-/** True where a row would have broken a rule of uniqueness (SQLSTATE 23505). */
+/** Whether a row violates a unique constraint (SQLSTATE 23505). */
 export function isDuplicate(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '23505'
 }
 
 /**
- * True where a rule in the database refuses the values: a constraint (SQLSTATE class 23), or a trigger's RAISE EXCEPTION
+ * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), or a trigger's RAISE EXCEPTION
  * (P0001).
  */
 export function isRuleViolation(error: unknown): boolean {
   return error instanceof pg.DatabaseError && /^(23|P0001)/.test(error.code ?? '')
 }
 
-/** True where the server takes no writes; of several hosts, where one of them does not. */
+/** Whether the server is read-only; with several hosts, whether one of them is. */
 export function isReadOnly(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   if (cause instanceof AggregateError) return cause.errors.some(isReadOnly)
@@ -307,7 +310,7 @@ export function isReadOnly(error: unknown): boolean {
   return cause instanceof ReadOnlyServerError
 }
 
-/** True where the server is no longer the one that the service may use. */
+/** Whether the server is a former primary; with several hosts, whether one of them is. */
 export function isFormerPrimary(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   if (cause instanceof AggregateError) return cause.errors.some(isFormerPrimary)

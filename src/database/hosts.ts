@@ -1,12 +1,12 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { DatabaseUnavailableError, isRefusal, ReadOnlyServerError } from './failures.ts'
-import { askServer, fits } from './session-server.ts'
+import { askServer, matchesTarget } from './session-server.ts'
 
-/** How long one host may take to answer a command, in milliseconds. */
-const HOST_LIMIT_MS = 5000
+/** How long one host may take to accept a connection, and to respond to a statement. */
+const HOST_TIMEOUT_MS = 5000
 
-/** Why no host of an address can be used: the one error, or all of them in one. */
+/** Returns the error if no host of an address can be used: the only error, or an AggregateError of all. */
 export function noUsableHost(failed: readonly { readonly host: string; readonly error: unknown }[]): unknown {
   if (failed.length === 1) return failed[0]?.error
   const reasons = failed.map(
@@ -19,10 +19,10 @@ export function noUsableHost(failed: readonly { readonly host: string; readonly 
 }
 
 /**
- * The address of one host, for a program that works on a single connection: the first that can be reached and is what
- * `target_session_attrs` asks for. Where several hosts are named without it, that is the one that takes writes.
+ * Returns the address of the first host that can be reached and matches `target_session_attrs`, for a program that uses a
+ * single connection. The default for several hosts is `read-write`.
  *
- * @throws {DatabaseUnavailableError} where there is none, or one refuses the login
+ * @throws {DatabaseUnavailableError} if no host can be used, or one of them refuses the login
  */
 export async function chooseHost(url: string): Promise<string> {
   const { hosts, target = hosts.length > 1 ? 'read-write' : 'any' } = parseAddress(url)
@@ -33,21 +33,21 @@ export async function chooseHost(url: string): Promise<string> {
       const client = new pg.Client({
         connectionString: host.url,
         application_name: 'petstore-inventory cli',
-        connectionTimeoutMillis: HOST_LIMIT_MS,
+        connectionTimeoutMillis: HOST_TIMEOUT_MS,
       })
       client.on('error', () => {})
       try {
         await client.connect()
-        const server = await askServer(client, HOST_LIMIT_MS)
-        if (fits(server, wanted)) return host.url
+        const server = await askServer(client, HOST_TIMEOUT_MS)
+        if (matchesTarget(server, wanted)) return host.url
         failed.push({
           host: host.name,
           error: server.isReadOnly
             ? new ReadOnlyServerError(server.isStandby)
-            : new Error(`the server takes writes, and the address asks for one that is ${wanted}`),
+            : new Error(`the server is writable, but target_session_attrs in the address is ${wanted}`),
         })
       } catch (error) {
-        // As libpq: what one host says about the login, the others would say as well.
+        // As in libpq: if one host refuses the login, the others would refuse it, too.
         if (isRefusal(error)) throw new DatabaseUnavailableError(error)
         failed.push({ host: host.name, error })
       } finally {

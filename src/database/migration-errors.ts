@@ -1,4 +1,4 @@
-/** The newest migrations of the database are not this version's, so it does not know how to roll them back. */
+/** The migration to roll back was applied by another version, so this version does not know how to roll it back. */
 export class UnknownMigrationError extends Error {
   override readonly name = 'UnknownMigrationError'
 
@@ -9,7 +9,7 @@ export class UnknownMigrationError extends Error {
   }
 }
 
-/** A migration is pending that is older than one that was applied. */
+/** A pending migration is older than an applied one. */
 export class MigrationOrderError extends Error {
   override readonly name = 'MigrationOrderError'
 
@@ -21,7 +21,7 @@ export class MigrationOrderError extends Error {
   }
 }
 
-/** Other migrations of the same database run for longer than this one waits. */
+/** Another session is still running migrations of the same database when the time to wait for it is over. */
 export class MigrationsRunningError extends Error {
   override readonly name = 'MigrationsRunningError'
 
@@ -33,31 +33,31 @@ export class MigrationsRunningError extends Error {
   }
 }
 
-/** An index that PostgreSQL maintains and does not use, because building or dropping it was interrupted. */
+/** An index that PostgreSQL maintains but does not use, because `CREATE` or `DROP INDEX CONCURRENTLY` was interrupted. */
 export interface InvalidIndex {
   readonly name: string
   readonly table: string
 }
 
-/** A migration that failed, with what it has left behind. */
+/** A failed migration, and what was changed nevertheless. */
 export interface MigrationFailure {
   readonly migration: string
   readonly direction: 'up' | 'down'
-  /** Why, in words; undefined where a lock could not be had in time. */
+  /** The error message of PostgreSQL; undefined if the migration did not get a lock in time. */
   readonly reason: string | undefined
-  /** The sessions that stand in the way of the lock, in words. */
+  /** Descriptions of the sessions that hold conflicting locks. */
   readonly holders: readonly string[]
   readonly isTransactional: boolean
-  /** The migrations of this run that are applied, or rolled back, for good. */
+  /** The migrations of this run that were applied or rolled back, and committed. */
   readonly done: readonly string[]
-  /** The indexes of the migration that it has left invalid. */
+  /** Indexes of the failed migration that are invalid now. */
   readonly invalidIndexes: readonly InvalidIndex[]
 }
 
-/** PostgreSQL refuses what a migration does; the message says why, what was changed, and what to do. */
+/** A migration failed. The message says why, what was changed nevertheless, and what to do. */
 export class MigrationFailedError extends Error {
   override readonly name = 'MigrationFailedError'
-  /** True where something was changed, or may have been. */
+  /** Whether something was, or may have been, changed. */
   readonly isPartial: boolean
 
   constructor(failure: MigrationFailure) {
@@ -84,7 +84,7 @@ function describeChange({ direction, isTransactional, done, invalidIndexes }: Mi
   return `. It runs outside a transaction, so what it changed before stays. ${[...left, before].join('')}`
 }
 
-/** A sentence about an invalid index, with a space at its end. */
+/** Returns a sentence about an invalid index, with a trailing space. */
 export function describeInvalidIndex({ name, table }: InvalidIndex): string {
   return `The index ${name} on ${table} is INVALID: no query uses it, and every write maintains it. `
 }

@@ -4,19 +4,19 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Migration, type MigrationBuilder, type RunnerOption } from 'node-pg-migrate'
 
-/** Plain SQL files, each with an up and a down part; the same place seen from `src` and from `dist`. */
+/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
 export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', import.meta.url))
 
-/** The first line of each part, as node-pg-migrate has it. What is in parentheses is this project's own. */
+/** The first line of each part, in the format of node-pg-migrate. "(no transaction)" is an extension of this project. */
 const PART_LINE = /^-- (Up|Down) Migration( \(no transaction\))?$/gm
 
 /** One direction of a migration. */
 export interface MigrationPart {
-  /** What is sent to PostgreSQL in one message each: the whole part, or outside a transaction each statement. */
+  /** The texts to send to PostgreSQL one after another: the whole part, or each statement if it runs outside a transaction. */
   readonly statements: readonly string[]
-  /** False where the part runs outside a transaction, as `CREATE INDEX CONCURRENTLY` has to. */
+  /** False if the part runs outside a transaction, as `CREATE INDEX CONCURRENTLY` requires. */
   readonly isTransactional: boolean
-  /** The line of the file that the part begins with, counted from 1. */
+  /** The number of the part's first line in the file, counted from 1. */
   readonly line: number
 }
 
@@ -24,11 +24,11 @@ export interface MigrationFile {
   readonly name: string
   readonly up: MigrationPart
   readonly down: MigrationPart
-  /** The SHA-256 of its text, the same for both kinds of line ends. */
+  /** The SHA-256 of the text in hexadecimal. It does not depend on the kind of line endings. */
   readonly checksum: string
 }
 
-/** A file in the folder of the migrations does not have the form of one. */
+/** A file in the migrations folder is not a valid migration. */
 export class MigrationFileError extends Error {
   override readonly name = 'MigrationFileError'
 
@@ -40,7 +40,7 @@ export class MigrationFileError extends Error {
   }
 }
 
-/** The names of all migrations that this version brings, in their order. */
+/** Returns the names of all migrations of this version, oldest first. */
 export async function knownMigrations(): Promise<string[]> {
   const files = await readdir(MIGRATIONS_FOLDER)
   return files
@@ -52,7 +52,7 @@ export async function knownMigrations(): Promise<string[]> {
 /**
  * Reads a migration of this version.
  *
- * @throws {MigrationFileError}
+ * @throws {MigrationFileError} if the file is not a valid migration
  */
 export async function readMigration(name: string): Promise<MigrationFile> {
   const raw = await readFile(path.join(MIGRATIONS_FOLDER, `${name}.sql`), 'utf8')
@@ -78,8 +78,8 @@ function partOf(text: string, { index, 2: mark }: RegExpExecArray, end: number):
 }
 
 /**
- * Splits where a line ends in a semicolon. Several statements in one message are a transaction (PostgreSQL manual,
- * 54.2.2.1), and a semicolon within a line may belong to a literal.
+ * Splits SQL into statements after each line that ends in a semicolon, because PostgreSQL runs several statements in one
+ * message as a transaction (manual, section 54.2.2.1). A semicolon within a line may be part of a literal.
  */
 function statementsOf(sql: string): string[] {
   return sql
@@ -89,8 +89,10 @@ function statementsOf(sql: string): string[] {
 }
 
 /**
- * Has node-pg-migrate read the files as `readMigration` does; its own loader runs every SQL file in a transaction.
- * `onStart` is called when it begins with a migration.
+ * Returns a loader with which node-pg-migrate reads the files like `readMigration`. Its own loader runs every SQL file in a
+ * transaction.
+ *
+ * @param onStart called when a migration starts
  */
 export function migrationLoader(
   onStart: (migration: MigrationFile, part: MigrationPart) => void,
@@ -112,8 +114,8 @@ export function migrationLoader(
 }
 
 /**
- * Writes a new, empty migration into a folder, named after the present moment in UTC, and returns its path.
- * Where it is not to be transactional, it is one that builds an index without locking out writers.
+ * Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. The template for a
+ * migration outside a transaction builds an index without blocking writes.
  */
 export function createMigration(name: string, folder: string, isTransactional: boolean): Promise<string> {
   const template = isTransactional ? '.template.sql' : '.template-no-transaction.sql'

@@ -4,20 +4,20 @@ import { migrationsPid } from './migration-lock.ts'
 import type { StatementRunner } from './pool.ts'
 import { hasTable } from './server-status.ts'
 
-/** The table in which node-pg-migrate records what it has applied. */
+/** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
 
-/** A migration that the database or this version knows, or both. */
+/** A migration that the database, this version or both know. */
 export interface MigrationRecord {
   readonly name: string
   /**
-   * `unknown`: applied by a version that is not this one. `changed`: its file is not what was applied.
-   * `out of order`: pending, although a newer one was applied. `incomplete`: it failed outside a transaction and left an
-   * invalid index. `running`: such a one, while a session runs migrations.
+   * `unknown`: applied by another version. `changed`: the file has changed since it was applied. `out of order`: pending,
+   * although a newer migration was applied. `incomplete`: failed outside a transaction and left an invalid index. `running`:
+   * the same while a session runs migrations, so that the index may still become valid.
    */
   readonly state: 'applied' | 'pending' | 'unknown' | 'changed' | 'out of order' | 'incomplete' | 'running'
   readonly appliedAt: Date | null
-  /** The indexes of an incomplete or running migration that queries cannot use. */
+  /** The invalid indexes of an incomplete or running migration. */
   readonly invalidIndexes: readonly InvalidIndex[]
 }
 
@@ -27,9 +27,9 @@ interface AppliedRow {
   readonly checksum: string | null
 }
 
-/** Compares the migrations that the database has seen with those of this version, by name. */
+/** Compares the applied migrations with those of this version, and returns all of them sorted by name. */
 export async function migrationHistory(database: StatementRunner): Promise<MigrationRecord[]> {
-  // By way of JSON, a column that is not there yet is null. The runner writes times without a zone.
+  // The conversion to JSON yields null if the column does not exist yet. The runner stores times without a time zone.
   const rows = (await hasTable(database, APPLIED_TABLE))
     ? await database.query<AppliedRow>(
         `SELECT name, run_on::timestamptz AS "appliedAt", to_jsonb(${APPLIED_TABLE}) ->> 'checksum' AS checksum
@@ -57,7 +57,7 @@ export async function migrationHistory(database: StatementRunner): Promise<Migra
   return records
 }
 
-/** The invalid indexes that a migration names in a part that runs outside a transaction; no other part leaves one. */
+/** Returns the invalid indexes named in parts of a migration outside a transaction. Other parts cannot leave invalid indexes. */
 export async function invalidIndexesOf(
   database: StatementRunner,
   { up, down }: MigrationFile,
@@ -72,7 +72,7 @@ export async function invalidIndexesOf(
   )
 }
 
-/** Records the checksums of applied migrations that have none yet, where the table has the column for them. */
+/** Records the checksums of applied migrations that have none yet. Does nothing if the table has no column for them yet. */
 export async function recordChecksums(database: StatementRunner): Promise<void> {
   const rows = await database.query(
     "SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'checksum' AND NOT attisdropped",
@@ -88,8 +88,8 @@ export async function recordChecksums(database: StatementRunner): Promise<void> 
 }
 
 /**
- * Those of the known migrations that the database has not seen. A database that has seen more is newer, which is
- * how a rolling deployment looks from the older version's side.
+ * Returns the known migrations that were not applied. A database may have more than the known ones: in a rolling deployment,
+ * the older version sees the migrations of the newer one.
  */
 export async function pendingMigrations(
   database: StatementRunner,
@@ -99,14 +99,14 @@ export async function pendingMigrations(
   return known.filter((name) => !applied.has(name))
 }
 
-/** The names of all migrations that the database has seen, in their order. */
+/** Returns the names of all applied migrations, sorted by name. */
 export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
   if (!(await hasTable(database, APPLIED_TABLE))) return []
   const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE} ORDER BY name`)
   return rows.map((row) => row.name)
 }
 
-/** The names of the migrations that were applied last, the newest first, as node-pg-migrate rolls them back. */
+/** Returns the names of the migrations that were applied last, newest first: the order in which they are rolled back. */
 export async function newestApplied(database: StatementRunner, count: number): Promise<string[]> {
   if (!(await hasTable(database, APPLIED_TABLE))) return []
   const rows = await database.query<{ name: string }>(

@@ -3,16 +3,16 @@ import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import { MigrationsRunningError } from './migration-errors.ts'
 import type { StatementRunner } from './pool.ts'
 
-/** How long to wait for other migrations of the same database, and how often to look, in milliseconds. */
+/** How long to wait for other migrations of the same database, and the interval between two attempts. */
 const WAIT_TIMEOUT_MS = 60_000
 const WAIT_INTERVAL_MS = 250
 
 /**
- * Takes node-pg-migrate's advisory lock for the session. It asks again and again instead of waiting inside PostgreSQL,
- * because a waiting statement keeps its snapshot, `CREATE INDEX CONCURRENTLY` waits for all older snapshots, and the two
- * would be a deadlock.
+ * Takes node-pg-migrate's advisory lock for the session. Polls for the lock, because a statement that waits for it keeps its
+ * snapshot, and `CREATE INDEX CONCURRENTLY` waits for all older snapshots: the two sessions would deadlock.
  *
- * @throws {MigrationsRunningError} where another session holds it for longer than a minute
+ * @param notice called once with a line for the user if another session has the lock
+ * @throws {MigrationsRunningError} if another session holds the lock for more than a minute
  */
 export async function lockMigrations(
   database: StatementRunner,
@@ -27,7 +27,7 @@ export async function lockMigrations(
   }
 }
 
-/** Takes the lock if nobody has it. */
+/** Takes the lock if it is free, and returns whether it did. */
 export async function tryLockMigrations(database: StatementRunner): Promise<boolean> {
   const [row] = await database.query<{ isLocked: boolean }>('SELECT pg_try_advisory_lock($1) AS "isLocked"', [
     PG_MIGRATE_LOCK_ID,
@@ -35,7 +35,7 @@ export async function tryLockMigrations(database: StatementRunner): Promise<bool
   return row?.isLocked === true
 }
 
-/** The session that runs migrations of this database now; undefined where none does. */
+/** Returns the process ID of the session that holds the lock for this database; undefined if it is free. */
 export async function migrationsPid(database: StatementRunner): Promise<number | undefined> {
   const [row] = await database.query<{ pid: number }>(
     `SELECT pid FROM pg_locks

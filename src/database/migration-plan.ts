@@ -8,11 +8,11 @@ import { checkMayCreate } from './privileges.ts'
 import { hasTable } from './server-status.ts'
 
 /**
- * The names of the migrations that a run would apply or roll back now, in the order in which it would. `count` is how
- * many at most; by default all that are pending for `up`, one for `down`.
+ * Returns the names of the migrations that `migrate` would run now, in that order.
  *
- * @throws {MigrationOrderError} where one is pending that is older than one that was applied
- * @throws {UnknownMigrationError} where one is to be rolled back that a newer version has applied
+ * @param count maximum number of migrations. By default, all pending ones are applied, or one is rolled back.
+ * @throws {MigrationOrderError} if a pending migration is older than an applied one
+ * @throws {UnknownMigrationError} if a migration to roll back was applied by another version
  */
 export async function planMigrations(
   database: StatementRunner,
@@ -36,9 +36,9 @@ export async function planMigrations(
 }
 
 /**
- * The SQL that `migrate` would run now, without running any of it.
+ * Returns the SQL that `migrate` would run now, and changes nothing.
  *
- * @throws as `planMigrations` does
+ * @throws what `planMigrations` throws
  */
 export async function migrationSql(
   url: string,
@@ -52,7 +52,7 @@ export async function migrationSql(
     await client.connect()
     await checkMayCreate(client, APPLIED_TABLE)
     await planMigrations(statementRunner(client), direction, count)
-    // The runner makes the table of the migrations, which must not stay.
+    // Even in a dry run, the runner creates the table of applied migrations. The rollback removes it.
     await client.query('BEGIN')
     await runner({
       dbClient: client,
@@ -71,11 +71,11 @@ export async function migrationSql(
   } finally {
     await client.end()
   }
-  return steps.length === 0 ? '-- No migration is pending.' : joinTransactions(steps)
+  return steps.length === 0 ? '-- No migration is pending.' : mergeTransactions(steps)
 }
 
-/** Puts neighbouring steps, each with a transaction of its own, into one transaction, as `migrate` runs them. */
-function joinTransactions(steps: readonly string[]): string {
+/** Merges consecutive steps with a transaction each into one transaction, because that is how `migrate` runs them. */
+function mergeTransactions(steps: readonly string[]): string {
   const lines: string[] = []
   let isOpen = false
   const setOpen = (open: boolean): void => {
@@ -92,18 +92,18 @@ function joinTransactions(steps: readonly string[]): string {
   return lines.join('\n')
 }
 
-/** What rolling back migrations takes with it. */
+/** A planned rollback and the data that it would delete. */
 export interface Rollback {
-  /** The migrations, the newest first. */
+  /** The migrations, newest first. */
   readonly names: readonly string[]
-  /** Tables with the number of their rows, and columns, that the migrations drop. */
+  /** Descriptions of the tables, with their number of rows, and the columns that would be dropped. */
   readonly losses: readonly string[]
 }
 
 /**
- * Says which migrations `migrate` would roll back now, and what they drop.
+ * Finds out which migrations `migrate` would roll back now, and which tables and columns they would drop.
  *
- * @throws {UnknownMigrationError} where one of them is not this version's
+ * @throws {UnknownMigrationError} if one of them was applied by another version
  */
 export async function planRollback(database: Database, count: number): Promise<Rollback> {
   const names = await planMigrations(database, 'down', count)
@@ -124,6 +124,7 @@ export async function planRollback(database: Database, count: number): Promise<R
   return { names, losses }
 }
 
+/** Runs statements on one connection. */
 export function statementRunner(client: pg.Client): StatementRunner {
   return {
     async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {

@@ -15,40 +15,40 @@ import { planMigrations, statementRunner } from './migration-plan.ts'
 import { checkMayCreate, checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
 import { OutcomeUnknownError } from './transaction.ts'
 
-/** How long to try to learn the outcome of a migration whose connection was lost, and how often, in milliseconds. */
+/** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
 const RECONNECT_TIMEOUT_MS = 20_000
 const RECONNECT_INTERVAL_MS = 250
 
-/** How long a migration that sets no limit of its own waits for a lock, in milliseconds. */
+/** How long a migration waits for a lock, unless it sets `lock_timeout` itself. */
 const LOCK_TIMEOUT_MS = 60_000
 
 export interface MigrateOptions {
-  /** A `postgres://` address that leads to the server itself: a pooler would lose the lock. */
+  /** A `postgres://` address of the server itself: behind a connection pooler, the lock would be lost. */
   readonly url: string
   readonly direction: 'up' | 'down'
-  /** How many steps; by default all that are pending for `up`, one for `down`. */
+  /** Maximum number of migrations. By default, all pending ones are applied, or one is rolled back. */
   readonly count?: number
-  /** Roles to give what they need on the tables once these are as they should be. */
+  /** Roles that get privileges on the tables after the migrations. */
   readonly roles?: Roles
-  /** Receives what was done for good, line by line. */
+  /** Called with a line for each change that is committed. */
   readonly log: (line: string) => void
-  /** Receives what takes long, line by line. */
+  /** Called with a line before each step that may take long. */
   readonly notice?: (line: string) => void
 }
 
 /**
- * Applies or rolls back migrations, and returns the names of those it ran. All of them are one transaction, all or none,
- * except that one which is marked "(no transaction)" runs on its own, after those before it were committed.
- * Migrations of one database wait for each other: of several that start at once, the first does the work.
+ * Applies or rolls back migrations, then grants privileges to the roles. Returns the names of the migrations that it ran. They
+ * run in one transaction, except that a migration marked "(no transaction)" runs on its own, after the previous ones were
+ * committed. Processes that migrate the same database wait for each other, so that the first one does the work.
  *
- * @throws {UnknownMigrationError} where one is to be rolled back that a newer version has applied
- * @throws {MigrationOrderError} where one came out of order
- * @throws {MigrationsRunningError} where others run for longer than a minute; nothing has changed then
- * @throws {RoleError} where a role does not exist, or this one does not own the tables; nothing has changed then
- * @throws {MigrationFailedError} where a migration failed, or could not have a lock in time; it says what has changed
- * @throws {DatabaseUnavailableError} where the connection was lost before the commit; nothing has changed then
- * @throws {OutcomeUnknownError} where it was lost, and PostgreSQL cannot be asked what it has done
- * @throws whatever the database raises; the schema has not changed then, unless it was the grants that failed
+ * @throws {UnknownMigrationError} if a migration to roll back was applied by another version; nothing has changed
+ * @throws {MigrationOrderError} if a pending migration is older than an applied one; nothing has changed
+ * @throws {MigrationsRunningError} if another session runs migrations for more than a minute; nothing has changed
+ * @throws {RoleError} if a role does not exist or the current one does not own the tables; nothing has changed
+ * @throws {MigrationFailedError} if a migration failed or did not get a lock in time; the message says what has changed
+ * @throws {DatabaseUnavailableError} if the connection was lost before the commit; nothing has changed
+ * @throws {OutcomeUnknownError} if the connection was lost and the outcome cannot be found out
+ * @throws any other error of the database; the schema has changed only if the grants failed
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { url, direction, count, roles = {}, log, notice = () => {} } = options
@@ -65,7 +65,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
     await lockMigrations(statementRunner(client), notice)
     const planned = await planMigrations(statementRunner(client), direction, count)
     const run = await runMigrations(client, options)
-    // The lost connection counts as what PostgreSQL has made of it.
+    // The database shows whether the migrations were committed before the connection was lost.
     if (isLost) client = await reconnect(url)
     const database = statementRunner(client)
     const applied = await appliedMigrations(database)
@@ -84,11 +84,11 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   }
 }
 
-/** How a run of node-pg-migrate ended. */
+/** The outcome of a run of node-pg-migrate. */
 interface Run {
-  /** The migration that it began with last. */
+  /** The last migration that was started. */
   readonly last: { readonly migration: MigrationFile; readonly part: MigrationPart } | undefined
-  /** Undefined where it succeeded. */
+  /** Undefined if the run succeeded. */
   readonly error: unknown
 }
 
@@ -110,7 +110,7 @@ async function runMigrations(
       direction,
       migrationsTable: APPLIED_TABLE,
       singleTransaction: true,
-      // This session has its lock already.
+      // This session already holds the lock.
       noLock: true,
       logger: { debug: silent, info: silent, warn: silent, error: silent },
       ...(count === undefined ? {} : { count }),
@@ -121,7 +121,7 @@ async function runMigrations(
   }
 }
 
-/** Says what a failed run means, by what it has left in the database. */
+/** Returns the error to throw for a failed run, depending on what it has changed in the database. */
 async function failureOf(
   client: pg.Client,
   { last, error }: Run,
@@ -146,7 +146,7 @@ async function failureOf(
   })
 }
 
-/** What PostgreSQL says of a migration, with the line of its file where that is known; undefined for a lock timeout. */
+/** Returns PostgreSQL's error message, with the line of the migration file if known; undefined for a lock timeout. */
 function reasonOf(error: unknown, { migration, part }: NonNullable<Run['last']>): string | undefined {
   if (isLocked(error)) return undefined
   if (!(error instanceof pg.DatabaseError)) return error instanceof Error ? error.message : String(error)
@@ -165,16 +165,16 @@ function newClient(url: string): pg.Client {
     connectionTimeoutMillis: 10_000,
     lock_timeout: LOCK_TIMEOUT_MS,
   })
-  // A connection that breaks between two statements fails the next one; without a listener it would end the process.
+  // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
   client.on('error', () => {})
   return client
 }
 
 /**
- * Connects again, once the lost connection is gone from the server: it held the lock that this one waits for, so what it
- * was doing is decided.
+ * Connects again, and waits until the lost session has ended on the server, so that its outcome is decided. The session has
+ * ended when the migration lock, which it held, is free.
  *
- * @throws {OutcomeUnknownError} where that cannot be had in time
+ * @throws {OutcomeUnknownError} if the server cannot be reached, or the lost session does not end, in time
  */
 async function reconnect(url: string): Promise<pg.Client> {
   const end = performance.now() + RECONNECT_TIMEOUT_MS
@@ -194,8 +194,8 @@ async function reconnect(url: string): Promise<pg.Client> {
 }
 
 /**
- * The sessions that hold locks on tables of this schema, in words; outside a transaction also those with a snapshot, for
- * which `CREATE INDEX CONCURRENTLY` waits whatever they read (PostgreSQL manual, CREATE INDEX).
+ * Describes the sessions that hold locks on tables of this schema. For a migration outside a transaction, also those with a
+ * snapshot, because `CREATE INDEX CONCURRENTLY` waits for all of them (PostgreSQL manual, CREATE INDEX).
  */
 async function lockHolders(client: pg.Client, isTransactional: boolean): Promise<string[]> {
   const { rows } = await client.query<{ holder: string }>(
@@ -205,7 +205,7 @@ async function lockHolders(client: pg.Client, isTransactional: boolean): Promise
            SELECT oid FROM pg_database WHERE datname = current_database()
          ) AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p'))
        UNION
-       -- Of the sessions of other roles, only a member of pg_read_all_stats sees the type and the times.
+       -- The types and times of other roles' sessions are visible to members of pg_read_all_stats only.
        SELECT pid, 'a snapshot' FROM pg_stat_activity
        WHERE $1 AND datname = current_database() AND backend_xmin IS NOT NULL
          AND coalesce(backend_type, 'client backend') = 'client backend'

@@ -1,6 +1,6 @@
 /**
- * True for the `version()` of PostgreSQL itself, such as `PostgreSQL 18.4 (Debian 18.4-1) on x86_64…`, and false for
- * that of a server that only speaks its language or spreads a table over several.
+ * Whether `version()` is that of PostgreSQL itself, such as `PostgreSQL 18.4 (Debian 18.4-1) on x86_64…`, and not of a server
+ * that is only compatible with it or distributes tables over several servers.
  */
 export function isPlainPostgres(version: string): boolean {
   return (

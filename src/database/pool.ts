@@ -17,17 +17,17 @@ import {
 import { PreparedStatement } from './prepared-statement.ts'
 
 /**
- * Time limits in milliseconds. Each is longer than the one it backs up: PostgreSQL cancels a statement first and reports it;
- * the client gives up only if the server does not respond any more.
+ * Time limits in milliseconds. `answer` is longer than `statement`, so that PostgreSQL cancels a statement and reports it, and
+ * the client gives up only if the server no longer responds.
  */
 export interface TimeLimits {
-  /** For getting a connection: an idle one from the pool, or a new one. */
+  /** For getting a connection, be it an idle one from the pool or a new one. */
   readonly connect: number
   /** For a lock, for example on a row that an open transaction has updated. */
   readonly lock: number
-  /** For a statement, as PostgreSQL measures it. */
+  /** For a statement, measured by PostgreSQL. */
   readonly statement: number
-  /** For the response to a statement, as this process measures it. */
+  /** For the response to a statement, measured by this process. */
   readonly answer: number
 }
 
@@ -37,10 +37,10 @@ export interface TimeLimits {
  */
 export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 5000, answer: 6000 }
 
-/** For reading all entries: a large table may take long, as long as data keeps coming. */
+/** For reads of all entries. A large table may take minutes, as long as data keeps arriving. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
 
-/** For reading all entries from a standby: what takes longer there is left to the primary. */
+/** For reads of all entries from a standby. They are shorter, because the primary takes over if the standby is too slow. */
 export const standbyLimits: TimeLimits = { ...listLimits, connect: 1000, lock: 250 }
 
 /** For readiness checks, whose callers give up after a second or two. */
@@ -55,16 +55,16 @@ export interface DatabaseOptions {
   readonly size: number
   readonly limits: TimeLimits
   /**
-   * Whether a connection pooler in transaction mode is between this process and the server. Then statements have no names,
-   * and the role must have the time limits: what a session sets for itself would affect other clients.
+   * Whether a connection pooler in transaction mode is between this process and the server. If so, statements have no names,
+   * and the time limits must be set for the role, because settings of a session would affect other clients.
    */
   readonly behindPooler?: boolean
   /**
-   * PostgreSQL settings of its sessions, besides the time limits. The options of the address take precedence. Behind a pooler
-   * nothing is set.
+   * PostgreSQL settings for each session, besides the time limits. Options in the address take precedence. Ignored behind a
+   * pooler.
    */
   readonly settings?: Readonly<Record<string, string>>
-  /** How long a connection is used, in seconds. */
+  /** How long a connection is used before it is closed, in seconds. */
   readonly lifetimeSeconds?: number
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
@@ -77,48 +77,48 @@ export interface StatementRunner {
 
 /** A pool of connections to PostgreSQL. */
 export interface Database extends StatementRunner {
-  /** Whether a pooler is in between, so that each statement may run in another server process. */
+  /** Whether a connection pooler is in between, so that each statement may run in another server process. */
   readonly isPooled: boolean
 
   /**
-   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed and
-   * planned once for each connection.
+   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
+   * per connection.
    *
-   * @throws {DatabaseUnavailableError} if there is no connection, no response in time, or the server cannot serve now; and
-   *   for a commit with a warning (`UncertainCommitError`), which may be lost
+   * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
+   *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
    * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
    */
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
 
   /**
-   * Runs a query and returns its rows as text, in the format of COPY: a line each, in pieces of any length. The rows are of a
-   * snapshot that was taken after the query got its locks. The connection is in use until the last piece is read, or the
+   * Runs a query and streams its rows in COPY's text format, one line per row, in chunks of any size. The rows come from a
+   * snapshot that was taken after the query got its locks. The connection is in use until the last chunk is read or the
    * caller stops reading.
    *
-   * @throws what `query` throws; the time limit for a response applies to each piece
+   * @throws what `query` throws; the time limit for a response applies to each chunk
    */
   copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
 
   /**
-   * Discards the connections of every pool that shares the server, because a statement showed that the server takes no
-   * writes. Returns the error to throw.
+   * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
+   * Returns the error to throw.
    */
   refuseServer(): DatabaseUnavailableError
 
-  /** Equal at two times if the same server was in use between them. */
+  /** Two equal values mean that the server did not change in between. */
   generation(): number
 
-  /** The state of the pool now, and its failures since it was opened. */
+  /** Returns the current state of the pool, and its counters since it was opened. */
   statistics(): PoolStatistics
 
   /** Waits for the statements in flight, then closes every connection. */
   close(): Promise<void>
 }
 
-/** A query that `copy` runs in its transaction, after it got the locks and before it reads the rows. */
+/** A query that `copy` runs in its transaction, after it has taken the locks and before it reads the rows. */
 export interface StatementBefore {
   readonly text: string
-  /** Called with the first row, whose values arrive as text. */
+  /** Called with each row; the values are text. */
   readonly onRow: (row: TextRow) => void
 }
 
@@ -128,15 +128,15 @@ export interface PoolStatistics {
   /** Connections that run a statement or are being opened. */
   readonly used: number
   readonly idle: number
-  /** Callers that wait for a connection. */
+  /** Callers that are waiting for a connection. */
   readonly waiting: number
-  /** Callers that got an error, because there was no connection, no response in time, or a server that cannot serve. */
+  /** Callers that got an error, because no connection or no response came in time, or the server could not serve. */
   readonly failures: number
   /** Connections opened since the pool was opened. */
   readonly opened: number
 }
 
-/** An SQL text, with a name where it is used often; the same name always stands for the same text. */
+/** An SQL statement. A statement that runs often has a name, which always stands for the same text. */
 export type Statement =
   | string
   | {
@@ -148,7 +148,7 @@ export type Statement =
 
 const INT8_OID = 20
 
-// For this pool only: pg.types.setTypeParser would change every pool of the process.
+// Set per pool, because pg.types.setTypeParser would change every pool of the process.
 const types: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
 }
@@ -156,8 +156,8 @@ const types: pg.CustomTypesConfig = {
 /** The default lifetime of a connection. */
 const LIFETIME_SECONDS = 1800
 
-/** Returns the hosts and the database of an address, for logs, without user and password. */
-export function placeOf(url: string): { host: string; database: string } {
+/** Returns the hosts and the database name of an address for logs, without the user and the password. */
+export function hostAndDatabaseOf(url: string): { host: string; database: string } {
   const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
   const [, authority = '', database = '', parameters] = parts ?? []
   return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
@@ -184,8 +184,8 @@ export function openDatabase({
   const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
   const hostConnectMs = limits.connect / hosts.length
   const connections = new Connections({
-    // Parsed here, which also reads the certificate files: if one were missing when a connection is opened, no one could
-    // catch the error.
+    // Parsed now, because this also reads the certificate files: if one were missing when a connection is opened, nothing
+    // could catch the error.
     hosts: hosts.map(({ name, url }) => {
       const { options: given = '', ...address } = parseIntoClientConfig(url)
       return {
@@ -193,7 +193,7 @@ export function openDatabase({
         config: {
           application_name: 'petstore-inventory',
           ...address,
-          // PgBouncer rejects options. If two set the same, PostgreSQL uses the later one.
+          // PgBouncer rejects options. If a setting occurs twice, PostgreSQL uses the last one.
           options: behindPooler ? given : [...ownOptions, given].join(' '),
           connectionTimeoutMillis: hostConnectMs,
           keepAlive: true,
@@ -223,13 +223,13 @@ export function openDatabase({
     }
   }
 
-  /** @throws {ServerChangedError} if the response may be of another server than the one in use */
+  /** @throws {ServerChangedError} if the response may come from a server that is no longer in use */
   const checkGeneration = (client: pg.PoolClient): void => {
     if (server !== undefined && !server.isCurrent(client)) throw new ServerChangedError()
   }
 
-  /** Whether tables may be on other servers, which Citus reaches for this one. */
-  const hasWorkers = async (client: pg.PoolClient): Promise<boolean> => {
+  /** Returns whether the database has Citus, which can keep tables on other servers. */
+  const hasCitus = async (client: pg.PoolClient): Promise<boolean> => {
     try {
       const config = {
         text: "SELECT FROM pg_extension WHERE extname = 'citus'",
@@ -242,12 +242,12 @@ export function openDatabase({
     }
   }
 
-  /** Returns the error to throw for an error of a statement. */
+  /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = async (error: unknown, client: pg.PoolClient): Promise<unknown> => {
     if (isReadOnly(error) && server?.isCurrent(client)) server.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
-    // With this Citus reports some failures of workers, which are not the statement's.
-    return isInternalError(error) && (await hasWorkers(client)) ? unavailable(error) : error
+    // Citus reports some failures of its workers as internal errors, although the statement is correct.
+    return isInternalError(error) && (await hasCitus(client)) ? unavailable(error) : error
   }
 
   const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
@@ -264,7 +264,7 @@ export function openDatabase({
     const { name, text, answer } = configOf(statement)
     const texts = textsOf(values)
     if (name === undefined || texts === undefined) {
-      // Not a limit of the whole pool, which would end a `copy`, too: its pieces may keep coming for longer.
+      // Set per statement: a limit for the whole pool would also end a `copy`, whose chunks may keep arriving for longer.
       const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
       return (await client.query<Row>(config)).rows
     }
@@ -280,8 +280,8 @@ export function openDatabase({
   /**
    * Returns the statements of a `copy`. They are sent as one text, which PostgreSQL runs as one transaction. COPY takes its
    * snapshot before it waits for a lock; if TRUNCATE or a rewrite of the table commits meanwhile, the snapshot is too old to
-   * see any row (PostgreSQL manual, section 13.6). So a query that any kind of relation allows takes the locks first, and at
-   * READ COMMITTED the COPY takes a new snapshot.
+   * see any row (PostgreSQL manual, section 13.6). So a query that works on every kind of relation takes the locks first. At
+   * READ COMMITTED, the COPY then takes a new snapshot.
    */
   const copyText = (query: string, before: StatementBefore | undefined): string =>
     [
@@ -309,13 +309,13 @@ export function openDatabase({
           connections.keep(client)
           return rows
         } catch (error) {
-          // A migration has changed a type. A new connection parses the statement again.
+          // The type of a column has changed. A new connection parses the statement again.
           if (isOutdatedStatement(error)) {
             connections.release(client, true)
             continue
           }
           const failure = await failureOf(error, client)
-          // After a rejected statement the connection can still be used; pool.query() would close it.
+          // The connection can still be used after a rejected statement; pool.query() would close it.
           connections.release(client, isFatal(error))
           throw failure
         }
@@ -324,16 +324,16 @@ export function openDatabase({
 
     async *copy(query, before) {
       const client = await connect()
-      // Stays true if the caller stops reading: the remaining pieces are still to come.
+      // Stays true if the caller stops reading, because the rest of the response is still on its way.
       let isBroken = true
       let limit: NodeJS.Timeout | undefined
       try {
-        const pieces = client.query(new CopyOut(copyText(query, before), before?.onRow))
-        const timer = setTimeout(() => pieces.destroy(new Error('No data in time')), limits.answer)
+        const chunks = client.query(new CopyOut(copyText(query, before), before?.onRow))
+        const timer = setTimeout(() => chunks.destroy(new Error('No data in time')), limits.answer)
         limit = timer
-        for await (const piece of pieces) {
+        for await (const chunk of chunks) {
           timer.refresh()
-          yield piece
+          yield chunk
         }
         checkGeneration(client)
         isBroken = false
@@ -360,7 +360,7 @@ export function openDatabase({
   }
 }
 
-/** Values as PostgreSQL reads them; undefined where pg has to convert one of them, an array for example. */
+/** Returns the values as text for PostgreSQL; undefined if pg has to convert one of them, such as an array. */
 function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
   const texts: (string | null)[] = []
   for (const value of values) {

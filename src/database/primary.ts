@@ -4,30 +4,30 @@ import type { VerifiedServer } from './connections.ts'
 import { FormerPrimaryError, ReadOnlyServerError } from './failures.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
-/** How long new connections are refused after the last one was, in milliseconds: each costs the server a process. */
+/** How long no new connection is opened after one was refused, because each attempt costs the server a process. */
 const REFUSAL_MS = 100
 
 export interface PrimaryOptions {
   readonly address: DatabaseAddress
-  /** Told why, when connections that were in use are given up. */
+  /** Called with the reason when the connections in use are discarded. */
   readonly onRenew: (reason: string) => void
-  /** Told of every server that is taken into use, and when its `synchronous_commit` changes. */
+  /** Called when a server is first used in a generation, and when its `synchronous_commit` has changed. */
   readonly onServer: (server: SessionServer) => void
 }
 
 /**
- * The one server that all pools of a process use: a primary that takes writes. A new connection proves that it is on that
- * server before its first use. Connections belong to a generation; as soon as one of them shows that the server takes no
- * writes, or that another one has taken over, the next generation begins, and no pool uses an older connection again.
+ * Keeps all pools of a process on one server, the primary. Each new connection is verified before its first use. Connections
+ * belong to a generation: as soon as one of them shows that the server is read-only or that another server was promoted, a
+ * new generation begins, and no pool uses an older connection again.
  *
- * | A new connection is on | So |
+ * | A new connection is on | What happens |
  * |---|---|
- * | a standby or a read-only server | it is refused, and all others are given up |
- * | the server in use | it joins the others |
- * | a server of the same cluster on a newer timeline, or started again | it begins a generation |
+ * | a standby or a read-only server | it is refused, and all other connections are discarded |
+ * | the server in use | it is used |
+ * | a server of the same cluster on a newer timeline, or restarted since | it begins a new generation |
  * | a server of the same cluster on an older timeline | it is refused: acknowledged updates may be missing there |
- * | a server of another cluster | it begins a generation: the address leads there now |
- * | a server that cannot say which one it is | it joins the others |
+ * | a server of another cluster | it begins a new generation, because the address now leads there |
+ * | a server whose identity is unknown | it is used |
  */
 export class PrimaryServer implements VerifiedServer {
   readonly address: DatabaseAddress
@@ -36,7 +36,7 @@ export class PrimaryServer implements VerifiedServer {
   readonly #renewals: (() => void)[] = []
   readonly #generations = new WeakMap<ClientBase, number>()
   #generation = 1
-  /** Whether a connection of this generation was handed out. */
+  /** Whether a connection of this generation has been verified. */
   #isUsed = false
   #server: ServerIdentity | undefined
   #synchronousCommit: string | undefined
@@ -49,7 +49,7 @@ export class PrimaryServer implements VerifiedServer {
     this.#onServer = onServer
   }
 
-  /** The server that was verified last; undefined before the first, and where it cannot say which one it is. */
+  /** The server in use; undefined before the first connection, or if no server has reported its identity. */
   get identity(): ServerIdentity | undefined {
     return this.#server
   }
@@ -75,10 +75,10 @@ export class PrimaryServer implements VerifiedServer {
   }
 
   /**
-   * Verifies a new connection.
+   * Verifies a new connection, and adds it to the current generation.
    *
-   * @throws {ReadOnlyServerError} where it cannot write
-   * @throws {FormerPrimaryError} where a newer primary has been in use
+   * @throws {ReadOnlyServerError} if the server is read-only
+   * @throws {FormerPrimaryError} if a newer primary has been in use
    */
   async verify(client: ClientBase, limitMs: number): Promise<void> {
     const server = await askServer(client, limitMs)
@@ -95,25 +95,25 @@ export class PrimaryServer implements VerifiedServer {
 
   #use(server: SessionServer): void {
     const { identity } = server
-    const before = this.#server
-    if (identity !== undefined && before !== undefined) {
+    const previous = this.#server
+    if (identity !== undefined && previous !== undefined) {
       const { timeline, startedAt } = identity
-      if (identity.systemIdentifier !== before.systemIdentifier) {
+      if (identity.systemIdentifier !== previous.systemIdentifier) {
         this.renew('the address leads to another database cluster')
-      } else if (timeline < before.timeline) {
-        throw new FormerPrimaryError(timeline, before.timeline)
-      } else if (timeline > before.timeline) {
-        this.renew(`another server was promoted: timeline ${timeline} after ${before.timeline}`)
-      } else if (startedAt !== before.startedAt) {
+      } else if (timeline < previous.timeline) {
+        throw new FormerPrimaryError(timeline, previous.timeline)
+      } else if (timeline > previous.timeline) {
+        this.renew(`another server was promoted: timeline ${timeline} after ${previous.timeline}`)
+      } else if (startedAt !== previous.startedAt) {
         this.renew('the server was started again')
       }
     }
-    this.#server = identity ?? before
+    this.#server = identity ?? previous
     if (!this.#isUsed || server.synchronousCommit !== this.#synchronousCommit) this.#onServer(server)
     this.#synchronousCommit = server.synchronousCommit
   }
 
-  /** Gives up every connection, as the server takes no writes or another one has taken over. */
+  /** Begins a new generation, which discards all connections. Does nothing if none of this generation was used. */
   renew(reason: string): void {
     if (!this.#isUsed) return
     this.#isUsed = false

@@ -1,18 +1,18 @@
 import pg from 'pg'
 import type { Database } from './pool.ts'
 
-/** What a role is for. The owner of the tables, who runs the migrations, needs no grants. */
+/** What a role is used for. The owner of the tables, who runs the migrations, needs no grants. */
 export type Purpose = 'server' | 'operator'
 
-/** The role of each purpose; undefined where it has none of its own. */
+/** The role for each purpose; undefined if there is no separate role for it. */
 export type Roles = Readonly<Partial<Record<Purpose, string | undefined>>>
 
-/** A role cannot have or do what is asked for; the message says what to do, and nothing was changed. */
+/** A role does not exist or lacks a privilege. Nothing was changed. The message says what to do. */
 export class RoleError extends Error {
   override readonly name = 'RoleError'
 }
 
-/** The privileges that each purpose needs, by table; nothing else is granted. A name in parentheses is a column. */
+/** The privileges for each purpose, by table. A name in parentheses is a column. */
 const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = {
   server: {
     inventory: 'SELECT, UPDATE (quantity)',
@@ -26,10 +26,10 @@ const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = 
   },
 }
 
-/** An advisory lock for the grants: of two sessions that grant on one table at once, one would fail. */
+/** Key of the advisory lock for grants. Without it, one of two sessions that grant on the same table at once would fail. */
 const GRANT_LOCK = 7_301_482_267
 
-/** @throws {RoleError} where there is a table of that name, and the role of this connection does not own it */
+/** @throws {RoleError} if the table exists and the role of this connection does not own it */
 export async function checkOwner(client: pg.Client, table: string): Promise<void> {
   const { rows } = await client.query<{ role: string; owns: boolean }>(
     `SELECT quote_ident(current_user) AS role, pg_has_role(relowner, 'USAGE') AS owns
@@ -44,7 +44,7 @@ export async function checkOwner(client: pg.Client, table: string): Promise<void
   }
 }
 
-/** @throws {RoleError} where there is no table of that name, and the role of this connection may not create it */
+/** @throws {RoleError} if the table does not exist and the role of this connection may not create it */
 export async function checkMayCreate(client: pg.Client, table: string): Promise<void> {
   const { rows } = await client.query<{ role: string; schema: string }>(
     `SELECT quote_ident(current_user) AS role, quote_ident(current_schema()) AS schema
@@ -60,7 +60,7 @@ export async function checkMayCreate(client: pg.Client, table: string): Promise<
   }
 }
 
-/** @throws {RoleError} where one of the roles does not exist */
+/** @throws {RoleError} if one of the roles does not exist */
 export async function checkRoles(client: pg.Client, roles: Roles): Promise<void> {
   for (const role of Object.values(roles)) {
     if (role === undefined) continue
@@ -75,8 +75,8 @@ export async function checkRoles(client: pg.Client, roles: Roles): Promise<void>
 }
 
 /**
- * Grants the roles what they need on the existing tables, all or nothing, and revokes nothing. The client's role must own
- * the tables.
+ * Grants the roles the privileges that they need on the existing tables, in one transaction. Revokes nothing. The role of the
+ * connection must own the tables.
  */
 export async function grantPrivileges(
   client: pg.Client,
@@ -99,22 +99,22 @@ export async function grantPrivileges(
     lines.push(`Granted the role ${name} what the ${purpose} needs.`)
   }
   if (lines.length === 0) return
-  // Sent as one text, the statements are one transaction.
+  // PostgreSQL runs statements that are sent as one text in one transaction.
   await client.query(statements.join('; '))
   for (const line of lines) log(line)
 }
 
-/** A role that the server uses, with the privileges that it needs and does not have. */
+/** A role that the server uses, with the privileges that it lacks. */
 export interface ServerRole {
   readonly role: string
-  /** Such as `SELECT on pgmigrations`; none where the role may do all that the server needs. */
+  /** Such as `SELECT on pgmigrations`. Empty if the role has all privileges that the server needs. */
   readonly missing: readonly string[]
 }
 
 /**
- * Finds the roles of the server and what each of them lacks. The server's roles are `named`, where there is such a role,
- * and those that were granted the update of a single column that only the server needs, which `grantPrivileges` does.
- * Tables and columns that do not exist yet are left out.
+ * Finds the server's roles and the privileges that each of them lacks. These are the role `named`, if it exists, and all roles
+ * with an UPDATE privilege on a single column that `grantPrivileges` grants only to the server. Tables and columns that do not
+ * exist yet are ignored.
  */
 export async function serverRoles(database: Database, named: string | undefined): Promise<ServerRole[]> {
   return database.query<{ role: string; missing: string[] }>(
@@ -163,12 +163,12 @@ export async function serverRoles(database: Database, named: string | undefined)
   )
 }
 
-/** True where the role of this connection has all privileges that the server needs; the tables must exist. */
-export async function mayServe(database: Database): Promise<boolean> {
-  const [row] = await database.query<{ may: boolean }>(
+/** Returns whether the role of this connection has the privileges that requests need. The tables must exist. */
+export async function hasServerPrivileges(database: Database): Promise<boolean> {
+  const [row] = await database.query<{ hasAll: boolean }>(
     `SELECT has_table_privilege('inventory', 'SELECT') AND has_column_privilege('inventory', 'quantity', 'UPDATE')
         AND has_table_privilege('api_keys', 'SELECT') AND has_column_privilege('api_keys', 'last_used_at', 'UPDATE')
-        AS may`,
+        AS "hasAll"`,
   )
-  return row?.may === true
+  return row?.hasAll === true
 }

@@ -7,11 +7,11 @@ import {
 } from './failures.ts'
 import { pendingMigrations } from './migration-history.ts'
 import type { Database } from './pool.ts'
-import { mayServe } from './privileges.ts'
+import { hasServerPrivileges } from './privileges.ts'
 import { missingFeature } from './required-features.ts'
 import { isServerReadOnly } from './server-status.ts'
 
-/** The closed set of reasons by which the metrics tell why requests cannot be served. */
+/** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [
   'unreachable',
   'read_only',
@@ -27,9 +27,9 @@ export type NotReadyKind = (typeof notReadyKinds)[number]
 export interface NotReady {
   /** For programs. */
   readonly kind: NotReadyKind
-  /** In words that anyone may read. */
+  /** A message that is safe to show to anyone. */
   readonly reason: string
-  /** What happened, for the log alone. */
+  /** The error, for logs only. */
   readonly cause?: unknown
 }
 
@@ -45,8 +45,9 @@ const FORMER_PRIMARY =
   'The address leads to a former primary, which may lack updates that were acknowledged since. The log says more.'
 
 /**
- * Why the database cannot serve this version now; undefined when it can. `migrations` are the names of those that this
- * version needs.
+ * Returns why the database cannot serve this version now; undefined if it can.
+ *
+ * @param migrations names of the migrations that this version needs
  */
 export async function reasonNotReady(
   database: Database,
@@ -56,7 +57,7 @@ export async function reasonNotReady(
     if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = await pendingMigrations(database, migrations)
     if (pending.length === 0) {
-      if (!(await mayServe(database))) return { kind: 'privileges', reason: FORBIDDEN }
+      if (!(await hasServerPrivileges(database))) return { kind: 'privileges', reason: FORBIDDEN }
       return await unsupported(database)
     }
     const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
@@ -77,16 +78,16 @@ export async function reasonNotReady(
   }
 }
 
-/** The pools whose server was found to have every feature, each with its generation then. */
-const complete = new WeakMap<Database, number>()
+/** The pools whose server has every feature, each with its generation at the time of the check. */
+const checkedGenerations = new WeakMap<Database, number>()
 
-/** What the server lacks for good; asked until there is nothing, and again after a failover. */
+/** Checks the features of the server until it has all of them, and again after a failover. */
 async function unsupported(database: Database): Promise<NotReady | undefined> {
   const generation = database.generation()
-  if (complete.get(database) === generation) return undefined
+  if (checkedGenerations.get(database) === generation) return undefined
   const missing = await missingFeature(database)
   if (missing === undefined) {
-    complete.set(database, generation)
+    checkedGenerations.set(database, generation)
     return undefined
   }
   return {
@@ -96,7 +97,7 @@ async function unsupported(database: Database): Promise<NotReady | undefined> {
   }
 }
 
-/** The server cannot serve this version, whatever one waits for; the message says why. */
+/** The server lacks a feature that this version needs, so waiting does not help. The message names the feature. */
 export class UnsupportedServerError extends Error {
   override readonly name = 'UnsupportedServerError'
 }

@@ -1,9 +1,9 @@
 import { DatabaseUnavailableError, isUnknownColumn, isUnsupportedFeature } from './failures.ts'
 import type { Database } from './pool.ts'
 
-/** Something that the service needs of the server, and a statement that fails without it and changes nothing. */
+/** A feature of PostgreSQL that the service needs, and a statement that fails without it and changes nothing. */
 interface Feature {
-  /** In words that follow "does not support". */
+  /** Completes the sentence "The database does not support …". */
   readonly name: string
   readonly text: string
 }
@@ -36,15 +36,16 @@ const COPY = 'COPY (SELECT …) TO STDOUT'
 /** A feature that the server lacks. */
 export interface MissingFeature {
   readonly name: string
-  /** What the server said. */
+  /** The error that the server reported. */
   readonly cause: unknown
 }
 
 /**
- * Finds the first feature that the service needs and the server does not have, by asking for each of them: what a server
- * supports that only speaks PostgreSQL's protocol, no version number tells. The tables must be there.
+ * Finds the first feature that the service needs and the server lacks; undefined if it has all. Tries each of them, because
+ * the version number does not tell what a server supports that is only compatible with PostgreSQL's protocol. The tables must
+ * exist.
  *
- * @throws {DatabaseUnavailableError} when the server does not answer
+ * @throws {DatabaseUnavailableError} if the server does not respond
  */
 export async function missingFeature(database: Database): Promise<MissingFeature | undefined> {
   for (const { name, text } of features) {
@@ -58,15 +59,15 @@ export async function missingFeature(database: Database): Promise<MissingFeature
 }
 
 /**
- * The error by which the server shows that it does not know what is asked; undefined if it does. A server that refuses it
- * for another reason, such as locks on the rows of a materialized view in the table's place, knows it.
+ * Runs a statement, and returns the error if the server does not support it; undefined otherwise. Any other error shows that
+ * the server knows the statement, for example if `inventory` is a materialized view, whose rows cannot be locked.
  */
-async function refusalOf(ask: () => Promise<unknown>): Promise<unknown> {
+async function refusalOf(run: () => Promise<unknown>): Promise<unknown> {
   try {
-    await ask()
+    await run()
     return undefined
   } catch (error) {
-    // The columns that are asked for here are PostgreSQL's own.
+    // An unknown column is a missing feature, because the statements only use system columns.
     if (isUnsupportedFeature(error) || isUnknownColumn(error))
       return error instanceof DatabaseUnavailableError ? error.cause : error
     if (error instanceof DatabaseUnavailableError) throw error

@@ -1,27 +1,28 @@
 import type { Database, StatementRunner } from './pool.ts'
 
-/** What a PostgreSQL server says of itself. */
+/** The version, the connections and the settings of a PostgreSQL server. */
 export interface ServerStatus {
-  /** Its version, as in `18.4`. */
+  /** The version, such as `18.4`. */
   readonly version: string
   readonly connections: {
-    /** Of everyone, to any database of the server. */
+    /** Open connections of all clients to all databases of the server. */
     readonly inUse: number
-    /** Those of them that programs of this project opened to this database. */
+    /** Connections that programs of this project have opened to this database. */
     readonly ofThisService: number
-    /** How many there can be. */
+    /** `max_connections` of the server. */
     readonly limit: number
   }
-  /** For whom commits do not wait for the disk (`synchronous_commit = off`), so that a crash loses them. */
+  /** Roles, databases or sessions with `synchronous_commit = off`: a crash loses their latest commits. */
   readonly asynchronousCommit: readonly string[]
 }
 
-/** True for a row of `pg_db_role_setting` with which commits do not wait for the disk. */
+/** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit` to off. */
 export const SETS_ASYNCHRONOUS_COMMIT =
   "array_to_string(setconfig, E'\\n') ~* '(^|\\n)synchronous_commit=(off|false|no|0)(\\n|$)'"
 
+/** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
-  // A role without privileges sees of other roles' connections that they are there, and their application_name.
+  // Without privileges, a role can still count the connections of other roles and see their application_name.
   const [row] = await database.query<{ version: string; used: number; own: number; most: number }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
             (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used,
@@ -29,8 +30,8 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
              WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS own,
             current_setting('max_connections')::integer AS most`,
   )
-  if (row === undefined) throw new Error('a SELECT of one row has returned none')
-  // What ALTER ROLE and ALTER DATABASE have set, as the server may have another role than this session.
+  if (row === undefined) throw new Error('PostgreSQL returned no row')
+  // Includes the settings of ALTER ROLE and ALTER DATABASE, because the service may use another role than this session.
   const asynchronous = await database.query<{ whom: string }>(
     `SELECT 'this session' AS whom WHERE current_setting('synchronous_commit') = 'off'
      UNION ALL
@@ -49,8 +50,8 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   }
 }
 
-/** Those of the time limits that no session of this role has unless it sets them. */
-export async function missingLimits(database: Database): Promise<string[]> {
+/** Returns the names of the timeouts that are 0 in this session, and so are not set for its role or database. */
+export async function unsetTimeouts(database: Database): Promise<string[]> {
   const rows = await database.query<{ name: string }>(
     `SELECT name FROM unnest(ARRAY['lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout']) AS name
      WHERE current_setting(name) = '0'`,
@@ -58,7 +59,7 @@ export async function missingLimits(database: Database): Promise<string[]> {
   return rows.map(({ name }) => name)
 }
 
-/** True where no transaction can write now. */
+/** Returns whether the server is read-only now: a standby, or `default_transaction_read_only` is on. */
 export async function isServerReadOnly(database: Database): Promise<boolean> {
   const [row] = await database.query<{ isReadOnly: boolean }>(
     `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly"`,
@@ -66,7 +67,7 @@ export async function isServerReadOnly(database: Database): Promise<boolean> {
   return row?.isReadOnly === true
 }
 
-/** True where the database has a table of that name. */
+/** Returns whether the database has a table of that name. */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
   const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
     name,

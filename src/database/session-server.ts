@@ -3,24 +3,24 @@ import pg from 'pg'
 import type { SessionTarget } from './address.ts'
 import { isFatal } from './failures.ts'
 
-/** What a session says of the server that it is on. */
+/** The server that a session is connected to. */
 export interface SessionServer {
   readonly isStandby: boolean
-  /** True where no transaction of this session can write: on a standby, or by `default_transaction_read_only`. */
+  /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
   /** The session's `synchronous_commit`. */
   readonly synchronousCommit: string
-  /** Undefined on a standby, and where the role or the service may not ask for it. */
+  /** Undefined on a standby, or if the role or the database service does not allow the query. */
   readonly identity: ServerIdentity | undefined
 }
 
-/** What two sessions have in common only if they are on the same server. */
+/** Identifies a run of a server. It is equal for two sessions only if they are on the same server. */
 export interface ServerIdentity {
-  /** Common to a primary and its standbys. */
+  /** Identifies the database cluster. A primary and its standbys have the same one. */
   readonly systemIdentifier: string
-  /** Counts the promotions (PostgreSQL manual, section 25.3.6). */
+  /** Increases with each promotion (PostgreSQL manual, section 25.3.6). */
   readonly timeline: number
-  /** In seconds of Unix time, as text. */
+  /** When the server was started: Unix time in seconds, as text. */
   readonly startedAt: string
 }
 
@@ -28,8 +28,8 @@ const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
   pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly",
   current_setting('synchronous_commit') AS "synchronousCommit"`
 
-// The control file has the timeline of the last checkpoint, which after a promotion is the old one for a while; the name
-// of the file that WAL is written to begins with the timeline itself.
+// The control file has the timeline of the last checkpoint, which is outdated for a while after a promotion. The name of the
+// current WAL file starts with the current timeline.
 const STATE_AND_IDENTITY = `${STATE}, system_identifier::text AS "systemIdentifier",
   CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline,
   extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt"
@@ -48,8 +48,10 @@ interface IdentityRow extends StateRow {
 }
 
 /**
- * Asks which server a session is on, in one statement. Services that only speak PostgreSQL's language, and roles without
- * the privilege, are asked a second time, for what every session may know.
+ * Asks which server a session is on. If the server does not support the query for its identity, or the role lacks the
+ * privilege, a second query asks for the rest.
+ *
+ * @param limitMs time limit of each query
  */
 export async function askServer(client: ClientBase, limitMs: number): Promise<SessionServer> {
   try {
@@ -71,12 +73,12 @@ async function oneRow<Row extends StateRow>(client: ClientBase, text: string, li
   const config = { text, query_timeout: limitMs }
   const { rows } = await client.query<Row>(config)
   const [row] = rows
-  if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+  if (row === undefined) throw new Error('PostgreSQL returned no row')
   return row
 }
 
-/** True where the session is on a server that `target_session_attrs` asks for. */
-export function fits(server: SessionServer, target: SessionTarget): boolean {
+/** Whether a server matches `target_session_attrs`. */
+export function matchesTarget(server: SessionServer, target: SessionTarget): boolean {
   switch (target) {
     case 'read-write':
       return !server.isReadOnly

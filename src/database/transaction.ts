@@ -7,38 +7,40 @@ import { CopyOut } from './copy-out.ts'
 import { DatabaseUnavailableError, isRefusal, isUnavailable, wasRefused } from './failures.ts'
 import type { StatementRunner } from './pool.ts'
 
-/** How long to wait for the server, in milliseconds. */
-const CONNECT_LIMIT = 10_000
+const CONNECT_TIMEOUT_MS = 10_000
 
-/** How long to try to learn the outcome of a COMMIT whose connection was lost, and how often, in milliseconds. */
+/**
+ * How long to keep asking for the outcome of a COMMIT whose connection was lost, the pause between two attempts, and the time
+ * limit of each attempt.
+ */
 const OUTCOME_TIMEOUT_MS = 20_000
 const OUTCOME_INTERVAL_MS = 250
-const OUTCOME_ANSWER_MS = 5000
+const OUTCOME_ANSWER_TIMEOUT_MS = 5000
 
-/** How long a session may leave its transaction idle, for it not to hold locks for a program that hangs. */
+/** Limits how long the transaction may be idle, so that a program that hangs does not hold locks forever. */
 const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
-/** For a lock on a row or a table, which someone's open transaction may hold. */
+/** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
 export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Whether everything is read from one snapshot, and nothing changed. */
+  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
   readonly readOnly: boolean
-  /** Ends the transaction without a change, the statement under way included, and rejects with its reason. */
+  /** Cancels the running statement and rolls the transaction back. The promise rejects with the signal's reason. */
   readonly signal: AbortSignal
-  /** Called before COMMIT is sent. From then on the signal has no effect, as nothing can be undone. */
+  /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
-  /** How long PostgreSQL may take to answer a statement, in milliseconds; by default without a limit. */
+  /** How long PostgreSQL may take to respond to a statement, in milliseconds. There is no limit by default. */
   readonly answerTimeoutMs?: number
-  /** How long to try to learn the outcome of a COMMIT whose connection was lost, in milliseconds. */
+  /** How long to keep asking for the outcome of a COMMIT whose connection was lost, in milliseconds. */
   readonly outcomeTimeoutMs?: number
 }
 
 /**
- * The connection was lost during COMMIT, and PostgreSQL cannot say whether the transaction was committed; or it committed
- * with a warning, so that the change may be lost or come later.
+ * The connection was lost during COMMIT and PostgreSQL cannot say whether the transaction was committed, or PostgreSQL warned
+ * about the commit, so that the change may be lost or take effect later.
  */
 export class OutcomeUnknownError extends Error {
   override readonly name = 'OutcomeUnknownError'
@@ -48,28 +50,28 @@ export class OutcomeUnknownError extends Error {
   }
 }
 
-/** What can be done in a transaction. */
+/** Runs statements in a transaction. */
 export interface Transaction extends StatementRunner {
-  /** Runs a statement and returns how many rows it has changed. */
+  /** Runs a statement and returns the number of rows that it changed. */
   change(text: string): Promise<number>
-  /** Waits, for as long as it takes, until no other transaction has taken the same turn; it ends with this one. */
-  takeTurn(lock: number): Promise<void>
-  /** Runs `work`, which may leave the transaction idle for up to `limitMs`, with its locks held. */
-  pauseFor<Result>(limitMs: number, work: () => Promise<Result>): Promise<Result>
-  /** Runs a `COPY … FROM STDIN`; what is written goes into the table, and is there when the stream has finished. */
+  /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
+  takeAdvisoryLock(key: number): Promise<void>
+  /** Runs `work`, during which the transaction may be idle for up to `limitMs`. It keeps its locks meanwhile. */
+  allowIdle<Result>(limitMs: number, work: () => Promise<Result>): Promise<Result>
+  /** Runs a `COPY … FROM STDIN`. The rows written to the stream are in the table when the stream has finished. */
   copyIn(text: string): Writable
   /** Runs a `COPY … TO STDOUT`. */
   copyOut(text: string): Readable
 }
 
 /**
- * Runs `work` in one transaction on a connection of its own, for as long as it takes: only the wait for a lock is
- * limited. What `work` has changed is committed when its promise resolves; if it rejects, nothing has changed. A COMMIT
- * whose connection was lost counts as what PostgreSQL says of it on a new connection (pg_xact_status).
+ * Runs `work` in one transaction on a connection of its own. Only waiting for a lock and idle time are limited. The
+ * transaction is committed when `work` resolves, and rolled back when it rejects. If the connection is lost during COMMIT, a
+ * new connection asks PostgreSQL for the outcome (pg_xact_status).
  *
- * @throws {DatabaseUnavailableError} when there is no connection or the server cannot serve now; nothing has changed
- * @throws {OutcomeUnknownError} when the connection was lost during COMMIT and PostgreSQL does not say what became of it,
- *   or when a warning came with the commit
+ * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
+ * @throws {OutcomeUnknownError} if the connection was lost during COMMIT and PostgreSQL cannot say whether the transaction was
+ *   committed, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
   options: TransactionOptions,
@@ -88,11 +90,11 @@ export async function inTransaction<Result>(
   }
   let isCommitting = false
   try {
-    // Before the transaction: the first query of a read-only one takes the snapshot, which belongs to `work`.
+    // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
     const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}`)
-    const result = await cancelledBy(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
+    const result = await withCancellation(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
     if (!readOnly) {
       const identity = await identityOf(client)
       signal.throwIfAborted()
@@ -103,32 +105,32 @@ export async function inTransaction<Result>(
     return result
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
-    // What the work itself raises, as for a faulty file, is no failure of the database.
     if (error instanceof OutcomeUnknownError) throw error
     if (lost !== undefined) throw new DatabaseUnavailableError(lost)
+    // Errors that `work` throws itself, such as for an invalid file, are not failures of the database.
     throw error instanceof pg.DatabaseError && isUnavailable(error)
       ? new DatabaseUnavailableError(error)
       : error
   } finally {
-    // Ends what is not committed.
+    // Rolls back a transaction that was not committed.
     await client.end()
   }
 }
 
-/** What a transaction is known by on another connection. */
+/** Identifies a transaction on another connection. */
 interface Identity {
   readonly xid: string
   readonly history: string
 }
 
 /**
- * A text that stays the same until the server crashes, or another one is promoted in its place: after either, the number
- * of a lost transaction may belong to another one. A promotion changes the timeline, a crash resets the statistics.
+ * SQL expression of a text that stays the same until the server crashes or another server is promoted. After either, the ID
+ * of a lost transaction may be reused for another one. A promotion changes the timeline, and a crash resets the statistics.
  */
 const HISTORY =
   'left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT stats_reset FROM pg_stat_bgwriter)::text'
 
-/** The identity of the transaction; undefined where the server does not say, or nothing was written. */
+/** Returns the identity of the current transaction; undefined if the server rejects the query or nothing was written. */
 async function identityOf(client: pg.Client): Promise<Identity | undefined> {
   await client.query('SAVEPOINT identity')
   try {
@@ -144,15 +146,20 @@ async function identityOf(client: pg.Client): Promise<Identity | undefined> {
   }
 }
 
-/** @throws {OutcomeUnknownError} */
+/**
+ * Commits the transaction.
+ *
+ * @throws {DatabaseUnavailableError} if the connection was lost and the transaction was rolled back
+ * @throws {OutcomeUnknownError} if PostgreSQL cannot say whether it was committed, or warned about the commit
+ */
 async function commit(
   client: pg.Client,
   identity: Identity | undefined,
   { url, outcomeTimeoutMs = OUTCOME_TIMEOUT_MS }: TransactionOptions,
 ): Promise<void> {
-  let answer: pg.QueryResult
+  let result: pg.QueryResult
   try {
-    answer = await commitWithoutWarning(client)
+    result = await commitWithoutWarning(client)
   } catch (error) {
     if (error instanceof UncertainCommitError) throw new OutcomeUnknownError(error)
     if (wasRefused(error)) throw error
@@ -160,11 +167,15 @@ async function commit(
     if (await wasCommitted(url, identity, outcomeTimeoutMs)) return
     throw new DatabaseUnavailableError(error)
   }
-  // PostgreSQL answers so where a statement of the transaction has failed.
-  if (answer.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled the transaction back')
+  // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
+  if (result.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }
 
-/** Asks for the outcome of a transaction, and repeats the question while PostgreSQL does not know it. */
+/**
+ * Returns whether a transaction was committed. Asks until PostgreSQL knows the outcome.
+ *
+ * @throws {OutcomeUnknownError} if PostgreSQL does not know it in time, or has crashed or been replaced
+ */
 async function wasCommitted(url: string, identity: Identity, timeoutMs: number): Promise<boolean> {
   const end = performance.now() + timeoutMs
   for (;;) {
@@ -172,7 +183,7 @@ async function wasCommitted(url: string, identity: Identity, timeoutMs: number):
       const status = await statusOf(url, identity)
       if (status === 'committed') return true
       if (status === 'aborted') return false
-      // A backend that waits for a synchronous standby is in progress.
+      // A transaction whose commit waits for a synchronous standby is still in progress.
       if (performance.now() > end) throw new Error(`PostgreSQL reports that it is ${status ?? 'too old'}`)
     } catch (error) {
       if (error instanceof OutcomeUnknownError) throw error
@@ -182,8 +193,9 @@ async function wasCommitted(url: string, identity: Identity, timeoutMs: number):
   }
 }
 
+/** Returns `in progress`, `committed` or `aborted`; null if the transaction is too old for PostgreSQL to know. */
 async function statusOf(url: string, { xid, history }: Identity): Promise<string | null | undefined> {
-  const client = newClient(url, OUTCOME_ANSWER_MS)
+  const client = newClient(url, OUTCOME_ANSWER_TIMEOUT_MS)
   try {
     await client.connect()
     const { rows } = await client.query<{ status: string | null; history: string }>(
@@ -192,7 +204,7 @@ async function statusOf(url: string, { xid, history }: Identity): Promise<string
     )
     const [found] = rows
     if (found?.history !== history) {
-      throw new OutcomeUnknownError(new Error('The server has crashed, or another one has taken its place'))
+      throw new OutcomeUnknownError(new Error('The server has crashed, or another server has replaced it'))
     }
     return found.status
   } finally {
@@ -205,10 +217,10 @@ function newClient(url: string, answerTimeoutMs?: number): pg.Client {
     connectionString: url,
     ...(answerTimeoutMs === undefined ? {} : { query_timeout: answerTimeoutMs }),
     application_name: 'petstore-inventory cli',
-    connectionTimeoutMillis: CONNECT_LIMIT,
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
   })
-  // A connection that breaks between two statements fails the next one; without a listener it would end the process.
+  // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
   client.on('error', () => {})
   return client
 }
@@ -218,12 +230,12 @@ function transactionOf(client: pg.Client): Transaction {
     async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
       return (await client.query<Row>(text, [...values])).rows
     },
-    async takeTurn(lock) {
+    async takeAdvisoryLock(key) {
       await client.query('SET LOCAL lock_timeout = 0')
-      await client.query('SELECT pg_advisory_xact_lock($1)', [lock])
+      await client.query('SELECT pg_advisory_xact_lock($1)', [key])
       await client.query(LIMIT_LOCKS)
     },
-    async pauseFor(limitMs, work) {
+    async allowIdle(limitMs, work) {
       await client.query(`SET LOCAL idle_in_transaction_session_timeout = ${limitMs}`)
       const result = await work()
       await client.query(LIMIT_IDLE)
@@ -236,10 +248,10 @@ function transactionOf(client: pg.Client): Transaction {
 }
 
 /**
- * Runs `work`, and has the server cancel the statement under way when the signal comes: one that runs for minutes
- * would hold its locks until it ends, whether or not anyone still waits for it.
+ * Runs `work`, and cancels its running statement on the server when the signal is aborted. Otherwise a statement that takes
+ * minutes would hold its locks until it ends, although no caller waits for it.
  */
-async function cancelledBy<Result>(
+async function withCancellation<Result>(
   signal: AbortSignal,
   url: string,
   pid: number | undefined,
@@ -251,7 +263,7 @@ async function cancelledBy<Result>(
       await other.connect()
       await other.query('SELECT pg_cancel_backend($1)', [pid])
     } catch {
-      // A server that cannot be asked to cancel the statement fails it as well.
+      // If the server cannot be reached, the statement fails anyway.
     } finally {
       await other.end()
     }

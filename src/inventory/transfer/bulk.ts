@@ -61,7 +61,7 @@ export async function findConflicts(
   limit: number,
 ): Promise<{ first: Conflict[]; count: number }> {
   await transaction.query("SET LOCAL work_mem = '64MB'")
-  await transaction.takeTurn(IMPORT_LOCK)
+  await transaction.takeAdvisoryLock(IMPORT_LOCK)
   await transaction.query('ANALYZE staged (pet_id)')
   const conflicts = [
     `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS fault
