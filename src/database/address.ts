@@ -86,7 +86,7 @@ function splitPort(entry: string): { host: string; port: string } {
   return { host, port }
 }
 
-/** Encodes a host of the parameter `host`, in which socket directories and IPv6 addresses are written as they are. */
+/** Encodes a host from the parameter `host`, where socket directories and IPv6 addresses are written without encoding. */
 function encodeHost(host: string): string {
   return host.includes(':') ? `[${host}]` : encodeURIComponent(host)
 }

@@ -2,7 +2,7 @@ import type pg from 'pg'
 
 /**
  * SQLSTATE class of notices that report no problem. Warnings have class 01 or, from Citus, the class of the error that they
- * report. The severity does not tell, because PostgreSQL translates it.
+ * report. The severity cannot be used, because PostgreSQL translates it.
  */
 const SUCCESS_CLASS = /^00/
 

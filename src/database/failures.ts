@@ -98,8 +98,8 @@ export function isUnavailable(error: unknown): boolean {
 const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', 'XX']
 
 /**
- * Whether the connection is lost or in an unknown state, so that it must not be used again. The error's severity does not
- * tell, because PostgreSQL translates it.
+ * Whether the connection is lost or in an unknown state, so that it must not be used again. The error's severity cannot be
+ * used for this, because PostgreSQL translates it.
  */
 export function isFatal(error: unknown): boolean {
   if (isRemoteRefusal(error)) return false
@@ -108,8 +108,8 @@ export function isFatal(error: unknown): boolean {
 }
 
 /**
- * Connection exceptions that a server reports about another server. 08007 (the outcome is unknown) is missing, and 08P01, with
- * which connection poolers report that they lost the server.
+ * Connection exceptions that a server reports about another server. 08007 (the outcome is unknown) is excluded, and so is 08P01,
+ * which connection poolers report when they lose the server.
  */
 const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
 
@@ -128,8 +128,8 @@ export class WorkerLostError extends Error {
 
 /**
  * Whether the server could not reach another server that stores the rows, as Citus reports when a worker is down (SQLSTATE
- * class 08). Nothing has changed, and the connection to this server still works. The loss of that connection is another
- * error: no server can report it, and a connection pooler that does closes the connection with FATAL.
+ * class 08). Nothing has changed, and the connection to this server still works. Losing that connection is a different error,
+ * which the server cannot report; a connection pooler that reports it does so with FATAL.
  */
 export function isRemoteRefusal(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
@@ -155,7 +155,7 @@ function isRemoteFailure(error: unknown): error is pg.DatabaseError {
 /** SQLSTATE codes of statements that may have taken effect, or whose caller has already waited long enough. */
 const unknownOutcomeStates = ['40003', '57014']
 
-/** Whether PostgreSQL reported that it rejects the statement, which has then certainly changed nothing. */
+/** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */
 export function wasRefused(error: unknown): boolean {
   if (isRemoteRefusal(error)) return true
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error

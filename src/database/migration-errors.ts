@@ -76,12 +76,12 @@ function describeCause({ migration, reason }: MigrationFailure): string {
 }
 
 function describeChange({ direction, isTransactional, done, invalidIndexes }: MigrationFailure): string {
-  const verb = direction === 'up' ? 'Applied before it' : 'Rolled back before it'
-  const before = done.length === 0 ? '' : `${verb}, for good: ${done.join(', ')}. `
+  const verb = direction === 'up' ? 'Applied' : 'Rolled back'
+  const before = done.length === 0 ? '' : `${verb} and committed before it: ${done.join(', ')}. `
   if (isTransactional)
     return done.length === 0 ? '; nothing was changed. ' : `; it changed nothing. ${before}`
   const left = invalidIndexes.map(describeInvalidIndex)
-  return `. It runs outside a transaction, so what it changed before stays. ${[...left, before].join('')}`
+  return `. It runs outside a transaction, so its earlier changes remain. ${[...left, before].join('')}`
 }
 
 /** Returns a sentence about an invalid index, with a trailing space. */

@@ -21,7 +21,7 @@ import { PreparedStatement } from './prepared-statement.ts'
  * the client gives up only if the server no longer responds.
  */
 export interface TimeLimits {
-  /** For getting a connection, be it an idle one from the pool or a new one. */
+  /** For getting a connection: an idle one from the pool or a new one. */
   readonly connect: number
   /** For a lock, for example on a row that an open transaction has updated. */
   readonly lock: number

@@ -42,7 +42,7 @@ const READ_ONLY =
   'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
 
 const FORMER_PRIMARY =
-  'The address leads to a former primary, which may lack updates that were acknowledged since. The log says more.'
+  'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
 
 /**
  * Returns why the database cannot serve this version now; undefined if it can.
@@ -60,7 +60,7 @@ export async function reasonNotReady(
       if (!(await hasServerPrivileges(database))) return { kind: 'privileges', reason: FORBIDDEN }
       return await unsupported(database)
     }
-    const reason = `The database schema is behind; to be applied: ${pending.join(', ')}. Run "inventory migrate up".`
+    const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
     return { kind: 'schema_behind', reason }
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) {

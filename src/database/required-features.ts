@@ -41,9 +41,8 @@ export interface MissingFeature {
 }
 
 /**
- * Finds the first feature that the service needs and the server lacks; undefined if it has all. Tries each of them, because
- * the version number does not tell what a server supports that is only compatible with PostgreSQL's protocol. The tables must
- * exist.
+ * Finds the first feature that the service needs and the server lacks; undefined if it has all. Tries each of them, because the
+ * version number of a server that is merely compatible with PostgreSQL does not say what it supports. The tables must exist.
  *
  * @throws {DatabaseUnavailableError} if the server does not respond
  */

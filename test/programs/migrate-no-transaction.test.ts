@@ -155,7 +155,7 @@ t.test('one that fails half-way leaves an invalid index, which it and "status" n
       up.stderr,
       `Running ${INDEX} outside a transaction; this can take long.\n` +
         `inventory: The migration ${INDEX} failed: could not create unique index "inventory_status_idx" ` +
-        '(Key (status)=(sold) is duplicated). It runs outside a transaction, so what it changed before stays. ' +
+        '(Key (status)=(sold) is duplicated). It runs outside a transaction, so its earlier changes remain. ' +
         `${sentence}Run "inventory migrate up" again, which starts this migration from its beginning, once the cause is removed.\n`,
     )
     t.strictSame(await indexes(database), [{ name: 'inventory_status_idx', valid: 'f' }])
@@ -264,7 +264,7 @@ t.test('one in a transaction says where it failed, and what was committed before
   t.match(
     first.stderr,
     `inventory: The migration ${AFTER} failed: relation "inventories" does not exist; it changed nothing. ` +
-      `Applied before it, for good: ${INDEX}.\n`,
+      `Applied and committed before it: ${INDEX}.\n`,
   )
   const second = await cli.run('up')
   t.equal(second.code, 1)
