@@ -2,7 +2,7 @@ import { accessSync, constants } from 'node:fs'
 import { AddressError, parseAddress, type SessionTarget } from '../database/address.ts'
 import { messageOf } from './errors.ts'
 
-/** What each server is for, and which sessions an address may ask for so that they are of use there. */
+/** The values of `target_session_attrs` that are valid for each server, and the reason. */
 const purposes = {
   primary: {
     targets: ['any', 'read-write', 'primary'],
@@ -14,7 +14,7 @@ const purposes = {
   },
 } as const satisfies Record<string, { targets: readonly SessionTarget[]; reason: string }>
 
-/** What is wrong with the address of a database in the variable of that name, and with the files that it names. */
+/** Returns the errors in the database address in the variable `name`, and in the files that the address refers to. */
 export function addressErrors(
   name: string,
   values: Readonly<Record<string, unknown>>,
@@ -38,7 +38,7 @@ function targetErrors(name: string, url: string, purpose: keyof typeof purposes 
   }
 }
 
-/** Names the files of an address that cannot be read, before a connection fails for their lack. */
+/** Returns an error for each certificate or key file of an address that cannot be read. */
 function certificateErrors(name: string, url: string): string[] {
   if (!url.includes('?')) return []
   const parameters = new URLSearchParams(url.slice(url.indexOf('?') + 1))
@@ -54,11 +54,11 @@ function certificateErrors(name: string, url: string): string[] {
   })
 }
 
-/** Parameters of an address that are no secret. */
+/** Parameters of an address that contain no secret. */
 const shownParameters =
   /^(sslmode|sslrootcert|sslcert|sslkey|application_name|target_session_attrs|connect_timeout)$/
 
-/** An address without its password; empty if the password cannot be recognized in it. */
+/** Returns an address with `***` for the password, and `***` for the whole address if the password cannot be located. */
 export function withoutPassword(url: string): string {
   const [, scheme, role, hosts, query] =
     /^([a-z]+:\/\/)(?:([^:@/?#]*)(?::[^?]*)?@)?([^@?]*)(?:\?([^@]*))?$/.exec(url) ?? []
@@ -66,6 +66,6 @@ export function withoutPassword(url: string): string {
   const parameters = [...new URLSearchParams(query)].map(([name, text]) =>
     shownParameters.test(name) ? `${name}=${text}` : `${name}=***`,
   )
-  const who = role === undefined ? '' : `${role}:***@`
-  return `${scheme}${who}${hosts}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
+  const login = role === undefined ? '' : `${role}:***@`
+  return `${scheme}${login}${hosts}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
 }

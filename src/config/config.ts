@@ -16,41 +16,41 @@ import {
   type Variables,
 } from './variables.ts'
 
-/** The settings from outside: checked, complete and frozen. */
+/** The validated settings, with defaults. */
 export interface Config {
   readonly host: string
   readonly port: number
-  /** Where metrics are served; absent where they are not. */
+  /** Absent if metrics are not served. */
   readonly metricsPort: number | undefined
-  /** Absent where nobody set up a database; never so in production. */
+  /** Absent if the service starts a local database itself. Always present in production. */
   readonly databaseUrl: string | undefined
-  /** The address of a standby to read lists from; absent where the primary is to be read. */
+  /** The address of a standby for lists. Absent if lists are read from the primary. */
   readonly readDatabaseUrl: string | undefined
-  /** Whether a pooler in transaction mode stands before the database. */
+  /** Whether a connection pooler in transaction mode is in front of the database. */
   readonly behindPooler: boolean
-  /** The most connections that all workers together open to serve requests. */
+  /** Maximum connections that all workers together open for requests. */
   readonly databasePoolSize: number
-  /** How many processes serve requests. */
+  /** Number of processes that serve requests. */
   readonly workers: number
   readonly apiKeys: readonly FixedKey[]
   readonly logLevel: string
-  /** Whether requests are traced; how, the OpenTelemetry SDK reads from its variables itself. */
+  /** Whether tracing is on. The OpenTelemetry SDK reads its other settings from the environment itself. */
   readonly traces: boolean
   readonly publicUrls: readonly string[]
   readonly trustProxy: readonly string[]
 }
 
-/** What the operators' command line works on. */
+/** The database that the operators' command line uses. */
 export interface OperatorDatabase {
   readonly url: string
-  /** The variable that names it, for messages. */
+  /** The name of the variable that it comes from, for messages. */
   readonly variable: string
 }
 
 /**
- * Reads the configuration out of environment variables.
+ * Reads the server's configuration from environment variables.
  *
- * @throws {ConfigurationError} naming every variable that is missing or wrong, and what it must be
+ * @throws {ConfigurationError} if a variable is missing or invalid; the message says for each what it must be
  */
 export function loadConfig(env: Variables): Config {
   const errors: string[] = []
@@ -94,10 +94,10 @@ export function loadConfig(env: Variables): Config {
 }
 
 /**
- * The database that the operators' command line works on: the one at OPERATOR_DATABASE_URL, else the server's own.
- * Undefined where neither is set. Variables that only the server reads are not looked at.
+ * Reads the address of the database for the operators' command line: OPERATOR_DATABASE_URL or else DATABASE_URL, undefined if
+ * neither is set. Ignores variables that only the server uses.
  *
- * @throws {ConfigurationError} as `loadConfig`
+ * @throws {ConfigurationError} if a variable is missing or invalid
  */
 export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefined {
   const errors: string[] = []
@@ -115,7 +115,7 @@ export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefin
   if (!own && isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
   if (!own && given['DATABASE_POOLER'] === 'transaction') {
     errors.push(
-      'OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is: the command line needs a connection that no pooler shares',
+      'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection to the server',
     )
   }
   if (errors.length > 0 || !Value.Check(OperatorEnvironment, values)) throw new ConfigurationError(errors)
@@ -127,10 +127,9 @@ export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefin
 }
 
 /**
- * The address of the standby that the server reads lists from, for the operators' command line; undefined where none is
- * set. No other variable is looked at.
+ * Reads READ_DATABASE_URL, the address of the standby for lists, and no other variable. Undefined if it is not set.
  *
- * @throws {ConfigurationError} as `loadConfig`
+ * @throws {ConfigurationError} if the address is invalid
  */
 export function loadReadDatabase(env: Variables): string | undefined {
   const errors: string[] = []
@@ -142,8 +141,8 @@ export function loadReadDatabase(env: Variables): string | undefined {
 }
 
 /**
- * The role in DATABASE_URL, where OPERATOR_DATABASE_URL has another address for the operators' command line. Otherwise,
- * and where DATABASE_URL is no address or names no role, undefined.
+ * Returns the server's role, which is the one in DATABASE_URL. Undefined if OPERATOR_DATABASE_URL is not set, so that the server
+ * has no separate role, or if DATABASE_URL is invalid or contains no role.
  */
 export function serverRoleOf(env: Variables): string | undefined {
   if (!isSet(env, 'OPERATOR_DATABASE_URL')) return undefined
@@ -156,7 +155,7 @@ export function serverRoleOf(env: Variables): string | undefined {
   }
 }
 
-const MISSING_PRIMARY = 'DATABASE_URL must be set where READ_DATABASE_URL is: it names the primary'
+const MISSING_PRIMARY = 'DATABASE_URL must be set if READ_DATABASE_URL is: it is the address of the primary'
 
 const MISSING_DATABASE = 'DATABASE_URL must be set when NODE_ENV is production'
 
@@ -164,7 +163,7 @@ function isDatabaseMissing(env: Variables, given: Readonly<Record<string, unknow
   return given['NODE_ENV'] === 'production' && !isSet(env, 'DATABASE_URL')
 }
 
-/** How many processes serve requests, and how many connections all of them open to do so. */
+/** Returns the number of worker processes, and the maximum connections of all of them together. */
 function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Environment>): {
   workers: number
   poolSize: number
@@ -176,14 +175,14 @@ function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof En
   return { workers, poolSize: DATABASE_POOL_SIZE ?? Math.max(10, needed) }
 }
 
-/** Returns whether a variable says where to send traces, or turns on the exporter with its default address. */
+/** Returns whether the OpenTelemetry variables turn on traces: with an endpoint, or with the exporter's default endpoint. */
 function wantsTraces(values: Static<typeof Environment>): boolean {
   if (values.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false
   if (values.OTEL_TRACES_EXPORTER !== undefined) return values.OTEL_TRACES_EXPORTER === 'otlp'
   return (values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? values.OTEL_EXPORTER_OTLP_ENDPOINT) !== undefined
 }
 
-/** `name:key`, or a key alone, which is then named by its place in the list. */
+/** Parses `name:key`, or a key without a name, which is named after its place in the list. */
 export function namedKey(entry: string, index: number): FixedKey {
   const [name, key] = entry.split(':')
   return name !== undefined && key !== undefined ? { name, key } : { name: `key-${index + 1}`, key: entry }

@@ -5,22 +5,22 @@ import { errorsOf } from './errors.ts'
 import { withSecretFiles } from './secret-files.ts'
 import { Environment, OperatorEnvironment, readVariables, SECRETS, type Variables } from './variables.ts'
 
-/** A setting as it takes effect, without any secret. */
+/** The effective value of a setting, with secrets removed. */
 export interface Setting {
   readonly name: string
-  /** Undefined where it has none. */
+  /** Undefined if the setting has no value. */
   readonly value: string | undefined
   readonly isDefault: boolean
 }
 
-/** All settings, what is wrong with them, and variables that look like a misspelt one. */
+/** All settings, their errors, and warnings about variables that look like a misspelt setting. */
 export interface Settings {
   readonly settings: readonly Setting[]
   readonly faults: readonly string[]
   readonly warnings: readonly string[]
 }
 
-/** Describes the settings of the server and of the command line as they take effect, without any secret. */
+/** Describes the effective settings of the server and the command line, with secrets removed. */
 export function describeSettings(env: Variables): Settings {
   const known = { ...Environment.properties, ...OperatorEnvironment.properties }
   const values = readVariables(Type.Object(known), withSecretFiles(env, SECRETS, []))
@@ -55,26 +55,28 @@ function withoutSecret(name: string, schema: TSchema, value: unknown): string {
   return withoutPassword(String(value))
 }
 
-/** Warns of variables that look like a setting with another spelling: they have no effect. */
+/** Returns a warning for each variable that looks like a misspelt setting and so has no effect. */
 export function misspeltSettings(env: Variables): string[] {
   const names = Object.keys({ ...Environment.properties, ...OperatorEnvironment.properties })
   const known = [...names, ...SECRETS.map((name) => `${name}_FILE`), 'PUBLISH', 'REPLICAS']
   return Object.keys(env).flatMap((name) => {
     if (known.includes(name) || name.startsWith('OTEL_') || !env[name]) return []
-    const meant = known.find((setting) => isLike(name, setting))
-    return meant === undefined ? [] : [`${name} is no setting and has no effect; did you mean ${meant}?`]
+    const similar = known.find((setting) => isSimilar(name, setting))
+    return similar === undefined
+      ? []
+      : [`${name} is not a setting and has no effect; did you mean ${similar}?`]
   })
 }
 
-/** True where two names are the same but for case, underscores and a letter or two. */
-function isLike(name: string, setting: string): boolean {
+/** Whether two names differ only in case, underscores and, depending on the length, up to two letters. */
+function isSimilar(name: string, setting: string): boolean {
   const [one, other] = [name, setting].map((text) => text.toUpperCase().replaceAll('_', ''))
   if (one === undefined || other === undefined) return false
-  return distance(one, other) <= (other.length >= 8 ? 2 : other.length > 4 ? 1 : 0)
+  return editDistance(one, other) <= (other.length >= 8 ? 2 : other.length > 4 ? 1 : 0)
 }
 
-/** How many letters have to be inserted, removed or replaced to make one text out of another (Levenshtein). */
-function distance(one: string, other: string): number {
+/** Returns the number of letters to insert, delete or replace to turn one text into the other (Levenshtein). */
+function editDistance(one: string, other: string): number {
   let above = Array.from({ length: other.length + 1 }, (_, index) => index)
   for (const [row, letter] of [...one].entries()) {
     const line = [row + 1]

@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs'
 
-/** The environment, with the variables of a file `.env` in the working directory that it does not set itself. */
+/** Returns the environment variables, plus those of `.env` in the working directory that are not set in the environment. */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (existsSync('.env')) process.loadEnvFile('.env')
   return process.env

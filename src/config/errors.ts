@@ -1,4 +1,4 @@
-/** The environment does not hold together. The message lists every error, a line each, without any secret. */
+/** The configuration is invalid. The message has one line per error, and contains no secret. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError'
 
@@ -7,6 +7,7 @@ export class ConfigurationError extends Error {
   }
 }
 
+/** Runs `load`, and returns the lines of its ConfigurationError; empty if it succeeds. Rethrows other errors. */
 export function errorsOf(load: () => unknown): string[] {
   try {
     load()

@@ -2,7 +2,12 @@ import { readFileSync } from 'node:fs'
 import { messageOf } from './errors.ts'
 import type { Variables } from './variables.ts'
 
-/** The variables that hold a secret may come from a file instead, as Docker and Kubernetes mount secrets. */
+/**
+ * Returns the variables, with each secret read from the file in `NAME_FILE` if that is set. Docker and Kubernetes mount secrets
+ * as files.
+ *
+ * @param errors receives a message for each file that cannot be used
+ */
 export function withSecretFiles(env: Variables, secretNames: readonly string[], errors: string[]): Variables {
   const complete: Record<string, string | undefined> = { ...env }
   for (const name of secretNames) {
@@ -20,7 +25,7 @@ export function withSecretFiles(env: Variables, secretNames: readonly string[], 
   return complete
 }
 
-/** True where a variable is set, itself or by the name of a file, whether or not that can be read. */
+/** Whether a variable is set, directly or with `NAME_FILE`. The file may be unreadable. */
 export function isSet(env: Variables, name: string): boolean {
   return Boolean(env[name]?.trim() || env[`${name}_FILE`])
 }

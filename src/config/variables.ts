@@ -14,15 +14,15 @@ FormatRegistry.Set('network', (text) => {
   )
 })
 
-/** One for lists and three for updates: with fewer, one row that someone holds would keep others waiting. */
+/** One for lists and three for updates. With fewer, a single locked row would delay updates of other pets. */
 export const CONNECTIONS_PER_WORKER = 4
 
 const otlpEndpoint = Type.String({ format: 'web-url', writeOnly: true, description: 'an http(s) address' })
 const otlpProtocol = Type.String({ pattern: '^http/protobuf$', description: 'http/protobuf' })
 
 /**
- * The environment. A description says what a value must be, and completes the sentence "NAME must be …".
- * `writeOnly` marks what no message may repeat. An empty variable counts as unset; lists are comma-separated.
+ * The schema of the server's environment variables. Each description completes the sentence "NAME must be …". `writeOnly` marks
+ * secrets, which messages must not contain. An empty variable counts as unset; lists are comma-separated.
  */
 export const Environment = Type.Object({
   NODE_ENV: Type.Optional(
@@ -47,7 +47,7 @@ export const Environment = Type.Object({
     default: 'none',
     pattern: '^(none|transaction)$',
     description:
-      'none, or transaction where a pooler in that mode, such as PgBouncer, stands before the database',
+      'none, or transaction if a pooler in that mode, such as PgBouncer, is in front of the database',
   }),
   DATABASE_POOL_SIZE: Type.Optional(
     Type.Integer({
@@ -90,7 +90,7 @@ export const Environment = Type.Object({
   }),
 })
 
-/** What the operators' command line reads of it, with an address that the server never reads. */
+/** The schema of the operators' command line. The server does not use OPERATOR_DATABASE_URL. */
 export const OperatorEnvironment = Type.Object({
   NODE_ENV: Environment.properties.NODE_ENV,
   DATABASE_URL: Environment.properties.DATABASE_URL,
@@ -98,12 +98,12 @@ export const OperatorEnvironment = Type.Object({
   DATABASE_POOLER: Environment.properties.DATABASE_POOLER,
 })
 
-/** The variables whose value may come from a file. */
+/** Variables whose value may come from a file. */
 export const SECRETS = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'READ_DATABASE_URL', 'API_KEYS'] as const
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
-/** The variables of the schema that are set, as the types that the schema asks for where their text is of that type. */
+/** Returns the variables that are set, converted to the types of the schema. Text that cannot be converted stays text. */
 export function readVariables(schemas: TObject, env: Variables): Record<string, unknown> {
   const values: Record<string, unknown> = {}
   for (const [name, schema] of Object.entries(schemas.properties)) {
@@ -123,7 +123,7 @@ function readVariable(schema: TSchema, text: string): unknown {
   return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
 }
 
-/** One sentence for each variable that is wrong, however many errors it has. */
+/** Returns one message per invalid variable, even if the schema reports several errors for it. */
 export function schemaErrors(schemas: TObject, values: unknown): Set<string> {
   const sentences = new Set<string>()
   for (const { path, value } of Value.Errors(schemas, values)) {

@@ -199,7 +199,7 @@ t.test('lists are read from another server only beside the primary, and only fro
   )
   t.equal(loadReadDatabase({ PORT: 'x' }), undefined)
   t.throws(() => loadConfig(file), {
-    message: 'DATABASE_URL must be set where READ_DATABASE_URL is: it names the primary',
+    message: 'DATABASE_URL must be set if READ_DATABASE_URL is: it is the address of the primary',
   })
   t.throws(() => loadReadDatabase({ READ_DATABASE_URL: 'secret' }), {
     message: /^READ_DATABASE_URL must be (?!.*secret)/,
@@ -284,7 +284,7 @@ t.test(
       message: /^OPERATOR_DATABASE_URL must be an address like (?!.*secret)/,
     })
     t.throws(() => loadOperatorDatabase({ ...server, DATABASE_POOLER: 'transaction' }), {
-      message: /^OPERATOR_DATABASE_URL must be set where DATABASE_POOLER is/,
+      message: /^OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is/,
     })
   },
 )
@@ -314,7 +314,7 @@ t.test('warns of variables that look like a misspelt setting, and of no other', 
     ['PUBLIC_URL', 'PUBLIC_URLS'],
   ] as const) {
     t.strictSame(misspeltSettings({ [name]: 'x' }), [
-      `${name} is no setting and has no effect; did you mean ${meant}?`,
+      `${name} is not a setting and has no effect; did you mean ${meant}?`,
     ])
   }
   const others = ['PATH', 'HOME', 'HOSTNAME', 'NODE_OPTIONS', 'PGHOST', 'DB_PORT', 'SHELL', 'LANG', 'PUBLISH']

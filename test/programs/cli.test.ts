@@ -73,7 +73,7 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db +set$/m)
   t.match(right.stdout, /^LOG_LEVEL +warn +set$/m)
   t.match(right.stdout, /^PORT +3000 +default$/m)
-  t.equal(right.stderr, 'inventory: LOGLEVEL is no setting and has no effect; did you mean LOG_LEVEL?\n')
+  t.equal(right.stderr, 'inventory: LOGLEVEL is not a setting and has no effect; did you mean LOG_LEVEL?\n')
 
   const wrong = await (
     await startProgram(t, 'cli', { args: ['config', '--json'], env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
@@ -81,7 +81,7 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   t.equal(wrong.code, 1)
   t.match(JSON.parse(wrong.stdout), {
     faults: [/^NODE_ENV must be/, /^PORT must be/],
-    warnings: [/^LOGLEVEL is no setting/],
+    warnings: [/^LOGLEVEL is not a setting/],
   })
   t.match(wrong.stderr, /\ninventory: PORT must be an integer from 0 to 65535, not "x"\n$/)
   t.notMatch(right.stdout + wrong.stdout, 'secret')
