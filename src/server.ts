@@ -19,22 +19,22 @@ import { startWorkers, WorkerFailedError } from './process/workers.ts'
 import { type Service, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
-/** How long a stop may take: Docker kills a container 10 seconds after SIGTERM. */
+/** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
 
 const closers: (() => Promise<void>)[] = []
 
-/** Closes everything that was opened, the newest first. */
+/** Closes everything that was opened, newest first. */
 async function closeAll(): Promise<void> {
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
 
-/** Serves, by this process or by workers of it, and sets up before what nobody else did. */
+/** Starts the service, in this process or in workers. Without DATABASE_URL, starts a local database first. */
 async function start(config: Config, log: Logger): Promise<void> {
-  const settingUp = config.databaseUrl === undefined ? setUpLocally(LOCAL_DIRECTORY) : undefined
-  // Before it is done: a signal in the middle of it must not leave a database running.
-  closers.push(async () => (await settingUp?.catch(() => undefined))?.stop())
-  const local = await settingUp
+  const localSetup = config.databaseUrl === undefined ? setUpLocally(LOCAL_DIRECTORY) : undefined
+  // Registered before the setup is complete, so that a signal during the setup leaves no database running.
+  closers.push(async () => (await localSetup?.catch(() => undefined))?.stop())
+  const local = await localSetup
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
@@ -63,7 +63,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     const workers = startWorkers(config.workers, local ? env : {}, log)
     closers.push(workers.stop)
     address = await workers.address
-    await openMetrics(config, log, metrics)
+    await startMetricsServer(config, log, metrics)
   } else {
     const connections = Math.floor(config.databasePoolSize / config.workers)
     const tracing = config.traces ? await openTracing(log) : undefined
@@ -74,13 +74,13 @@ async function start(config: Config, log: Logger): Promise<void> {
     )
     closers.push(service.close)
     address = service.address
-    if (config.metricsPort !== undefined) await showMetrics(config, log, service)
+    if (config.metricsPort !== undefined) await exposeMetrics(config, log, service)
   }
   if (local)
     console.log(welcome(address, local, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
 }
 
-/** Traces this process. It is imported only here and now, as it would take time and memory from those without traces. */
+/** Starts tracing. The module is imported on demand, because loading it costs time and memory. */
 async function openTracing(log: Logger): Promise<Tracing> {
   const { startTracing } = await import('./tracing/tracing.ts')
   const tracing = startTracing(version, log)
@@ -88,19 +88,19 @@ async function openTracing(log: Logger): Promise<Tracing> {
   return tracing
 }
 
-/** Serves the metrics of this process, or has the primary serve them with those of the other workers. */
-async function showMetrics(config: Config, log: Logger, service: Service): Promise<void> {
+/** Serves the metrics of this process. A worker sends them to the primary process instead, which serves those of all workers. */
+async function exposeMetrics(config: Config, log: Logger, service: Service): Promise<void> {
   const measure = measureProcess(version, droppedLogLines)
   const collect = async (withStock: boolean): Promise<MetricFamily[]> => [
     ...(await measure()),
     ...(await service.metrics(withStock)),
   ]
   if (cluster.isWorker) answerPrimary(collect)
-  else await openMetrics(config, log, async () => [await collect(true)])
+  else await startMetricsServer(config, log, async () => [await collect(true)])
 }
 
-/** Serves what several processes tell of themselves, where metrics are asked for. */
-async function openMetrics(
+/** Serves the merged metrics of one or more processes on METRICS_PORT, if it is set. */
+async function startMetricsServer(
   { host, metricsPort: port }: Config,
   log: Logger,
   collect: () => Promise<readonly (readonly MetricFamily[])[]>,

@@ -36,37 +36,38 @@ import type { Primary } from './process/primary.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
- * The most connections that wait to be accepted; the system has a limit of its own (`net.core.somaxconn` in Linux). With
- * Node's 511, a thousand callers who connect at once make the system drop some, who try again after a second or three.
+ * Maximum connections waiting to be accepted; the system may have a lower limit (`net.core.somaxconn` in Linux). With Node's
+ * default of 511, the system drops some of a thousand simultaneous connections, which clients retry only after one to three
+ * seconds.
  */
 const BACKLOG = 65_535
 
 /**
- * How long the connection of the probe is used, in seconds. The keys are read every few seconds, so that a new one shows
- * where the address leads now, even while a former primary goes on answering on the connections that it has.
+ * How long the probe's connection is used. The API keys are read through it every few seconds, so that a new connection soon
+ * shows where the address leads now, even while a former primary still responds on its open connections.
  */
 const PROBE_LIFETIME_SECONDS = 5
 
 /**
- * How long the metrics wait for a check of the database, in milliseconds. A check that takes longer counts as failed, as
- * it does for a prober, which gives up after a second or two.
+ * How long the metrics wait for the readiness check. A slower check counts as failed, as it does for a health checker, which
+ * gives up after a second or two.
  */
 const METRICS_CHECK_TIMEOUT_MS = 1500
 
-/** Where a service runs: the configuration, with the database settled and a part of the joint connections. */
+/** The configuration of one process. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
   /** The version of this software. */
   readonly version: string
-  /** The most connections that it opens to serve requests; it needs one more for `/readyz` and the keys. */
+  /** Maximum connections for requests. One more is used for readiness checks and API keys. */
   readonly connections: number
-  /** Absent where nothing is traced. */
+  /** Absent if tracing is off. */
   readonly tracing: Tracing | undefined
-  /** Absent where no other process shares the port. */
+  /** The primary process, if this one is a worker. */
   readonly primary: Primary | undefined
 }
 
-/** The timeouts and intervals of a service's parts, all in milliseconds. */
+/** The timeouts and intervals of a service, in milliseconds. */
 export interface ServiceTimings {
   readonly app: AppTimeouts
   readonly apiKeys: ApiKeyIntervals
@@ -85,39 +86,40 @@ export const serviceTimings: ServiceTimings = {
   standby: standbyLimits,
 }
 
-/** The parts of a service that does not listen yet. */
+/** The components of a service that does not listen yet. */
 export interface ServiceParts {
   readonly app: AppOptions
   readonly apiKeys: ApiKeyCache
-  /** The connection for readiness and the keys. */
+  /** The pool for readiness checks and API keys. */
   readonly probe: Database
   metrics: Service['metrics']
-  /** Leaves the database; to be called when no request is in flight. */
+  /** Closes the database connections. Call it when no request is in flight. */
   close(): Promise<void>
 }
 
 /** A service that listens. */
 export interface Service {
+  /** The URL of the service. */
   readonly address: string
   /**
-   * What it has done and how it is, as of now. Asks the database whether it can serve, for at most 1.5 seconds, and if
-   * `withStock` is set for the number of entries by status, at most once a minute.
+   * Returns the current metrics. Checks readiness for up to 1.5 seconds. If `withStock` is set, also counts the entries by
+   * status, at most once a minute.
    */
   metrics(withStock: boolean): Promise<readonly MetricFamily[]>
-  /** Takes no more connections, answers what is in flight, and leaves the database. */
+  /** Stops listening, completes the requests in flight, and closes the database connections. */
   close(): Promise<void>
 }
 
 /**
- * Opens the database and listens. A database that is away is no error: the service answers 503 until it is there.
+ * Connects the service and listens. It also starts if the database is down, and responds with 503 until it is available.
  *
- * @throws what `serve` does
+ * @throws what `serve` throws
  */
 export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
   return serve(await connectService(options, serviceTimings, log), options, log)
 }
 
-/** Makes the parts of a service and connects them to each other. None of them connects to the database yet. */
+/** Creates the components of a service. None of them connects to the database yet. */
 export async function connectService(
   options: ServiceOptions,
   timings: ServiceTimings,
@@ -139,8 +141,8 @@ export async function connectService(
     openDatabase({ url, server: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
   const database = open(connections - 1, timings.requests, { settings: updateSettings })
   const lists = open(1, timings.lists)
-  // Readiness and the keys have a connection of their own: a pool that is merely busy must not take the service out of
-  // rotation, nor keep a revoked key alive.
+  // Readiness checks and API keys use a separate connection: a busy pool must not take the service out of rotation, or keep a
+  // revoked key active.
   const probe = open(1, timings.probe, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
 
   const traced = (pool: Database, name: string): Database => tracing?.statements(pool, name) ?? pool
@@ -158,7 +160,7 @@ export async function connectService(
         else
           log.warn(
             { problem: error.problem, err: error.cause },
-            `lists are read from the primary, as the standby is not used: ${error.message}`,
+            `lists are read from the primary, because the standby is not used: ${error.message}`,
           )
       },
     }
@@ -175,13 +177,13 @@ export async function connectService(
   const findFixed = fixedApiKeys(options.apiKeys)
   const apiKeys = openApiKeyCache({
     repository: apiKeyRepository(probe),
-    onStale: (err) => log.warn({ err }, 'the API keys cannot be read; those last known go on being valid'),
+    onStale: (err) => log.warn({ err }, 'the API keys cannot be read; the cached keys remain valid'),
     onRecovered: () => log.info('the API keys can be read again'),
-    onUseNotRecorded: (err) => log.warn({ err }, 'the last use of API keys could not be noted'),
+    onUseNotRecorded: (err) => log.warn({ err }, 'the last use of API keys could not be recorded'),
     intervals: timings.apiKeys,
   })
   const requestStatistics = new RequestStatistics()
-  const readinessNow = coalesceChecks(() => kindOf(readiness))
+  const checkReadiness = coalesceChecks(() => notReadyKindOf(readiness))
   const stockSample = new StockSample(probe)
   return {
     app: {
@@ -201,7 +203,7 @@ export async function connectService(
     apiKeys,
     probe,
     async metrics(withStock) {
-      const [notReady, stock] = await Promise.all([readinessNow(), withStock ? stockSample.read() : []])
+      const [notReady, stock] = await Promise.all([checkReadiness(), withStock ? stockSample.read() : []])
       return serviceMetrics({
         notReady,
         stock,
@@ -221,11 +223,11 @@ export async function connectService(
 }
 
 /**
- * Checks the database and listens. The service owns its parts from now on, and closes them if it cannot start.
+ * Checks the database and listens. Takes over the components, and closes them if the service cannot start.
  *
- * @throws {DatabaseUnavailableError} when the database refuses this service, which waiting would not change
- * @throws {UnsupportedServerError} when the server lacks a feature that the service needs
- * @throws what `listenAddress` and `listen` do, such as a port in use
+ * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
+ * @throws {UnsupportedServerError} if the server lacks a feature that the service needs
+ * @throws what `listenAddress` and Fastify's `listen` throw, for example if the port is in use
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
   const { apiKeys, probe, metrics } = parts
@@ -237,13 +239,13 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   }
 
   try {
-    await refuseWrongLogin(probe)
+    await checkLogin(probe)
     const notReady = await readiness()
     if (notReady?.kind === 'unsupported')
       throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
-    if (notReady && primary) await waitForOwnOrNoReadiness(readiness, primary)
-    if (options.behindPooler) await warnOfMissingLimits(probe, log)
+    if (notReady && primary) await waitUntilReadyOrNoneIs(readiness, primary)
+    if (options.behindPooler) await warnOfUnsetTimeouts(probe, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
@@ -256,18 +258,18 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
 }
 
 /**
- * Resolves when this process is ready or the other workers are not either: one that is not ready would make a service
- * that works without it not ready, while one that never listens could not answer that the service is not.
+ * Waits until this worker is ready or the other workers are not ready either. A worker that listened before it is ready would
+ * make the whole service not ready, while the others can serve. If none is ready, it must listen to respond to health checks.
  */
-async function waitForOwnOrNoReadiness(own: Readiness, primary: SharedReadiness): Promise<void> {
+async function waitUntilReadyOrNoneIs(own: Readiness, primary: SharedReadiness): Promise<void> {
   while ((await primary.readiness()) === undefined) {
     await setTimeout(READINESS_MAX_AGE_MS)
     if ((await own()) === undefined) return
   }
 }
 
-/** Why the service is not ready; undefined when it is. */
-async function kindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
+/** Returns why the service is not ready; undefined if it is. A failed or slow check counts as `unreachable`. */
+async function notReadyKindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
   const check = readiness().then(
     (notReady) => notReady?.kind,
     (): NotReadyKind => 'unreachable',
@@ -276,8 +278,12 @@ async function kindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
   return Promise.race([check, timeout])
 }
 
-/** A database that is down comes back on its own; a wrong password does not, so the start fails. */
-async function refuseWrongLogin(database: Database): Promise<void> {
+/**
+ * Tries the login, because a wrong password needs an operator. Ignores a database that is down, which recovers on its own.
+ *
+ * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
+ */
+async function checkLogin(database: Database): Promise<void> {
   try {
     await database.query('SELECT 1')
   } catch (error) {
@@ -285,17 +291,17 @@ async function refuseWrongLogin(database: Database): Promise<void> {
   }
 }
 
-/** Behind a pooler, the role must bring what a session of this service would otherwise set for itself. */
-async function warnOfMissingLimits(database: Database, log: Logger): Promise<void> {
+/** Behind a connection pooler, the service cannot set timeouts for its sessions, so they must be set for the role. */
+async function warnOfUnsetTimeouts(database: Database, log: Logger): Promise<void> {
   const missing = await unsetTimeouts(database).catch(() => [])
   if (missing.length > 0) {
     log.warn(
-      `the database role sets no limit: ${missing.join(', ')}; an update may wait there for longer than its caller`,
+      `the database role sets no limit: ${missing.join(', ')}; an update may wait in the database for longer than its caller waits`,
     )
   }
 }
 
-/** Random keys have 32 characters or more; one that can be guessed is as good as none. */
+/** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
 async function warnOfKeys(fixed: readonly FixedKey[], keyCache: ApiKeyCache, log: Logger): Promise<void> {
   const known = await keyCache.refresh().then(
     () => true,
