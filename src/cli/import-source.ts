@@ -114,7 +114,7 @@ export class ImportSource implements AsyncIterable<Buffer> {
   }
 
   /** Says why the input is incomplete or not the expected one; undefined if it is fine. */
-  async findFault(rows: number): Promise<string | undefined> {
+  async findError(rows: number): Promise<string | undefined> {
     const { rows: expectedRows, sha256 } = this.#expected
     if (!this.#hasEnded) return 'it was not read completely'
     if (this.size === undefined && this.#lastByte !== undefined && this.#lastByte !== NEWLINE) {

@@ -16,8 +16,8 @@ import {
 } from '../inventory/transfer/bulk.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
 import {
-  type FaultyLine,
   type ImportLine,
+  type InvalidLine,
   optionalFields,
   requiredFields,
 } from '../inventory/transfer/import-line.ts'
@@ -32,7 +32,7 @@ import { print, writeOutput } from './output.ts'
 import { formatNumber, startProgress } from './progress.ts'
 
 /** Maximum errors to show; the others are counted. */
-const SHOWN_FAULTS = 20
+const SHOWN_ERRORS = 20
 
 const readers: Record<FileFormat, (source: AsyncIterable<Buffer>) => AsyncIterable<ImportLine[]>> = {
   csv: readCsv,
@@ -79,8 +79,8 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         if (options.show) console.error(report)
         else await print(report, options.dryRun ? undefined : report)
       } catch (error) {
-        if (!(error instanceof FaultyInputError)) throw error
-        console.error(faultReport(source.name, error))
+        if (!(error instanceof InvalidInputError)) throw error
+        console.error(errorReport(source.name, error))
         process.exitCode = exitCodes.refused
       } finally {
         await source.close()
@@ -89,21 +89,21 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
 }
 
 /** The first errors of a file, in the order of lines, and their total number. */
-interface Faults {
+interface InputErrors {
   readonly first: readonly Conflict[]
   readonly count: number
 }
 
 /** Thrown in the transaction, to roll it back. */
-class FaultyInputError extends Error {
-  readonly faults: Faults
+class InvalidInputError extends Error {
+  readonly errors: InputErrors
   /** Why the input counts as incomplete or unexpected; undefined if it does not. */
-  readonly sourceFault: string | undefined
+  readonly sourceError: string | undefined
 
-  constructor(faults: Faults, sourceFault: string | undefined) {
+  constructor(errors: InputErrors, sourceError: string | undefined) {
     super('The input has errors')
-    this.faults = faults
-    this.sourceFault = sourceFault
+    this.errors = errors
+    this.sourceError = sourceError
   }
 }
 
@@ -120,12 +120,12 @@ async function importFrom(
     const staging = new Staging()
     await stage(source, format, staging, transaction, signal)
     // Whether a file is complete is unknown if not all of it was read.
-    const sourceFault = staging.endedEarly ? undefined : await source.findFault(staging.rows)
+    const sourceError = staging.endedEarly ? undefined : await source.findError(staging.rows)
     console.error(`${formatNumber(staging.rows)} rows read; checking`)
     // If the input is incomplete, conflicts between its lines do not matter.
-    const conflicts = sourceFault ? noFaults : await findConflicts(transaction, mode, SHOWN_FAULTS)
-    const faults = staging.faultsWith(conflicts)
-    if (faults.count > 0 || sourceFault) throw new FaultyInputError(faults, sourceFault)
+    const conflicts = sourceError ? noErrors : await findConflicts(transaction, mode, SHOWN_ERRORS)
+    const errors = staging.errorsWith(conflicts)
+    if (errors.count > 0 || sourceError) throw new InvalidInputError(errors, sourceError)
     if (mode === 'replace' && staging.rows === 0) {
       throw new CommandFailure(
         'The file has no entries; to replace the inventory by it would remove them all.',
@@ -146,7 +146,7 @@ async function importFrom(
   })
 }
 
-const noFaults: Faults = { first: [], count: 0 }
+const noErrors: InputErrors = { first: [], count: 0 }
 
 async function stage(
   source: ImportSource,
@@ -200,15 +200,15 @@ class Staging {
   }
 
   /** All errors: those of single lines, and conflicts between lines. */
-  faultsWith(conflicts: Faults): Faults {
+  errorsWith(conflicts: InputErrors): InputErrors {
     const first = [...this.#first, ...conflicts.first].sort((one, other) => one.line - other.line)
-    return { first: first.slice(0, SHOWN_FAULTS), count: this.#count + conflicts.count }
+    return { first: first.slice(0, SHOWN_ERRORS), count: this.#count + conflicts.count }
   }
 
-  #add({ number: line, fault, endsReading }: FaultyLine): void {
+  #add({ number: line, error, endsReading }: InvalidLine): void {
     this.#count += 1
     if (endsReading) this.endedEarly = true
-    if (this.#first.length < SHOWN_FAULTS) this.#first.push({ line, fault })
+    if (this.#first.length < SHOWN_ERRORS) this.#first.push({ line, error })
   }
 }
 
@@ -225,14 +225,14 @@ function reportOf(
   return `${dryRun ? 'Dry run: nothing was changed. The import would be: ' : ''}${parts.join(', ')}`
 }
 
-function faultReport(name: string, { faults: { first, count }, sourceFault }: FaultyInputError): string {
+function errorReport(name: string, { errors: { first, count }, sourceError }: InvalidInputError): string {
   const more = count - first.length
   const summary = [
     ...(count > 0 ? [`has ${formatNumber(count)} ${count === 1 ? 'error' : 'errors'}`] : []),
-    ...(sourceFault === undefined ? [] : [`is incomplete, or not the expected input: ${sourceFault}`]),
+    ...(sourceError === undefined ? [] : [`is incomplete, or not the expected input: ${sourceError}`]),
   ]
   return [
-    ...first.map(({ line, fault }) => `line ${line}: ${fault}`),
+    ...first.map(({ line, error }) => `line ${line}: ${error}`),
     ...(more > 0 ? [`and ${formatNumber(more)} more`] : []),
     `inventory: ${name} ${summary.join(', and ')}; nothing was changed`,
   ].join('\n')

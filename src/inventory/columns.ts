@@ -5,18 +5,17 @@ interface Definition {
   readonly column: string
   readonly type: 'bigint' | 'integer' | 'text'
   /**
-   * The JSON text of the value, with the SQL expression that makes its variable part in braces: what the response schema's
-   * serializer writes. Text that no constraint keeps free of quotes, backslashes and control characters takes
-   * `{to_json(column)}`.
+   * The JSON text of the value, exactly as the response schema's serializer writes it, with an SQL expression in braces for the
+   * variable part. Use `{to_json(column)}` for text that may contain quotes, backslashes or control characters.
    */
   readonly json: string
-  /** What a new entry gets where nothing is said, as an SQL expression. Absent where every entry has to name a value. */
+  /** SQL expression of the default value for a new entry. Absent if the value is required. */
   readonly initial?: string
-  /** The only values that the column can have. */
+  /** The allowed values, if the column is an enumeration. */
   readonly values?: readonly string[]
 }
 
-/** How each field of an entry is stored, in the order of the response schema; petId comes first and is the key. */
+/** The column of each field of an entry, in the order of the response schema. `petId` is the primary key. */
 const definitions = {
   petId: { column: 'pet_id', type: 'bigint', json: '{pet_id}' },
   quantity: { column: 'quantity', type: 'integer', json: '{quantity}' },
@@ -37,23 +36,23 @@ export interface Column extends Definition {
 /** All columns of an entry, in the order of the response schema. */
 export const columns: readonly Column[] = columnsOf(definitions)
 
-/** Those that an entry has beside its petId. */
+/** All columns except the primary key. */
 export const valueColumns: readonly Column[] = columns.filter(({ field }) => field !== 'petId')
 
 type OptionalField = {
   [Field in keyof typeof definitions]: (typeof definitions)[Field] extends { initial: string } ? Field : never
 }[keyof typeof definitions]
 
-/** An entry to add; a field that has an initial value may be absent. */
+/** An entry to add. Fields with a default value may be absent. */
 export type NewItem = Omit<InventoryItem, OptionalField> & Partial<Pick<InventoryItem, OptionalField>>
 
 /** The names of the columns, separated by commas. */
 export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
 
-/** The SQL expression of an entry's JSON text, byte for byte what the response schema's serializer writes. */
+/** SQL expression of an entry's JSON text, byte for byte as the response schema's serializer writes it. */
 export const ENTRY_JSON = jsonText(columns)
 
-/** The columns of a table in a select list, each under the name of its field. */
+/** Returns a select list of all columns, with the names of their fields as aliases. */
 export function selectFields(table?: string): string {
   const prefix = table === undefined ? '' : `${table}.`
   return columns
@@ -61,7 +60,7 @@ export function selectFields(table?: string): string {
     .join(', ')
 }
 
-/** The SQL expression of what is stored for a value that may be absent (NULL). */
+/** Returns the SQL expression of the value to store. If `expression` is NULL, that is the default, if there is one. */
 export function valueOrInitial(expression: string, { initial }: Column): string {
   return initial === undefined ? expression : `coalesce(${expression}, ${initial})`
 }

@@ -6,30 +6,30 @@ import type { PetStatus } from './schemas.ts'
 import { type UpdateRepository, updateRepository } from './updates/statements.ts'
 
 /**
- * All access to the table `inventory`: the statements of lists are in `list`, those of updates in `updates`, and what else
- * there is stands here. Every method raises DatabaseUnavailableError when no answer can be had.
+ * Reads and writes the table `inventory`. The statements of lists are in `list`, those of updates in `updates`, and the others
+ * here. Every method rejects with a DatabaseUnavailableError if the database cannot serve.
  */
 export interface InventoryRepository extends PrimaryListReads, UpdateRepository {
-  /** Absent where lists are read from the primary alone. */
+  /** Absent if lists are read only from the primary. */
   readonly standby?: StandbyReads | undefined
 
-  /** How many entries there are with each status. */
+  /** Returns the number of entries with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
 
-  /** Adds entries to a table that has none; a table with entries stays as it is. */
+  /** Adds entries if the table is empty; otherwise does nothing. */
   addIfEmpty(items: readonly NewItem[]): Promise<void>
 }
 
 /**
- * `lists` serves the reads of all entries, `database` everything else; neither ever waits for the other. Where there is a
- * `standby`, it serves the reads of all entries that it can.
+ * Creates the repository. Reads of all entries use the pool `lists`, and everything else uses `database`, so that neither waits
+ * for the other. With a `standby`, reads of all entries use it whenever it is able to serve them.
  */
 export function inventoryRepository(
   database: Database,
   lists: Database,
   standby?: Omit<StandbyReadsOptions, 'primary'>,
 ): InventoryRepository {
-  // Behind a pooler a connection is verified only as it opens, and any statement may be on another server.
+  // Behind a pooler, a connection is verified only when it is opened, but later statements may run on another server.
   const reads = primaryListReads(lists, lists.isPooled ? undefined : () => standby?.server.history)
   return {
     ...reads,

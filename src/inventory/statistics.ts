@@ -1,8 +1,9 @@
 import type { StandbyProblem } from '../database/standby.ts'
 import { Histogram } from '../statistics/histogram.ts'
 
-/** Whether lists are read from a standby, and what became of each that was to be: read there, or why not. */
+/** Counts the lists that were read from the standby, and those that were not, by reason. */
 export class StandbyStatistics {
+  /** Whether lists are read from the standby now. */
   isInUse = false
   readonly outcomes: Record<'served' | StandbyProblem, number> = {
     served: 0,
@@ -20,14 +21,14 @@ export class StandbyStatistics {
   }
 }
 
-/** Counts the work of the inventory since the start of the process. The list and the update queue write to it. */
+/** Counters of lists and updates since the process was started. The list and the update queue increment them. */
 export class InventoryStatistics {
-  /** Updates waiting to be sent to PostgreSQL. */
+  /** Number of updates waiting to be sent to PostgreSQL. */
   waitingUpdates = 0
-  /** Updates in each batch, which is one statement. */
+  /** Updates per batch, which is one statement. */
   readonly batches = new Histogram([1, 2, 5, 10, 25, 50, 100, 250, 500, 1000])
-  /** Lists by what was read: all entries, the changed ones or none; `joined` lists were coalesced with another read. */
+  /** Lists by the entries that were read: all, the changed ones or none. `joined` lists were coalesced with another read. */
   readonly lists = { read: 0, changed: 0, unchanged: 0, joined: 0 }
-  /** Undefined where lists are read from the primary alone. */
+  /** Undefined if lists are read only from the primary. */
   standby: StandbyStatistics | undefined
 }

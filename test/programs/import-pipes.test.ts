@@ -226,7 +226,7 @@ t.test('a file that changes while it is read is not whole', async (t) => {
     const source = await ImportSource.open(file, {})
     let chunks = 0
     for await (const _ of source) if (chunks++ === 0) await change()
-    t.equal(await source.findFault(0), error)
+    t.equal(await source.findError(0), error)
     await source.close()
   }
 })

@@ -14,10 +14,10 @@ import {
 import type { PetStatus } from '../schemas.ts'
 import type { ImportEntry } from './import-line.ts'
 
-/** What happens to entries: only new ones are added, all are written, or they become the whole inventory. */
+/** Whether an import only adds new entries, adds and updates entries, or replaces the whole inventory. */
 export type ImportMode = 'insert' | 'upsert' | 'replace'
 
-/** How an import changes the inventory, in numbers of entries. */
+/** How an import changes the inventory: numbers of entries. */
 export interface ImportCounts {
   readonly added: number
   readonly changed: number
@@ -25,23 +25,23 @@ export interface ImportCounts {
   readonly removed: number
 }
 
-/** A line whose entry is valid, but conflicts with another line or with the table. */
+/** A valid line that conflicts with another line or with the table. */
 export interface Conflict {
   readonly line: number
-  readonly fault: string
+  readonly error: string
 }
 
-/** Held by the one import that changes the inventory; two would wait for each other's rows in different orders. */
+/** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
 const IMPORT_LOCK = 7_301_482_266
 
-/** The text that `stageEntries` takes for an entry: the COPY format of PostgreSQL (manual, COPY, Text Format). */
+/** Returns an entry in the format that `stageEntries` expects: COPY's text format (PostgreSQL manual, COPY, Text Format). */
 export function stagedText(line: number, entry: ImportEntry): string {
   let text = `${line}`
   for (const value of entry) text += `\t${toCopyText(value)}`
   return `${text}\n`
 }
 
-/** Makes a table for the entries of an import, which goes with the transaction, and returns the way into it. */
+/** Creates a temporary table for the entries of an import, and returns a stream that writes to it. */
 export async function stageEntries(transaction: Transaction): Promise<Writable> {
   await transaction.query(
     `CREATE TEMPORARY TABLE staged (
@@ -52,8 +52,10 @@ export async function stageEntries(transaction: Transaction): Promise<Writable> 
 }
 
 /**
- * Prepares what was staged, which is complete now, and finds the lines that cannot be imported together: those that
- * repeat a petId, and in mode `insert` those whose petId has an entry. Returns the first and how many there are.
+ * Finds the lines that repeat a petId and, in mode `insert`, the lines whose petId already has an entry. Call it when all entries
+ * are staged. From then on, no other import runs until the transaction ends.
+ *
+ * @returns the first conflicts by line, at most `limit`, and the number of all conflicts
  */
 export async function findConflicts(
   transaction: Transaction,
@@ -64,42 +66,42 @@ export async function findConflicts(
   await transaction.takeAdvisoryLock(IMPORT_LOCK)
   await transaction.query('ANALYZE staged (pet_id)')
   const conflicts = [
-    `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS fault
+    `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS error
      FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged) AS repeated
      WHERE earlier IS NOT NULL`,
-    `SELECT line, 'petId ' || pet_id || ' has an entry already' AS fault
+    `SELECT line, 'petId ' || pet_id || ' has an entry already' AS error
      FROM staged JOIN inventory USING (pet_id)`,
   ]
-  const rows = await transaction.query<{ line: string; fault: string; count: string }>(
-    `SELECT line, fault, count(*) OVER () AS count
+  const rows = await transaction.query<{ line: string; error: string; count: string }>(
+    `SELECT line, error, count(*) OVER () AS count
      FROM (${conflicts.slice(0, mode === 'insert' ? 2 : 1).join(' UNION ALL ')}) AS conflicts
      ORDER BY line LIMIT $1`,
     [limit],
   )
   return {
-    first: rows.map(({ line, fault }) => ({ line: Number(line), fault })),
+    first: rows.map(({ line, error }) => ({ line: Number(line), error })),
     count: Number(rows[0]?.count ?? 0),
   }
 }
 
-/** What a line makes of an entry that is there, by columns: where it leaves a value open, the entry keeps its own. */
-const keptOrStaged = ({ column, initial }: Column): string =>
+/** SQL expression of a column's new value in an existing entry. It is unchanged if the line has no value for the column. */
+const stagedOrCurrent = ({ column, initial }: Column): string =>
   initial === undefined ? `staged.${column}` : `coalesce(staged.${column}, entry.${column})`
 
-const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${keptOrStaged(column)}`).join(', ')
+const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${stagedOrCurrent(column)}`).join(', ')
 
-/** What a line makes of a new entry. */
+/** SQL expressions of the values of a new entry. */
 const NEW_VALUES = columns.map((column) => valueOrInitial(`staged.${column.column}`, column)).join(', ')
 
 const DIFFERS = `(${valueColumns.map(({ column }) => `entry.${column}`).join(', ')})
-  IS DISTINCT FROM (${valueColumns.map(keptOrStaged).join(', ')})`
+  IS DISTINCT FROM (${valueColumns.map(stagedOrCurrent).join(', ')})`
 
-/** The entries that no line names. */
-const UNNAMED_ENTRIES = 'inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL'
+/** The entries whose petId is in no line. */
+const MISSING_ENTRIES = 'inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL'
 
 /**
- * How importing what was staged, which has no conflicts, would change the inventory as it is now. A removal is counted as
- * an entry that no line names: an anti-join of a distributed table with a temporary one is not supported by Citus.
+ * Returns how importing the staged entries would change the inventory now. They must have no conflicts. Removals are computed
+ * from the other counts, because Citus does not support an anti-join of a distributed table with a temporary one.
  */
 export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
   const [counts] = await transaction.query<Record<'added' | 'changed' | 'unchanged' | 'total', string>>(
@@ -119,7 +121,7 @@ export async function previewImport(transaction: Transaction, mode: ImportMode):
   }
 }
 
-/** How many entries a replacing import would remove, and of how many. */
+/** Returns how many entries an import in mode `replace` would remove, and how many there are. */
 export async function countRemovals(transaction: Transaction): Promise<{ removed: number; total: number }> {
   const [row] = await transaction.query<{ named: string; total: string }>(
     `SELECT count(*) AS named, (SELECT count(*) FROM inventory) AS total
@@ -130,18 +132,18 @@ export async function countRemovals(transaction: Transaction): Promise<{ removed
 }
 
 /**
- * The entries that importing what was staged would change, as CSV in ascending petId: what each is now and would be,
- * empty where there is no entry. `change` is `add`, `change` or `remove`.
+ * Returns the entries that importing the staged entries would change, as CSV in ascending order of petId. The column `change` is
+ * `add`, `change` or `remove`; the others have the current and the new values, which are empty if there is no entry.
  */
 export function listChanges(transaction: Transaction, mode: ImportMode): Readable {
   const changes = valueColumns.map((column) => {
     const { field, column: name } = column
     const newName = `new${field.charAt(0).toUpperCase()}${field.slice(1)}`
-    return `entry.${name} AS "${field}", ${valueOrInitial(keptOrStaged(column), column)} AS "${newName}"`
+    return `entry.${name} AS "${field}", ${valueOrInitial(stagedOrCurrent(column), column)} AS "${newName}"`
   })
   const removals = `
     UNION ALL SELECT pet_id, 'remove', ${valueColumns.map(({ column }) => `entry.${column}, NULL`).join(', ')}
-    FROM ${UNNAMED_ENTRIES}`
+    FROM ${MISSING_ENTRIES}`
   return transaction.copyOut(
     `COPY (
        SELECT pet_id AS "petId", CASE WHEN entry.pet_id IS NULL THEN 'add' ELSE 'change' END AS change,
@@ -153,7 +155,7 @@ export function listChanges(transaction: Transaction, mode: ImportMode): Readabl
   )
 }
 
-/** An entry as the inventory has it; its petId is a decimal int64. */
+/** An entry with a low quantity. Its petId is a decimal int64. */
 export interface LowEntry {
   readonly petId: string
   readonly quantity: number
@@ -162,7 +164,7 @@ export interface LowEntry {
   readonly json: string
 }
 
-/** The entries with a quantity below `limit`, of one status if it is given, the lowest first. */
+/** Returns the entries with a quantity below `limit`, lowest quantity first. With `status`, only entries with that status. */
 export function findLowEntries(
   transaction: Transaction,
   limit: number,
@@ -176,45 +178,46 @@ export function findLowEntries(
 }
 
 /**
- * Imports what was staged and has no conflicts. An entry whose line has no status keeps the one it has; a new one is
- * available. Entries that the file does not change are neither written nor locked. `onProgress` learns from time to time
- * which part of the rows is done, from 0 to 1.
+ * Imports the staged entries, which must have no conflicts. If a line has no status, an existing entry keeps its status and a new
+ * entry becomes `available`. Entries that the file does not change are neither written nor locked.
+ *
+ * @param onProgress called after each statement with the fraction of rows that are written, from 0 to 1
  */
 export async function mergeStaged(
   transaction: Transaction,
   mode: ImportMode,
-  onProgress: (part: number) => void,
+  onProgress: (fraction: number) => void,
 ): Promise<ImportCounts> {
   const [, removed] =
     mode === 'replace'
-      ? await firstSupported(transaction, [removeInOne, removeByList], (way) => way(transaction))
+      ? await firstSupported(transaction, [removeInOne, removeByList], (remove) => remove(transaction))
       : [undefined, 0]
   const before = await countRows(transaction, 'inventory')
   const blocks = await countBlocks(transaction)
-  const step = Math.max(MERGED_BLOCKS, Math.ceil(blocks / MERGES))
-  let ways: readonly Merge[] = [mergeInOne, mergeInTwo]
+  const step = Math.max(MIN_MERGED_BLOCKS, Math.ceil(blocks / MERGE_STATEMENTS))
+  let merges: readonly Merge[] = [mergeInOne, mergeInTwo]
   let written = 0
   for (let block = 0; block < blocks; block += step) {
-    // By its place in the table, a part is found without an index and without reading the rest.
+    // PostgreSQL finds rows by block number without an index and without reading the other blocks.
     const part = `(SELECT * FROM staged WHERE ctid >= '(${block},0)' AND ctid < '(${block + step},0)') AS staged`
-    const [way, rows] = await firstSupported(transaction, ways, (merge) => merge(transaction, part))
-    ways = [way]
+    const [supported, rows] = await firstSupported(transaction, merges, (merge) => merge(transaction, part))
+    merges = [supported]
     written += rows
     onProgress(Math.min(1, (block + step) / blocks))
   }
-  // Only imports add entries, and one runs at a time.
+  // Only imports add entries, and only one runs at a time.
   const added = (await countRows(transaction, 'inventory')) - before
   const staged = await countRows(transaction, 'staged')
-  const changed = ways[0] === mergeInTwo ? written : written - added
+  const changed = merges[0] === mergeInTwo ? written : written - added
   return { added, changed, unchanged: staged - changed - added, removed }
 }
 
 /**
- * How many statements write the rows of a large import, for its progress to be seen, and how many blocks of staged rows
- * each has at least: 1,024 are 8 MB, about 140,000 rows.
+ * The number of statements that write the rows of a large import, so that it can report progress, and the minimum number of
+ * blocks of staged rows for each: 1,024 blocks are 8 MB, about 140,000 rows.
  */
-const MERGES = 20
-const MERGED_BLOCKS = 1024
+const MERGE_STATEMENTS = 20
+const MIN_MERGED_BLOCKS = 1024
 
 async function countBlocks(transaction: Transaction): Promise<number> {
   const [row] = await transaction.query<{ blocks: string }>(
@@ -223,54 +226,53 @@ async function countBlocks(transaction: Transaction): Promise<number> {
   return Number(row?.blocks)
 }
 
-/** Writes the rows of a part of what was staged. */
+/** Writes some of the staged rows; `staged` is the FROM item that selects them. */
 type Merge = (transaction: Transaction, staged: string) => Promise<number>
 
 /**
- * Runs the first of several ways that the server supports, and returns that way and its result. The statement itself is the
- * question: what an extension or another server supports depends on more than its version. The last way has no
- * alternative, so that its error is raised.
+ * Tries alternatives until the server supports one, and returns it with its result. It tries the statements themselves, because
+ * the version does not say what an extension or another server supports. An error of the last alternative is thrown.
  */
-async function firstSupported<Way>(
+async function firstSupported<Alternative>(
   transaction: Transaction,
-  ways: readonly Way[],
-  run: (way: Way) => Promise<number>,
-): Promise<[Way, number]> {
-  const [way, ...others] = ways
-  if (way === undefined) throw new Error('There is no way to choose from')
-  if (others.length === 0) return [way, await run(way)]
-  await transaction.query('SAVEPOINT before_way')
+  alternatives: readonly Alternative[],
+  run: (alternative: Alternative) => Promise<number>,
+): Promise<[Alternative, number]> {
+  const [first, ...others] = alternatives
+  if (first === undefined) throw new Error('There is no alternative to choose from')
+  if (others.length === 0) return [first, await run(first)]
+  await transaction.query('SAVEPOINT before_alternative')
   try {
-    const result = await run(way)
-    await transaction.query('RELEASE SAVEPOINT before_way')
-    return [way, result]
+    const result = await run(first)
+    await transaction.query('RELEASE SAVEPOINT before_alternative')
+    return [first, result]
   } catch (error) {
     if (!mayBeUnknown(error)) throw error
-    await transaction.query('ROLLBACK TO SAVEPOINT before_way')
+    await transaction.query('ROLLBACK TO SAVEPOINT before_alternative')
     return firstSupported(transaction, others, run)
   }
 }
 
-/** Removes the entries that no line names. Citus has no such DELETE for a table that it distributes. */
+/** Removes the entries whose petId is in no line. Citus does not support this statement for a distributed table. */
 function removeInOne(transaction: Transaction): Promise<number> {
   return transaction.change(
     'DELETE FROM inventory AS entry WHERE NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)',
   )
 }
 
-/** Citus sends a subquery of local rows alone to the servers that have the entries. */
+/** Removes the same entries in two steps: Citus sends the result of a subquery on local rows to the servers with the entries. */
 async function removeByList(transaction: Transaction): Promise<number> {
   await transaction.query(
-    `CREATE TEMPORARY TABLE unnamed ON COMMIT DROP AS SELECT pet_id FROM ${UNNAMED_ENTRIES}`,
+    `CREATE TEMPORARY TABLE missing ON COMMIT DROP AS SELECT pet_id FROM ${MISSING_ENTRIES}`,
   )
   return transaction.change(
-    'DELETE FROM inventory AS entry USING (SELECT pet_id FROM unnamed) AS unnamed WHERE unnamed.pet_id = entry.pet_id',
+    'DELETE FROM inventory AS entry USING (SELECT pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
   )
 }
 
 /**
- * Returns how many rows were added or changed. INSERT … ON CONFLICT takes twice the time for new entries; PostgreSQL 14 and
- * Citus know no such MERGE.
+ * Returns the number of added and changed rows. INSERT … ON CONFLICT would take twice as long for new entries. PostgreSQL 14 and
+ * Citus do not support this statement.
  */
 function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
   return transaction.change(
@@ -282,13 +284,13 @@ function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
   )
 }
 
-/** Returns how many rows were changed. Of an INSERT, Citus reports how many rows it was given, not how many it added. */
+/** Returns the number of changed rows only: for the INSERT, Citus reports the number of given rows and not of added ones. */
 async function mergeInTwo(transaction: Transaction, staged: string): Promise<number> {
   const changed = await transaction.change(
     `UPDATE inventory AS entry SET ${ASSIGNMENTS}
      FROM ${staged} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
   )
-  // Not by NOT EXISTS: on a table that was small when it was last analyzed, it may take time by the square of the rows.
+  // NOT EXISTS may take quadratic time if the table was small when it was last analyzed.
   await transaction.change(
     `INSERT INTO inventory (${COLUMN_NAMES})
      SELECT ${NEW_VALUES} FROM ${staged}
@@ -306,9 +308,9 @@ async function countRows(transaction: Transaction, table: 'inventory' | 'staged'
 export type FileFormat = 'csv' | 'ndjson'
 
 /**
- * Keeps the table from being rewritten until the transaction ends. To be called first in a read-only one: its first query
- * takes the snapshot, and TRUNCATE or a rewrite that commits later leaves no row that this snapshot can see (PostgreSQL
- * manual, section 13.6). LOCK TABLE takes none; it refuses materialized views and foreign tables.
+ * Prevents TRUNCATE and rewrites of the table until the transaction ends. Call it first in a read-only transaction, whose first
+ * query takes the snapshot: after a TRUNCATE or rewrite that commits later, the snapshot would see no rows (PostgreSQL manual,
+ * section 13.6). LOCK TABLE takes no snapshot. Materialized views and foreign tables cannot be locked and stay unlocked.
  */
 export async function lockEntries(transaction: Transaction): Promise<void> {
   await transaction.query('SAVEPOINT before_lock')
@@ -320,12 +322,12 @@ export async function lockEntries(transaction: Transaction): Promise<void> {
   }
 }
 
-/** How many entries there are, in the snapshot of the transaction. */
+/** Returns the number of entries in the snapshot of the transaction. */
 export function countEntries(transaction: Transaction): Promise<number> {
   return countRows(transaction, 'inventory')
 }
 
-/** The whole inventory in ascending petId as the text of a file, from the snapshot of the transaction. */
+/** Streams the whole inventory in ascending order of petId as the content of a file, from the snapshot of the transaction. */
 export async function* exportEntries(transaction: Transaction, format: FileFormat): AsyncGenerator<Buffer> {
   const ordered = 'FROM inventory ORDER BY pet_id'
   if (format === 'csv') {
@@ -333,6 +335,6 @@ export async function* exportEntries(transaction: Transaction, format: FileForma
     return
   }
   const read = copyOutputReader()
-  for await (const piece of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
-    yield read(piece)
+  for await (const chunk of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
+    yield read(chunk)
 }

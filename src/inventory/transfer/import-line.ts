@@ -3,15 +3,17 @@ import { INT64_MAX, INT64_MIN, isInt64Text, readNumber } from '../../contract/in
 import { type Column, columns } from '../columns.ts'
 import { InventoryItem, MAX_QUANTITY } from '../schemas.ts'
 
-/** An entry to import: for each column its text as PostgreSQL reads it, undefined where the file leaves it open. */
+/** An entry to import: the text of each column for PostgreSQL, undefined if the file has no value for it. */
 export type ImportEntry = readonly (string | undefined)[]
 
-/** A line of a file, counted from 1, and the entry it holds, or what is wrong with it in words for its author. */
-export type ImportLine = { readonly number: number; readonly entry: ImportEntry } | FaultyLine
+/** A line of a file with its entry, or with the reason why it is invalid. */
+export type ImportLine = { readonly number: number; readonly entry: ImportEntry } | InvalidLine
 
-export interface FaultyLine {
+export interface InvalidLine {
+  /** The number of the line in the file, counted from 1. */
   readonly number: number
-  readonly fault: string
+  /** A message for the author of the file. */
+  readonly error: string
   /** True if the lines after this one were not read, so that their number is unknown. */
   readonly endsReading?: true
 }
@@ -26,28 +28,28 @@ export const requiredFields: readonly ImportField[] = columns
   .filter(({ initial }) => initial === undefined)
   .map(({ field }) => field)
 
-/** Those that a file may leave out. */
+/** The fields that a file may omit. */
 export const optionalFields: readonly ImportField[] = importFields.filter(
   (field) => !requiredFields.includes(field),
 )
 
 /** The values of one line. */
 export interface LineValues {
-  /** The literal of a number; undefined where the file leaves the value open, null where it has something else. */
+  /** Returns the literal of a number; undefined if the file has no value, null if the value is not a number. */
   number(field: ImportField): string | undefined | null
-  /** A text; undefined where the file leaves the value open, null where it has something else. */
+  /** Returns a text; undefined if the file has no value, null if the value is not a text. */
   text(field: ImportField): string | undefined | null
-  /** A value as the file has it, for a message. */
+  /** Returns a value as written in the file, for a message. */
   show(field: ImportField): string
 }
 
-/** How the value of a field is read and what it must be. */
+/** Parses and validates the value of a field. */
 interface FieldReader {
   readonly field: ImportField
   readonly isRequired: boolean
-  /** In words that follow "must be". */
+  /** Completes the sentence "FIELD must be …". */
   readonly expected: string
-  /** The value as PostgreSQL reads it; undefined if it is missing, null if it is wrong. */
+  /** Returns the value as text for PostgreSQL; undefined if it is missing, null if it is invalid. */
   readonly read: (values: LineValues) => string | undefined | null
 }
 
@@ -57,21 +59,21 @@ const readers: readonly FieldReader[] = columns.map((column) => ({
   ...readerOf(column),
 }))
 
-/** Holds the values of a line to the rules of the interface. */
+/** Validates the values of a line against the rules of the API. */
 export function importLine(number: number, values: LineValues): ImportLine {
   const entry: (string | undefined)[] = []
-  const faults: string[] = []
+  const errors: string[] = []
   for (const { field, isRequired, expected, read } of readers) {
     const value = read(values)
     if (value === null || (value === undefined && isRequired)) {
       const text = values.show(field)
       const shown = text.length > 60 ? `${text.slice(0, 60)}…` : text
-      faults.push(`${field} must be ${expected}, not ${shown}`)
+      errors.push(`${field} must be ${expected}, not ${shown}`)
     } else {
       entry.push(value)
     }
   }
-  return faults.length === 0 ? { number, entry } : { number, fault: faults.join('; ') }
+  return errors.length === 0 ? { number, entry } : { number, error: errors.join('; ') }
 }
 
 function readerOf({ field, type, values: allowed }: Column): Pick<FieldReader, 'expected' | 'read'> {
@@ -107,13 +109,13 @@ interface Bounds {
   readonly maximum: number
 }
 
-/** The integer that a JSON number stands for, which need not be written as one; null for anything else. */
+/** Converts a JSON number to a decimal integer; null if it is not an integer within the bounds. `1e2` is valid, too. */
 function readInteger(
   literal: string | undefined | null,
   { minimum, maximum }: Bounds,
 ): string | undefined | null {
   if (typeof literal !== 'string') return literal
-  // What nearly every line has needs none of the checks for other notations.
+  // Nearly all numbers are plain, and need no checks for other notations.
   const isPlain = /^(0|[1-9]\d{0,8})$/.test(literal)
   if (!isPlain && !/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(literal)) return null
   const value = isPlain ? Number(literal) : readNumber(literal)

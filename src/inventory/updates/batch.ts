@@ -19,15 +19,15 @@ import type { UpdateRepository } from './statements.ts'
  * |                                              | or the whole table is locked      |                                   |
  * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
  * | batch of several                             |                                   | the size                          |
- * | the server cannot reach the one with the     | nothing changed; others may have  | ready: retry individually         |
- * | row (Citus), batch of several                | reachable rows                    |                                   |
+ * | the server cannot reach the one with the     | nothing changed; rows of other    | ready: retry individually         |
+ * | row (Citus), batch of several                | updates may be reachable          |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
  *
- * `isInTime` says whether all updates of a pet in flight are still in time. Only for those is another statement sent, so
- * that no caller waits for a second statement after its time is up.
+ * Returns false if the outcome is unknown.
  *
- * Returns false if the outcome stays unknown.
+ * @param isInTime returns whether no update in flight of a pet has exceeded its wait time. Only then is a second statement sent
+ *   for the pet, so that no caller waits longer because of it.
  */
 export async function sendBatch(
   repository: UpdateRepository,
@@ -91,7 +91,7 @@ function retryInBatchesOf(size: number, batch: readonly PendingUpdates[]): void 
   }
 }
 
-/** Answers the callers of a pet and returns true, if the statement has decided its updates. */
+/** Responds to the callers of a pet and returns true, if the statement has decided their updates. */
 function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boolean {
   if (unmet.has(pet.petId)) {
     reject(pet, preconditionFailed())
@@ -101,8 +101,8 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
   const { written } = pet
   if (entry === undefined || written === undefined) return false
   for (const update of pet.inFlight) {
-    // No one can see that a superseded update was not stored and replaced at once. Triggers or rules might have changed its
-    // quantity, so with them each caller gets the entry as stored.
+    // The caller of a superseded update gets its own quantity, as if the update had been stored and replaced at once. With
+    // triggers or rules, which might have changed the quantity, each caller gets the entry as stored.
     const isOwn = update !== written && !hasRules
     update.resolve(isOwn ? { ...entry, quantity: update.quantity } : entry)
   }
@@ -110,7 +110,7 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
   return true
 }
 
-/** Finds out why PostgreSQL has returned no row for these pets. */
+/** Finds out why PostgreSQL returned no row for these pets, and decides their updates or has them retried. */
 async function decide(
   repository: UpdateRepository,
   pets: readonly PendingUpdates[],

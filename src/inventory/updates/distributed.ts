@@ -5,7 +5,7 @@ import type { Condition } from '../condition.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
 
-/** The entity tag of an entry without its quotes, by functions that Citus runs on the servers that have the entry. */
+/** SQL expression of an entry's tag without quotes, with functions that Citus can run on the servers with the entry. */
 const TAG = "inventory.quantity::text || '-' || inventory.status"
 
 const setMany = {
@@ -18,7 +18,7 @@ const setMany = {
          RETURNING new.pet_id AS key, ${selectFields('inventory')}`,
 }
 
-/** The triggers of other events include one for TRUNCATE that Citus makes itself. */
+/** Only counts triggers for UPDATE, because Citus itself adds one for TRUNCATE. */
 const hasRules = {
   name: 'inventory_has_rules',
   text: `SELECT relhasrules OR relrowsecurity
@@ -32,10 +32,9 @@ const hasRules = {
 }
 
 /**
- * Sets quantities as `UpdateRepository.setQuantities` does, where the table is distributed over several servers by
- * Citus, which supports neither row locks nor look-ups of its catalogs in a statement on several of them. So the entries
- * that are not as their condition requires are read after the update: one that is by then is in neither set of the result,
- * and is to be tried again.
+ * Implements `UpdateRepository.setQuantities` for a table that Citus distributes over several servers. Citus supports neither row
+ * locks nor queries of system catalogs in a statement on several servers. Therefore the entries that do not meet their condition
+ * are read after the update. An entry that meets it by then is neither in `entries` nor in `unmet`, and must be retried.
  */
 export async function setDistributed(
   database: Database,
@@ -62,8 +61,8 @@ export async function setDistributed(
     const [rules] = asksForRules ? await database.query<{ hasRules: boolean }>(hasRules) : []
     return { entries, unmet: await unmetAmong(database, undecided), hasRules: rules?.hasRules === true }
   } catch (error) {
-    // Some of the updates are made, so whatever this error is, it is not the refusal of all of them.
-    const reason = new Error('The updates are made, but the stored entries could not all be read', {
+    // The updates are committed, so this error must not look like one that rejects all of them.
+    const reason = new Error('The updates are committed, but not all of the stored entries could be read', {
       cause: error,
     })
     throw error instanceof DatabaseUnavailableError
@@ -73,8 +72,8 @@ export async function setDistributed(
 }
 
 /**
- * Whether the table is in several places. Then Citus runs the statement in a transaction that it ends in two phases, and
- * raises an error only before it decides to commit; in one place, the worker may have committed on its own.
+ * Returns whether the table has several placements. If so, Citus commits in two phases and reports an error only before it has
+ * decided to commit. With one placement, the worker may have committed on its own.
  */
 async function hasSeveralPlacements(database: Database): Promise<boolean> {
   const rows = await database.query(
@@ -84,12 +83,12 @@ async function hasSeveralPlacements(database: Database): Promise<boolean> {
   return rows.length === 2
 }
 
-/** Whether the database has the extension that can distribute a table over several servers. */
+/** Returns whether the database has the extension Citus, which can distribute a table over several servers. */
 export async function hasCitus(database: Database): Promise<boolean> {
   return (await database.query("SELECT FROM pg_extension WHERE extname = 'citus'")).length > 0
 }
 
-/** The pets that have an entry which is not as the condition of their update requires. */
+/** Returns the pets whose entries do not meet the condition of their update. */
 async function unmetAmong(database: Database, updates: readonly QuantityUpdate[]): Promise<Set<bigint>> {
   if (updates.length === 0) return new Set()
   const rows = await database.query<{ petId: bigint; tag: string }>(

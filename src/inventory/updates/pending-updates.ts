@@ -7,7 +7,7 @@ import type { QuantityUpdate } from './quantity-update.ts'
 export interface Update extends QuantityUpdate {
   /** When it arrived, by `performance.now()`. */
   readonly arrivedAt: number
-  /** The request, where requests are traced. */
+  /** The trace context of the request, if tracing is on. */
   readonly context: Context | undefined
   readonly resolve: (item: InventoryItem | undefined) => void
   readonly reject: (error: unknown) => void
@@ -16,12 +16,12 @@ export interface Update extends QuantityUpdate {
 /** Maximum pets in one statement. */
 export const MAX_BATCH_SIZE = 500
 
-/** What the updates of a pet wait for. The 503 after too long a wait says it. */
+/** What the updates of a pet are waiting for. The message of a 503 after a long wait depends on it. */
 export type WaitReason = 'statement' | 'row lock' | 'table lock'
 
 /**
- * All updates of one pet that have no outcome yet, oldest first. There is one of these per pet, and new updates are only
- * ever added to its end, so no update can overtake an older one, however often that one is retried.
+ * All updates of one pet that have no outcome yet, oldest first. There is one instance per pet, and new updates are only added
+ * at its end, so no update overtakes an older one, even if that one is retried several times.
  */
 export class PendingUpdates {
   readonly petId: bigint
@@ -47,7 +47,7 @@ export class PendingUpdates {
     return this.#waiting.length === 0 && this.inFlight.length === 0
   }
 
-  /** How many updates wait for their statement. */
+  /** The number of updates that are not in flight. */
   get waiting(): number {
     return this.#waiting.length
   }
@@ -63,8 +63,8 @@ export class PendingUpdates {
   }
 
   /**
-   * Moves the oldest updates that one statement can decide to those in flight: all up to the first with a condition, or only
-   * that one, as its condition is about what the updates before it have written.
+   * Moves the oldest waiting updates that one statement can decide to those in flight: all before the first one with a condition,
+   * or only that one if it is the oldest, because its condition depends on what the earlier updates have written.
    */
   take(): void {
     const conditional = this.#waiting.findIndex(({ condition }) => condition !== undefined)
@@ -77,7 +77,7 @@ export class PendingUpdates {
     this.wasDecided = false
   }
 
-  /** Moves the updates in flight back before those that wait. Their statement has changed nothing. */
+  /** Moves the updates in flight back to the front of the waiting ones. Call it if their statement has changed nothing. */
   putBack(state: 'ready' | 'locked'): void {
     this.#waiting.unshift(...this.inFlight)
     this.#statistics.waitingUpdates += this.inFlight.length
@@ -85,7 +85,7 @@ export class PendingUpdates {
     this.state = state
   }
 
-  /** Removes the updates in flight. Each of them has its outcome. */
+  /** Removes the updates in flight. Call it when each of them has its outcome. */
   finish(): void {
     this.inFlight = []
     this.state = 'ready'
@@ -95,7 +95,7 @@ export class PendingUpdates {
     this.wasPassedOver = false
   }
 
-  /** Removes and returns the waiting updates that arrived before that time. */
+  /** Removes and returns the waiting updates that arrived before `time` (`performance.now()`). */
   removeBefore(time: number): readonly Update[] {
     const inTime = this.#waiting.findIndex(({ arrivedAt }) => arrivedAt >= time)
     const late = this.#waiting.splice(0, inTime === -1 ? this.#waiting.length : inTime)

@@ -5,35 +5,39 @@ import type { InventoryItem } from '../schemas.ts'
 import { hasCitus, setDistributed } from './distributed.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
 
-/** Writes quantities, and says what holds that up. Every method raises DatabaseUnavailableError when no answer can be had. */
+/**
+ * Writes quantities, and finds out what delays updates. Every method rejects with a DatabaseUnavailableError if the database
+ * cannot serve.
+ */
 export interface UpdateRepository {
-  /** The most connections that updates have. */
+  /** Maximum connections for updates. */
   readonly updateConnections: number
 
   /**
-   * Sets the quantities of different pets in one transaction and returns their entries as PostgreSQL has stored them, and
-   * whether there are rules, if asked for. The statement that writes decides about the conditions. All are committed when
-   * the promise resolves. If it rejects with an error that `wasRefused` recognizes, none is; otherwise the outcome is
-   * unknown.
+   * Sets the quantities of different pets in one transaction, and returns their entries as stored. Conditions are checked by the
+   * statement that writes. When the promise resolves, every change is committed. If it rejects with an error for which
+   * `wasRefused` is true, nothing has changed; otherwise the outcome is unknown.
+   *
+   * @param asksForRules whether the result must say if the table has rules
    */
   setQuantities(updates: readonly QuantityUpdate[], asksForRules: boolean): Promise<Written>
 
   /**
-   * Which of the pets have an entry whose row another transaction has locked at this moment; all of them where the server
-   * cannot tell. Waits for no row; for a lock on the table, as every statement does.
+   * Returns the pets whose row is locked by another transaction now; all of them if the server cannot tell. Does not wait for
+   * row locks, but for a lock on the table, like every statement.
    */
   lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
 
-  /** Which of the pets have an entry. */
+  /** Returns the pets that have an entry. */
   existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>>
 
-  /** Whether commits of this role have waited for more than a second for a synchronous standby to confirm them. */
+  /** Returns whether a commit of this role has waited for more than a second for a synchronous standby. */
   commitsWait(): Promise<boolean>
 }
 
 /**
- * What sessions set that update. By its default costs PostgreSQL reads a table of a thousand rows from end to end in
- * order to find ten of them, which takes it twice as long as to look up each (PostgreSQL manual, section 19.7.2).
+ * PostgreSQL settings for sessions that update. With the default costs, PostgreSQL scans a whole table of a thousand rows to find
+ * ten of them, which takes twice as long as ten index lookups (PostgreSQL manual, section 19.7.2).
  */
 export const updateSettings = { random_page_cost: '1.1' }
 
@@ -66,9 +70,8 @@ const setMany = {
 }
 
 /**
- * Locks the rows, compares them as they are then, and writes those that are as required. Without the lock, a row that
- * another transaction has just changed would look like one that does not exist. Tags are compared as text, so that
- * no two texts stand for the same entry.
+ * Locks the rows, checks their conditions, and writes those that meet them. Without the lock, a row that another transaction has
+ * just changed would look as if it did not exist. Tags are compared as text, so that `05-sold` does not match `5-sold`.
  */
 const setManyIf = {
   name: 'inventory_set_quantities_if',
@@ -138,9 +141,9 @@ async function setConditionally(database: Database, updates: readonly QuantityUp
   }
 }
 
-/** Updates by one pool. */
+/** Creates the repository on a pool. */
 export function updateRepository(database: Database): UpdateRepository {
-  /** Whether Citus has refused a statement for a table that is on one server. */
+  /** Whether Citus has rejected a statement because the table is distributed. */
   let isDistributed = false
   return {
     updateConnections: database.statistics().size,
@@ -173,7 +176,7 @@ export function updateRepository(database: Database): UpdateRepository {
           [petIds],
         )
         .catch((error: unknown) => {
-          // Citus locks no rows on several servers.
+          // Citus does not support row locks on several servers.
           if (isNotSupported(error)) return petIds.map((petId) => ({ petId }))
           throw error
         })
@@ -201,7 +204,7 @@ export function updateRepository(database: Database): UpdateRepository {
   }
 }
 
-/** The text of a PostgreSQL array, as the driver would make it by quoting each element. */
+/** Returns the text of a PostgreSQL array. The driver would quote each element, which is slower. */
 function arrayOf(numbers: readonly (bigint | number)[]): string {
   return `{${numbers.join()}}`
 }
