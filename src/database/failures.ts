@@ -15,7 +15,7 @@ export class DatabaseUnavailableError extends Error {
   }
 
   /** Returns the same error with a more specific cause. */
-  because(cause: unknown): DatabaseUnavailableError {
+  withCause(cause: unknown): DatabaseUnavailableError {
     return new DatabaseUnavailableError(cause, this.#onLoss)
   }
 

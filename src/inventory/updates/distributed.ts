@@ -53,7 +53,7 @@ export async function setDistributed(
         error instanceof DatabaseUnavailableError &&
         isRemoteLoss(error) &&
         (await hasSeveralPlacements(database))
-      throw isUndone ? error.because(new WorkerLostError(error.cause)) : error
+      throw isUndone ? error.withCause(new WorkerLostError(error.cause)) : error
     })
   const entries = new Map(rows.map(({ key, ...entry }) => [key, entry]))
   const undecided = updates.filter(({ petId, condition }) => condition !== undefined && !entries.has(petId))
@@ -66,7 +66,7 @@ export async function setDistributed(
       cause: error,
     })
     throw error instanceof DatabaseUnavailableError
-      ? error.because(reason)
+      ? error.withCause(reason)
       : new DatabaseUnavailableError(reason)
   }
 }
