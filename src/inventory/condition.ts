@@ -37,6 +37,18 @@ export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined
   return condition.anyOf === undefined && condition.noneOf === undefined ? undefined : condition
 }
 
+/**
+ * Returns whether a list with this entity tag, which has its quotes, may be sent: `If-Match` is absent, is `*` or has the
+ * tag. Comparison is strong (RFC 9110, section 13.1.1).
+ *
+ * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags
+ */
+export function meetsIfMatch(headers: IncomingHttpHeaders, etag: string): boolean {
+  const match = parseTags('If-Match', headers['if-match'])
+  if (match === undefined || match === '*') return true
+  return match.some(({ name, isWeak }) => !isWeak && `"${name}"` === etag)
+}
+
 function parseTags(name: string, value: string | undefined): ReturnType<typeof entityTags> {
   const tags = entityTags(value)
   if (value !== undefined && tags === undefined) {

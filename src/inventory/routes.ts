@@ -6,7 +6,7 @@ import { isRuleViolation } from '../database/failures.ts'
 import { conditionOf, entryTag } from './condition.ts'
 import { ActiveDownloads } from './list/active-downloads.ts'
 import { inventoryList } from './list/cached-list.ts'
-import { sendList } from './list/response.ts'
+import { listNotMatched, sendList } from './list/response.ts'
 import type { InventoryRepository } from './repository.ts'
 import { InventoryItem, InventoryUpdate, PetPath, PetStatus, UpdateConditions } from './schemas.ts'
 import type { InventoryStatistics } from './statistics.ts'
@@ -68,6 +68,10 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           304: Type.Null({
             description: 'The list still has the ETag in If-None-Match',
             headers: { ETag: listTag },
+          }),
+          412: Reference(ErrorBody, {
+            description: 'The list has none of the ETags in If-Match',
+            examples: [listNotMatched().body],
           }),
         },
       },

@@ -256,6 +256,7 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   }
   await check('GET', 200, { headers: 'Accept-Encoding: gzip\r\n' })
   await check('GET', 304, { headers: 'If-None-Match: *\r\n' })
+  await check('GET', 412, { headers: 'If-Match: "zzz"\r\n' })
   await check('PATCH', 400, { body: '{}' })
   await check(
     'PATCH',

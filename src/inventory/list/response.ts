@@ -3,12 +3,16 @@ import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { preferredCoding } from '../../contract/content-coding.ts'
 import { matches } from '../../contract/entity-tag.ts'
+import { ApiError } from '../../contract/errors.ts'
+import { meetsIfMatch } from '../condition.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import type { Snapshot } from './snapshot.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client has the same list already
  * (RFC 9110, sections 12.5.3 and 13.1.2).
+ *
+ * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), 400 if that header is malformed
  */
 export async function sendList(
   snapshot: Snapshot,
@@ -19,6 +23,7 @@ export async function sendList(
   const { headers } = request
   const encoding = preferredCoding(headers, snapshot.encodings)
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
+  if (!meetsIfMatch(headers, etag)) throw listNotMatched()
   reply.header('etag', etag)
   // Only the client itself may cache the list, and it must validate it before each use.
   reply.header('cache-control', 'private, no-cache')
@@ -32,6 +37,11 @@ export async function sendList(
   return reply
     .header('content-length', size)
     .send(Readable.from(inShares(chunks, () => downloads.count(snapshot))))
+}
+
+/** Returns a 412. */
+export function listNotMatched(): ApiError {
+  return new ApiError(412, 'The list has none of the entity tags in If-Match.')
 }
 
 /** Maximum bytes of a list that all downloads together write in one event-loop iteration, and the least share of one. */

@@ -29,6 +29,41 @@ t.test('answers 304 without a body where the caller has the list already', async
   }
 })
 
+t.test('sends the list only if it matches If-Match', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 1, 'available']])
+  const { send } = await startApp(t, database.url)
+  const etag = String((await send('GET', '/v1/inventory')).headers.etag)
+  for (const [match, noneMatch, status] of [
+    ['*', undefined, 200],
+    [etag, undefined, 200],
+    [`"x", ${etag}`, undefined, 200],
+    [`W/${etag}`, undefined, 412],
+    ['"x"', undefined, 412],
+    ['"1-available"', undefined, 412],
+    ['', undefined, 412],
+    [etag, etag, 304],
+    ['"x"', etag, 412],
+    [etag.slice(1, -1), undefined, 400],
+  ] as const) {
+    for (const method of ['GET', 'HEAD']) {
+      const headers = { 'if-match': match, ...(noneMatch && { 'if-none-match': noneMatch }) }
+      const answer = await send(method, '/v1/inventory', { headers })
+      t.equal(answer.status, status, `${method} ${match}`)
+      if (status < 400) {
+        t.equal(answer.headers.etag, etag)
+        continue
+      }
+      t.equal(answer.headers.etag, undefined)
+      if (method === 'HEAD') continue
+      t.match(JSON.parse(answer.text), {
+        code: status === 412 ? 'precondition_failed' : 'invalid_request',
+        status,
+      })
+    }
+  }
+})
+
 t.test('gives every list a tag of its own, and the same list the same one in every process', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
