@@ -62,8 +62,16 @@ const linkedHeading = (tag, id, ...content) => element(tag, {}, element('a', { h
  */
 const inOneLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*/g, ' ')
 
+/**
+ * The text of a description, which is Markdown, with what backticks enclose as code.
+ *
+ * @param {string} text
+ */
+const inline = (text) =>
+  text.split('`').map((part, index) => (index % 2 === 0 ? part : element('code', {}, part)))
+
 /** @param {string} text */
-const paragraphs = (text) => text.split('\n\n').map((paragraph) => element('p', {}, paragraph))
+const paragraphs = (text) => text.split('\n\n').map((paragraph) => element('p', {}, ...inline(paragraph)))
 
 /**
  * A block of code that can be scrolled with the keyboard.
@@ -185,7 +193,7 @@ function renderField(id, input, label, type, description) {
     'div',
     { class: 'field' },
     element('label', { for: id }, label),
-    element('p', { id: `${id}-hint`, class: 'hint' }, ...type, '. ', description),
+    element('p', { id: `${id}-hint`, class: 'hint' }, ...type, '. ', ...inline(description)),
     input,
     problem,
   )

@@ -88,9 +88,9 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         description:
           'Sets the stock quantity of one pet; its status does not change.\n\n' +
           'After a timeout or a 503, the update may have been made. If you are the only writer of a pet, send it again. ' +
-          'If there are several writers, a retry could overwrite a newer value, so send If-Match.\n\n' +
+          'If there are several writers, a retry could overwrite a newer value, so send `If-Match`.\n\n' +
           'The entity tag of an entry is its quantity and status, separated by a hyphen, in double quotes, such as ' +
-          '"12-available"; you can build it from any entry of a list. With If-Match, the update is made only if the entry ' +
+          '`"12-available"`; you can build it from any entry of a list. With `If-Match`, the update is made only if the entry ' +
           'still has one of the tags; otherwise the response is 412 and nothing is changed. Then read the list again and ' +
           'decide what to send.\n\n' +
           'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',

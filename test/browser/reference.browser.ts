@@ -307,6 +307,16 @@ t.test('has a sample of each request in four languages, which run', async (t) =>
   t.strictSame(complaints, [])
 })
 
+t.test('marks the selected language where the system replaces all colors', async (t) => {
+  const port = await startService(t)
+  const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, { forcedColors: 'active' })
+  const [selected, ...others] = await page.evaluate<string[]>(`
+    [...document.querySelectorAll('#listInventory .languages span')]
+      .map((language) => /\\d+, \\d+, \\d+/.exec(getComputedStyle(language).backgroundColor)[0])`)
+  t.equal(others.length, 3)
+  t.notOk(others.includes(selected ?? ''), `${selected} is not ${others}`)
+})
+
 t.test('works by the keyboard alone', async (t) => {
   const port = await startService(t)
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
