@@ -1,0 +1,44 @@
+import { readFile } from 'node:fs/promises'
+import t from 'tap'
+import ts from 'typescript'
+import { apiKey, startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { startChromium } from './chromium.ts'
+import { visit } from './visit.ts'
+
+/** No JavaScript number is this one. */
+const PET = '9007199254740993'
+
+t.test('the client in TypeScript works in a browser', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 12, 'available'],
+    [PET, 7, 'pending'],
+  ])
+  const { port } = await startApp(t, database.url)
+  // A page of the service, because the service does not allow requests from other origins.
+  const { page } = await visit(t, await startChromium(t), `http://127.0.0.1:${port}/docs`)
+  const source = await readFile('examples/typescript/client.ts', 'utf8')
+  const { outputText } = ts.transpileModule(source, {
+    compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
+  })
+  await page.route('**/client.js', (route) =>
+    route.fulfill({ body: outputText, contentType: 'text/javascript' }),
+  )
+  const seen = await page.evaluate<unknown>(`import('/client.js').then(async ({ InventoryClient }) => {
+    const client = new InventoryClient({ baseUrl: location.origin + '/v1', apiKey: '${apiKey}' })
+    const list = await client.list()
+    const isSame = list === (await client.list())
+    const { petId, quantity } = await client.change(${PET}n, ({ quantity }) => quantity + 1)
+    const { status, code, requestId } = await client.update(6n, 1).catch((error) => error)
+    return { isSame, petId: String(petId), quantity, status, code, requestId: typeof requestId }
+  })`)
+  t.strictSame(seen, {
+    isSame: true,
+    petId: PET,
+    quantity: 8,
+    status: 404,
+    code: 'not_found',
+    requestId: 'string',
+  })
+})
