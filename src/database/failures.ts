@@ -62,6 +62,14 @@ export class ServerChangedError extends Error {
 /** SQLSTATE 25006: the transaction is read-only. */
 const READ_ONLY_STATE = '25006'
 
+/** SQLSTATE codes of a server that does not support a statement. */
+const unsupportedStates = [
+  '0A000', // not supported
+  '42601', // its syntax is not known
+  '42704', // no such type, or another object
+  '42883', // no such function
+]
+
 /**
  * SQLSTATE codes, and classes of two characters, that are about the state of the server and not about the statement
  * (PostgreSQL manual, appendix A).
@@ -81,8 +89,8 @@ const unavailableStates = new Set([
   '42703', // no such column: likewise
   '42501', // no permission for the table
   '55P03', // lock_timeout
-  '0A000', // not supported by a server that only speaks PostgreSQL's protocol, nor by Citus: no fault of the request
-  '42883', // no such function: the same
+  // What a server that only speaks PostgreSQL's protocol, or Citus, does not support: no fault of the request.
+  ...unsupportedStates,
 ])
 
 /** Whether the database failed and not the statement, so that the caller should retry later. */
@@ -246,13 +254,10 @@ export function isNotSupported(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && cause.code === '0A000'
 }
 
-/**
- * True where the server does not know what a statement of this service uses: its syntax (SQLSTATE 42601), a function
- * (42883), a type or another object (42704), or it does not support it (0A000).
- */
+/** True where the server does not know or support what a statement of this service uses. */
 export function isUnsupportedFeature(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && ['0A000', '42601', '42704', '42883'].includes(cause.code ?? '')
+  return cause instanceof pg.DatabaseError && unsupportedStates.includes(cause.code ?? '')
 }
 
 /**
@@ -280,8 +285,9 @@ export function mayBeUnsupportedByCitus(error: unknown): boolean {
  * XX000, as Citus does for some statements.
  */
 export function mayBeUnknown(error: unknown): boolean {
-  const isUnreadable = error instanceof pg.DatabaseError && error.code === '42601'
-  return isUnreadable || isNotSupported(error) || isInternalError(error)
+  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const isUnreadable = cause instanceof pg.DatabaseError && cause.code === '42601'
+  return isUnreadable || isNotSupported(cause) || isInternalError(cause)
 }
 
 /** pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call. */

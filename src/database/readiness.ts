@@ -36,8 +36,6 @@ export interface NotReady {
 const FORBIDDEN =
   'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
 
-const UNSUPPORTED = 'The database does not support a statement that this service needs. The log says which.'
-
 const READ_ONLY =
   'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
 
@@ -70,11 +68,20 @@ export async function reasonNotReady(
       if (isFormerPrimary(error)) {
         return { kind: 'former_primary', reason: FORMER_PRIMARY, cause: error.cause }
       }
-      if (isUnsupportedFeature(error)) return { kind: 'unsupported', reason: UNSUPPORTED, cause: error.cause }
+      if (isUnsupportedFeature(error)) return unsupportedBy(error.cause)
       return { kind: 'unreachable', reason: 'The database cannot be reached.', cause: error.cause }
     }
-    if (isUnsupportedFeature(error)) return { kind: 'unsupported', reason: UNSUPPORTED, cause: error }
     throw error
+  }
+}
+
+/** Names, in PostgreSQL's words, what a statement of the checks above needs and the server does not know. */
+function unsupportedBy(cause: unknown): NotReady {
+  const said = cause instanceof Error ? `: ${cause.message}` : ''
+  return {
+    kind: 'unsupported',
+    reason: `The database does not support a statement that this service needs${said}.`,
+    cause,
   }
 }
 

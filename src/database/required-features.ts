@@ -33,6 +33,9 @@ const features: readonly Feature[] = [
 
 const COPY = 'COPY (SELECT …) TO STDOUT'
 
+/** The names of the features that are asked for, in that order. */
+export const requiredFeatures: readonly string[] = [...features.map(({ name }) => name), COPY]
+
 /** A feature that the server lacks. */
 export interface MissingFeature {
   readonly name: string

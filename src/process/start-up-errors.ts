@@ -21,7 +21,8 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   }
   if (error instanceof EmbeddedServerError) return error.message
   if (error instanceof UnsupportedServerError) {
-    return `${error.message} See docs/compatibility.md.${error.cause instanceof Error ? ` It said: ${error.cause.message}` : ''}`
+    const said = error.cause instanceof Error ? error.cause.message : ''
+    return `${error.message} See docs/compatibility.md.${error.message.includes(said) ? '' : ` It said: ${said}`}`
   }
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (

@@ -30,8 +30,12 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
     '42P01',
     '42501',
     '55P03',
+    '0A000',
+    '42601',
+    '42704',
+    '42883',
   ]
-  const never = ['22003', '23514', '22P02', '42601', 'P0001', 'XX000']
+  const never = ['22003', '23514', '22P02', 'P0001', 'XX000']
   for (const code of later) t.ok(isUnavailable(refusal(code)), code)
   for (const code of never) t.notOk(isUnavailable(refusal(code)), code)
   t.ok(isUnavailable(new Error('Connection terminated unexpectedly')))

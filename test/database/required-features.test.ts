@@ -1,36 +1,89 @@
 import t from 'tap'
+import { requiredFeatures } from '../../src/database/required-features.ts'
 import { startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
-import { startOwnServer } from '../support/own-server.ts'
+import { lackingServer } from '../support/lacking-server.ts'
 import { startProgram } from '../support/program.ts'
 
-t.test('a server that lacks what the service needs', async (t) => {
-  const database = await startOwnServer(t)
-  await database.query("INSERT INTO inventory VALUES (1, 1, 'sold'), (2, 2, 'sold')")
-  // As it is on a server that speaks PostgreSQL's protocol and has another storage.
-  await database.query(
-    'SET allow_system_table_mods = on; ALTER FUNCTION pg_catalog.pg_current_snapshot() RENAME TO pg_former_snapshot',
-  )
+/** The text of each feature in the statements that use it. */
+const texts: Readonly<Record<string, string>> = {
+  'pg_current_snapshot(), the snapshot of a transaction': 'pg_current_snapshot(',
+  'xmin, the system column of row versions': 'xmin',
+  'age(xid), the age of a transaction': 'age(',
+  'pg_postmaster_start_time(), the start of the server': 'pg_postmaster_start_time(',
+  'row_security_active()': 'row_security_active(',
+  'unnest() of several arrays': 'unnest(',
+  'WITH … AS MATERIALIZED': 'AS MATERIALIZED',
+  'FOR NO KEY UPDATE SKIP LOCKED': 'SKIP LOCKED',
+  'COPY (SELECT …) TO STDOUT': 'COPY (',
+}
 
-  const reason =
-    'The database does not support pg_current_snapshot(), the snapshot of a transaction, which this service needs.'
-  const started = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
+t.test('each feature has a test', async (t) => {
+  t.strictSame(Object.keys(texts), requiredFeatures)
+})
+
+for (const [name, text] of Object.entries(texts)) {
+  t.test(`a server that lacks ${name}`, async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 1, 'sold'],
+      ['2', 2, 'sold'],
+    ])
+    const server = await lackingServer(t, database.url, text)
+    const reason = `The database does not support ${name}, which this service needs.`
+
+    // A process that cannot reach the server yet says it on /readyz.
+    const { send } = await startApp(t, server.url)
+    server.open()
+    const readiness = await eventually('the service to reach the server', async () => {
+      const answer = await send('GET', '/readyz')
+      return answer.text.includes('cannot be reached') ? undefined : answer
+    })
+    t.equal(readiness.status, 503)
+    t.match(readiness.text, reason)
+    const { headers, ...request } = json({ quantity: 3 })
+    const conditional = { ...request, headers: { ...headers, 'if-match': '"2-sold"' } }
+    const answers = await Promise.all([
+      send('GET', '/v1/inventory'),
+      send('PATCH', '/v1/inventory/1', json({ quantity: 3 })),
+      ...Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/1', json({ quantity: 3 }))),
+      ...Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/2', conditional)),
+    ])
+    for (const { status, text } of answers) t.ok([200, 412, 503].includes(status), `${status}: ${text}`)
+
+    await t.rejects(startApp(t, server.url), { message: reason })
+  })
+}
+
+for (const text of ['pg_is_in_recovery(', 'to_regclass(']) {
+  t.test(`a server that lacks ${text}), which the check of readiness needs itself`, async (t) => {
+    const database = await testDatabase(t)
+    const server = await lackingServer(t, database.url, text)
+    const { send } = await startApp(t, server.url)
+    server.open()
+    const reason = new RegExp(
+      `The database does not support a statement that this service needs: function ${text.slice(0, -2)}`,
+    )
+    await eventually('the service to reach the server', async () => {
+      const answer = await send('GET', '/readyz')
+      return answer.status === 503 && reason.test(answer.text) ? true : undefined
+    })
+    await t.rejects(startApp(t, server.url), { message: reason })
+  })
+}
+
+t.test('the program ends with one sentence', async (t) => {
+  const database = await testDatabase(t)
+  const server = await lackingServer(t, database.url, 'xmin')
+  server.open()
+  const started = await startProgram(t, 'server', { env: { DATABASE_URL: server.url, PORT: '0' } })
   const { code, stderr } = await started.ended
   t.equal(code, 1)
-  t.match(stderr, `petstore-inventory: ${reason}`)
+  t.match(
+    stderr,
+    'petstore-inventory: The database does not support xmin, the system column of row versions, which this service needs. See docs/compatibility.md.',
+  )
   t.notMatch(stderr, /\n {4}at /, 'no stack trace')
-
-  await database.stop()
-  const { send: sendLater } = await startApp(t, database.url)
-  await database.start()
-  const readiness = await eventually('the service to reach the server', async () => {
-    const answer = await sendLater('GET', '/readyz')
-    return answer.text.includes('cannot be reached') ? undefined : answer
-  })
-  t.equal(readiness.status, 503)
-  t.match(readiness.text, reason)
-  const list = await sendLater('GET', '/v1/inventory')
-  t.equal(list.status, 503, list.text)
-  t.equal((await sendLater('PATCH', '/v1/inventory/1', json({ quantity: 3 }))).status, 200)
 })

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
+import { type Duplex, PassThrough } from 'node:stream'
 import { eventually } from './eventually.ts'
 
 /** A port of this machine from which connections go on to a database. */
@@ -23,6 +24,8 @@ export interface RelayOptions {
   accepts?(near: Socket): boolean
   /** Called with the client's and the database's end of a new connection. */
   onConnection?(near: Socket, far: Socket): void
+  /** Returns what the bytes from the client go through on a new connection. */
+  towardsDatabase?(): Duplex
 }
 
 /** Listens on a free port of 127.0.0.1 and relays every connection, under the target's role and database. */
@@ -30,6 +33,7 @@ export async function startRelay({
   target,
   accepts = () => true,
   onConnection = () => {},
+  towardsDatabase = () => new PassThrough(),
 }: RelayOptions): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
@@ -49,8 +53,9 @@ export async function startRelay({
         sockets.delete(from)
         to.destroy()
       })
-      from.pipe(to)
     }
+    near.pipe(towardsDatabase()).pipe(far)
+    far.pipe(near)
     onConnection(near, far)
   })
   // An outgoing connection of another process may have the port for a moment.
