@@ -1,4 +1,4 @@
-/** What some cases put around a contender: a distant database, or commits in another database of its server. */
+/** What some cases put around a contender: a distant database, commits in another database of its server, or a standby. */
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -7,6 +7,9 @@ import type { Contender } from './cases.ts'
 
 const COMMITS_PER_SECOND = 1000
 const COMMIT_INTERVAL_MS = 10
+
+/** How long a service may take until it uses its standby, in milliseconds. */
+const STANDBY_LIMIT_MS = 10_000
 
 /** A TCP proxy that simulates a database at a distance of some milliseconds. */
 export interface DelayingProxy {
@@ -102,6 +105,25 @@ async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
       await client.end()
       if (perSecond < 0.9 * COMMITS_PER_SECOND)
         throw new Error(`only ${Math.round(perSecond)} commits per second were made during the lists`)
+    },
+  }
+}
+
+/** The same contender, which is measured only if it reads lists from its standby before and after. */
+export function withStandby(contender: Contender, metricsUrl: string): Contender {
+  const isInUse = async (): Promise<boolean> =>
+    /^inventory_standby_in_use 1$/m.test(await (await fetch(metricsUrl)).text())
+  return {
+    ...contender,
+    async measure(given, seconds) {
+      const limit = performance.now() + STANDBY_LIMIT_MS
+      while (!(await isInUse())) {
+        if (performance.now() > limit) throw new Error('the service does not use its standby')
+        await sleep(100)
+      }
+      const sample = await contender.measure(given, seconds)
+      if (!(await isInUse())) throw new Error('the service has stopped using its standby')
+      return sample
     },
   }
 }

@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
 import type { Contender, ContenderName } from './cases.ts'
-import { withCommits } from './conditions.ts'
+import { withCommits, withStandby } from './conditions.ts'
 import { type BenchDatabase, COPY_LIST } from './database.ts'
 import { httpContender } from './http-contender.ts'
 import type { Generator } from './load/generator.ts'
@@ -18,6 +18,7 @@ import {
   startNodeHttp,
   startPlainFastify,
   startService,
+  startServiceOnPair,
 } from './servers.ts'
 import { repeat } from './statistics.ts'
 
@@ -37,6 +38,9 @@ export async function openContender(name: ContenderName, options: ContenderOptio
   const overHttp = (server: Server): Contender => httpContender({ ...options, server, key: setup.key })
   switch (name) {
     case 'service':
+    case 'service-citus-2':
+    case 'service-citus-32':
+    case 'service-citus-reference':
       return overHttp(await startService(setup, 1))
     case 'service-2':
       return overHttp(await startService(setup, 2))
@@ -44,6 +48,10 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       return overHttp(await startService(setup, 4))
     case 'service-commits':
       return withCommits(overHttp(await startService(setup, 1)), database.otherUrl)
+    case 'service-standby': {
+      const [server, metrics] = await startServiceOnPair(setup)
+      return withStandby(overHttp(server), metrics)
+    }
     case 'plain':
       return overHttp(await startPlainFastify(setup))
     case 'go':

@@ -1,5 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto'
-import { rm } from 'node:fs/promises'
+import { readdir, readFile, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
@@ -27,7 +27,17 @@ export interface BenchDatabase {
   change(): Promise<number>
   /** The list that a correct response has now, byte for byte. */
   list(): Promise<Buffer>
+  /** What the servers have used since their start; undefined if that cannot be said, as of one on another machine. */
+  cpuSeconds(): Promise<CpuSeconds | undefined>
   stop(): Promise<void>
+}
+
+/** CPU time in seconds. */
+export interface CpuSeconds {
+  /** Of the server that takes the updates. */
+  readonly first: number
+  /** Of its standby or its workers, together. */
+  readonly others: number
 }
 
 /** The entry that `change` changes; its status is `available`. */
@@ -37,7 +47,7 @@ export const changedPet = 3
 export const COPY_LIST = `COPY (SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id) TO STDOUT`
 
 /** Settings of a production server; only sizes whose defaults are for very small machines are raised. */
-const settings = {
+export const settings = {
   fsync: 'on',
   synchronous_commit: 'on',
   full_page_writes: 'on',
@@ -54,6 +64,45 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
   await onServer(server.url, `CREATE DATABASE ${name}`)
   const url = urlOf(server.url, name)
   await migrate({ url, direction: 'up', log: () => {} })
+  const database = await benchDatabase({
+    url,
+    otherUrl: server.url,
+    where: given ? 'at DATABASE_URL' : 'embedded',
+    ...('data' in server && { data: server.data }),
+  })
+  return {
+    ...database,
+    async stop() {
+      await database.stop()
+      await onServer(server.url, `DROP DATABASE ${name} WITH (FORCE)`)
+      await server.stop()
+    },
+  }
+}
+
+export interface BenchDatabaseOptions {
+  /** The database, with the newest schema, for a role that may do everything there. */
+  readonly url: string
+  /** The same for the servers that are measured, if they have another role. */
+  readonly serviceUrl?: string
+  readonly otherUrl: string
+  /** Where the server is, in words. */
+  readonly where: string
+  /** The folder with the server's data, if it runs on this machine. */
+  readonly data?: string
+  /** Those of its standby or its workers. */
+  readonly otherData?: readonly string[]
+}
+
+/** A database that is there; `stop` closes the connection to it. */
+export async function benchDatabase({
+  url,
+  serviceUrl = url,
+  otherUrl,
+  where,
+  data,
+  otherData = [],
+}: BenchDatabaseOptions): Promise<BenchDatabase> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   const show = async (setting: string): Promise<string> => {
@@ -65,9 +114,9 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
     values.push(`${setting} = ${await show(setting)}`)
 
   return {
-    url,
-    otherUrl: server.url,
-    description: `PostgreSQL ${await show('server_version')}, ${given ? 'at DATABASE_URL' : 'embedded'}, ${values.join(', ')}`,
+    url: serviceUrl,
+    otherUrl,
+    description: `PostgreSQL ${await show('server_version')}, ${where}, ${values.join(', ')}`,
     maxConnections: Number(await show('max_connections')),
     async fill(entries) {
       await client.query('TRUNCATE inventory')
@@ -106,21 +155,44 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
       )
       return Buffer.from(rows[0]?.list ?? '')
     },
-    async stop() {
-      await client.end()
-      await onServer(server.url, `DROP DATABASE ${name} WITH (FORCE)`)
-      await server.stop()
+    async cpuSeconds() {
+      if (data === undefined || process.platform !== 'linux') return undefined
+      const others = await Promise.all(otherData.map(cpuSecondsOf))
+      return { first: await cpuSecondsOf(data), others: others.reduce((sum, seconds) => sum + seconds, 0) }
     },
+    stop: () => client.end(),
   }
 }
 
-async function startEmbedded(directory: string): Promise<{ url: string; stop(): Promise<void> }> {
+async function startEmbedded(
+  directory: string,
+): Promise<{ url: string; data: string; stop(): Promise<void> }> {
   const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres'), settings })
   return {
     url: server.url,
+    data: path.join(server.directory, 'data'),
     async stop() {
       await server.stop()
       await rm(server.directory, { recursive: true })
     },
   }
+}
+
+/** How many times a second Linux counts the CPU time of a process (proc(5), `sysconf(_SC_CLK_TCK)`). */
+const TICKS_PER_SECOND = 100
+
+/** The CPU time of all processes of the server with that data since its start, in seconds. */
+async function cpuSecondsOf(data: string): Promise<number> {
+  const [first = ''] = (await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')
+  let ticks = 0
+  for (const pid of await readdir('/proc')) {
+    if (!/^\d+$/.test(pid)) continue
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
+    // The second field is the name of the program, in parentheses, which may have spaces in it.
+    const [, parent, ...fields] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    if (pid !== first && parent !== first) continue
+    // utime and stime, and those of children that have ended.
+    ticks += fields.slice(9, 13).reduce((sum, field) => sum + Number(field), 0)
+  }
+  return ticks / TICKS_PER_SECOND
 }

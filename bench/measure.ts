@@ -1,8 +1,10 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { type Case, type Contender, type ContenderName, contenderNames } from './cases.ts'
+import { clusterNames, openCluster, type Place } from './clusters.ts'
 import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
+import type { BenchDatabase } from './database.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 
@@ -16,14 +18,14 @@ export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFil
   readonly onOpen: (stop: () => Promise<void>) => void
 }
 
-/** Cases that share their servers: one size of inventory, and one distance to the database. */
+/** Cases that share their servers: one size of inventory, one distance to the database, and one cluster. */
 type Setting = readonly [Case, ...Case[]]
 
 /** Groups cases by setting, in their order. */
 export function settingsOf(cases: readonly Case[]): Setting[] {
   const settings = new Map<string, [Case, ...Case[]]>()
   for (const given of cases) {
-    const name = `${given.entries} ${given.roundTripMs ?? 0}`
+    const name = `${given.cluster} ${given.entries} ${given.roundTripMs ?? 0}`
     const setting = settings.get(name)
     if (setting) setting.push(given)
     else settings.set(name, [given])
@@ -33,34 +35,48 @@ export function settingsOf(cases: readonly Case[]): Setting[] {
 
 /** Measures the cases of a setting: fills the inventory, starts the contenders, and measures them in rounds. */
 export async function measureSetting(cases: Setting, options: MeasureOptions): Promise<void> {
-  const { database, onOpen } = options
-  const [{ entries, roundTripMs = 0 }] = cases
+  const { onOpen } = options
+  const [{ entries, roundTripMs = 0, cluster: kind }] = cases
   const distance = roundTripMs === 0 ? '' : `, the database ${roundTripMs} ms away`
-  console.log(`\n${entries.toLocaleString('en')} entries${distance}`)
+  console.log(`\n${entries.toLocaleString('en')} entries${distance}${kind ? `, ${clusterNames[kind]}` : ''}`)
   const proxy =
     roundTripMs === 0 ? undefined : await startDelayingProxy(options.setup.databaseUrl, roundTripMs)
   if (proxy !== undefined) onOpen(proxy.stop)
-  const setup = { ...options.setup, databaseUrl: proxy?.url ?? options.setup.databaseUrl }
-  await database.fill(entries)
-  const list = await database.list()
-  const listFile = path.join(setup.directory, 'list.json')
+  const cluster = kind && (await openCluster(kind, options.setup.directory, onOpen))
+  const names = new Set(cases.flatMap((given) => given.contenders))
+  const placeOf = (name: ContenderName): Place => ({ database: options.database, ...cluster?.places[name] })
+  let list: Buffer = Buffer.alloc(0)
+  for (const database of new Set(Array.from(names, (name) => placeOf(name).database))) {
+    await database.fill(entries)
+    list = await database.list()
+  }
+  const listFile = path.join(options.setup.directory, 'list.json')
   await writeFile(listFile, list)
 
-  const contenders = new Map<ContenderName, Contender>()
-  for (const name of new Set(cases.flatMap((given) => given.contenders))) {
-    const contender = await openContender(name, { ...options, setup, list, listFile })
-    contenders.set(name, contender)
+  const contenders = new Map<ContenderName, PlacedContender>()
+  for (const name of names) {
+    const { database, readUrl } = placeOf(name)
+    const setup = { ...options.setup, databaseUrl: proxy?.url ?? database.url, readUrl }
+    const contender = await openContender(name, { ...options, database, setup, list, listFile })
+    contenders.set(name, { contender, database })
     onOpen(() => contender.stop())
   }
   for (const given of cases) await measureCase(given, contenders, options)
-  for (const contender of contenders.values()) await contender.stop()
+  for (const { contender } of contenders.values()) await contender.stop()
+  await cluster?.stop()
   await proxy?.stop()
+}
+
+/** A contender, and the database that it uses. */
+interface PlacedContender {
+  readonly contender: Contender
+  readonly database: BenchDatabase
 }
 
 /** Each round measures all contenders, so that a slow minute of the machine affects all of them. */
 async function measureCase(
   given: Case,
-  contenders: ReadonlyMap<ContenderName, Contender>,
+  contenders: ReadonlyMap<ContenderName, PlacedContender>,
   options: MeasureOptions,
 ): Promise<void> {
   const remaining = new Set(given.contenders)
@@ -86,9 +102,9 @@ async function measureCase(
 
 async function takeTurn(
   given: Case,
-  contender: Contender,
+  { contender, database }: PlacedContender,
   isFirst: boolean,
-  { database, seconds }: MeasureOptions,
+  { seconds }: MeasureOptions,
 ): Promise<Sample> {
   // Requests that the generator aborted may still be on their way from the last server to the database.
   await database.quiet()
@@ -96,12 +112,22 @@ async function takeTurn(
   await contender.verify(given)
   // Once is enough: in later rounds the code is compiled and the connections are open.
   if (isFirst && seconds > 1) await contender.measure(given, 1)
+  const before = await database.cpuSeconds()
   const sample = await contender.measure(given, seconds)
+  const after = await database.cpuSeconds()
   if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
-  return sample
+  if (before === undefined || after === undefined) return sample
+  const perResponse = (cpuSeconds: number): number => (cpuSeconds * 1e6) / sample.count
+  return {
+    ...sample,
+    databaseCpuUs: perResponse(after.first - before.first),
+    otherCpuUs: perResponse(after.others - before.others),
+  }
 }
 
-function inWords({ perSecond, p50, p99, errors }: Sample): string {
+function inWords({ perSecond, p50, p99, errors, databaseCpuUs, otherCpuUs }: Sample): string {
   const failed = errors === 0 ? '' : `, ${errors} FAILED`
-  return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms${failed}`
+  const cpu = databaseCpuUs === undefined ? '' : `, database CPU ${databaseCpuUs.toFixed(0)} µs`
+  const others = otherCpuUs ? ` and ${otherCpuUs.toFixed(0)} µs` : ''
+  return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms${cpu}${others}${failed}`
 }

@@ -29,6 +29,8 @@ Examples:
   npm run bench                                  measure everything, into bench/RESULTS.md
   npm run bench -- --quick                       check that everything works, within a minute
   npm run bench -- --only list update-64 --rounds 5 --seconds 10
+  CITUS_BIN=/path/to/bin npm run bench -- --only citus
+                                                 compare Citus with one PostgreSQL
   npm run bench -- --only update --peers         compare updates with a server in Go, too`
 
 /** Parses the command line; on an error, exits with a message. */

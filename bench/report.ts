@@ -19,7 +19,7 @@ export interface ReportOptions {
 /** The text of RESULTS.md. */
 export function report({ results, facts, started, args, options, plotted }: ReportOptions): string {
   const { rounds, seconds } = options
-  const hasGo = options.cases.some(({ contenders }) => contenders.includes('go'))
+  const hasGo = results.cases.some(({ contenders }) => contenders.includes('go'))
   const goLine = hasGo
     ? '- **Go** is the same API, made with the defaults of net/http and pgx, without a log, [main.go](peers/go/main.go).\n'
     : ''
@@ -41,6 +41,8 @@ ${goLine}- **node:http** sends the bytes of the list from memory and echoes upda
 - **pg alone** sends one-row updates as prepared statements, with as many clients as there are connections, without HTTP.
 - **COPY** lets PostgreSQL generate the text of the list and discards it; the time includes starting the program and
   connecting.
+- **database CPU µs** is the CPU time of PostgreSQL's processes per response, by Linux's count; **others CPU µs** that of its
+  standby, or of Citus's workers.
 ${plotted ? '\n![Throughput against connections](throughput.svg)\n' : ''}
 ${tables(results).replaceAll(/^###/gm, '##')}
 `
@@ -62,6 +64,11 @@ function resultTable(results: Results, title: string): string {
   const cases = results.cases.filter((given) => given.title === title)
   const compared = baselines.filter((name) => cases.some(({ contenders }) => contenders.includes(name)))
   const head = ['Connections', 'Contender', 'per second', 'p50 ms', 'p99 ms', 'errors']
+  const cpu = (['databaseCpuUs', 'otherCpuUs'] as const).filter((value) =>
+    cases.some(({ name, contenders }) =>
+      contenders.some((contender) => results.median(name, contender, value) > 0),
+    ),
+  )
   const against = compared.map((name) => `× ${contenderNames[name]}`)
   const rows = cases.flatMap(({ name, connections, contenders }) =>
     contenders.map((contender) => [
@@ -71,11 +78,14 @@ function resultTable(results: Results, title: string): string {
       figure(results.median(name, contender, 'p50')),
       figure(results.median(name, contender, 'p99')),
       String(results.errors(name, contender)),
+      ...cpu.map((value) => figure(results.median(name, contender, value))),
       ...compared.map((other) => figure(results.ratio(name, contender, other, 'perSecond'))),
     ]),
   )
-  return table([...head, ...against], rows)
+  return table([...head, ...cpu.map((value) => cpuHeadings[value]), ...against], rows)
 }
+
+const cpuHeadings = { databaseCpuUs: 'database CPU µs', otherCpuUs: 'others CPU µs' } as const
 
 function goalTable(reached: readonly Outcome[]): string {
   const rows = reached.map(({ work, goal, reached, met }) => [

@@ -24,7 +24,7 @@ export class Results {
 
   /** The median of one value over the rounds. */
   median(caseName: string, contender: ContenderName, value: keyof Sample): number {
-    return median(this.of(caseName, contender).map((sample) => sample[value]))
+    return median(this.of(caseName, contender).map((sample) => sample[value] ?? Number.NaN))
   }
 
   /** The ratio of a value between two contenders; NaN if one of them was not measured. */

@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url'
 import { makeApiKey } from '../src/api-keys/key.ts'
 import { ConfigurationError } from '../src/config/errors.ts'
 import { explain } from '../src/process/start-up-errors.ts'
+import type { Case } from './cases.ts'
+import { missingFor } from './clusters.ts'
 import { installedPsql } from './contenders.ts'
 import { openBenchDatabase } from './database.ts'
 import { findGenerator } from './load/generator.ts'
@@ -30,7 +32,23 @@ async function closeAll(): Promise<void> {
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
 
+/** The chosen cases, without those whose servers are not installed, of which it says so. */
+async function possibleCases(): Promise<Case[]> {
+  const possible: Case[] = []
+  for (const given of options.cases) {
+    const missing = given.cluster && (await missingFor(given.cluster))
+    if (missing === undefined) possible.push(given)
+    else console.error(`Not measured: ${given.name}. ${missing}`)
+  }
+  return possible
+}
+
 async function run(): Promise<void> {
+  const cases = await possibleCases()
+  if (cases.length === 0) {
+    process.exitCode = 1
+    return
+  }
   const started = new Date()
   const facts = machine()
   const generator = await findGenerator()
@@ -45,12 +63,12 @@ async function run(): Promise<void> {
     ['COPY by', psql ?? 'pg and pg-copy-streams, as psql is not installed'],
   )
   for (const [name, value] of facts) console.log(`${name}: ${value}`)
-  requireConnections(database.maxConnections)
+  requireConnections(cases, database.maxConnections)
 
-  const results = new Results(options.cases)
+  const results = new Results(cases)
   const setup = { databaseUrl: database.url, poolSize: POOL_SIZE, key: makeApiKey(), directory }
-  for (const cases of settingsOf(options.cases)) {
-    await measureSetting(cases, {
+  for (const setting of settingsOf(cases)) {
+    await measureSetting(setting, {
       ...options,
       setup,
       database,
@@ -77,8 +95,8 @@ async function run(): Promise<void> {
 }
 
 /** In addition to the clients that update directly with pg, all servers of one setting are connected. */
-function requireConnections(available: number): void {
-  const clients = options.cases.map(({ contenders, connections }) =>
+function requireConnections(cases: readonly Case[], available: number): void {
+  const clients = cases.map(({ contenders, connections }) =>
     contenders.includes('direct') ? connections : 0,
   )
   const needed = Math.max(...clients) + 100

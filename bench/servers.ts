@@ -26,6 +26,8 @@ const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
 /** The setup of servers that use a database. */
 export interface ServerSetup {
   readonly databaseUrl: string
+  /** The standby for the lists of a service that has one. */
+  readonly readUrl?: string | undefined
   readonly poolSize: number
   readonly key: string
   /** A folder without a file `.env`, whose settings would apply. */
@@ -40,6 +42,22 @@ export function startService(setup: ServerSetup, workers: number): Promise<Serve
     LOG_LEVEL: 'info',
     WEB_CONCURRENCY: String(workers),
   })
+}
+
+/** Starts the service with its lists from a standby. Its metrics are at the second address. */
+export async function startServiceOnPair({
+  readUrl = '',
+  ...setup
+}: ServerSetup): Promise<[service: Server, metrics: string]> {
+  const port = await freePort()
+  const server = await startServer(process.execPath, [service], setup.directory, {
+    DATABASE_URL: setup.databaseUrl,
+    READ_DATABASE_URL: readUrl,
+    API_KEYS: `bench:${setup.key}`,
+    LOG_LEVEL: 'info',
+    METRICS_PORT: String(port),
+  })
+  return [server, `http://127.0.0.1:${port}/metrics`]
 }
 
 /** Starts the same API, made with the defaults of Fastify and pg. */

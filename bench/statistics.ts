@@ -8,6 +8,12 @@ export interface Sample {
   readonly p99: number
   /** Number of failures: no response, a status of 400 or more, or fewer bytes than the list has. */
   readonly errors: number
+  /** Number of responses, or statements. */
+  readonly count: number
+  /** CPU time of the database's server per response, in microseconds; NaN if it is not known. */
+  readonly databaseCpuUs?: number
+  /** That of its standby or its workers, together. */
+  readonly otherCpuUs?: number
 }
 
 /** The quantile `share`, from 0 to 1, of the sorted values; NaN if there are none. */
@@ -47,6 +53,7 @@ export function sampleOf(times: Float64Array, seconds: number, errors: number): 
     p50: percentile(sorted, 0.5),
     p99: percentile(sorted, 0.99),
     errors,
+    count: times.length,
   }
 }
 

@@ -74,6 +74,7 @@ async function wrkGenerator(): Promise<Generator | undefined> {
         p50: summary.p50 / 1000,
         p99: summary.p99 / 1000,
         errors: summary.errors + shortLists(load, summary.requests, summary.bytes),
+        count: summary.requests,
       }
     },
   }

@@ -37,19 +37,18 @@ export interface CitusCluster {
 
 /** Starts a cluster that goes away with the test. */
 export async function startCitus(t: Test): Promise<CitusCluster> {
-  const programs = await citusPrograms()
-  if (programs === undefined) throw new Error('There is no Citus at CITUS_BIN.')
-  const coordinator = await startNode(t, programs)
-  const workers: [Node, Node] = [await startNode(t, programs), await startNode(t, programs)]
+  const { coordinator, workers } = await startNodes(t)
   const links: [Link, Link] = [await linkTo(t, workers[0].port), await linkTo(t, workers[1].port)]
-  for (const { query } of [coordinator, ...workers]) await query('CREATE EXTENSION citus')
-  await coordinator.query(`SELECT citus_set_coordinator_host('127.0.0.1', ${coordinator.port})`)
-  for (const { port } of links) await coordinator.query(`SELECT citus_add_node('127.0.0.1', ${port})`)
+  await formCluster(
+    coordinator,
+    workers,
+    links.map(({ port }) => port),
+  )
   await coordinator.query(
     "CREATE ROLE owner LOGIN; CREATE ROLE service LOGIN; ALTER ROLE service SET lock_timeout = '250ms'",
   )
   await coordinator.query('GRANT CREATE ON SCHEMA public TO owner')
-  const workerOf = (node: Node, link: Link): CitusWorker => ({
+  const workerOf = (node: CitusNode, link: Link): CitusWorker => ({
     kill: node.kill,
     start: node.start,
     loseCommits: () => {
@@ -66,16 +65,55 @@ export async function startCitus(t: Test): Promise<CitusCluster> {
   }
 }
 
-interface Node {
+/** A server of PostgreSQL with Citus, which may belong to a cluster. */
+export interface CitusNode {
   readonly port: number
-  query(text: string): Promise<Row[]>
+  /** The folder with its data. */
+  readonly data: string
+  /** Runs statements as the superuser in a database, by default `postgres`; every value arrives as text. */
+  query(text: string, database?: string): Promise<Row[]>
+  /** Ends all of its processes at once. */
   kill(): Promise<void>
   start(): Promise<void>
 }
 
-async function startNode(t: Test, programs: string): Promise<Node> {
+export interface NodeOptions {
+  /** Makes a folder for one server; by default one for temporary files. */
+  readonly makeFolder?: () => Promise<string>
+  /** Settings of PostgreSQL for all servers. */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+/** Starts three servers that do not know each other. */
+export async function startNodes(
+  t: Pick<Test, 'teardown'>,
+  { makeFolder = () => temporaryFolder(t), settings = { fsync: 'off' } }: NodeOptions = {},
+): Promise<{ coordinator: CitusNode; workers: [CitusNode, CitusNode] }> {
+  const programs = await citusPrograms()
+  if (programs === undefined) throw new Error('There is no Citus at CITUS_BIN.')
+  const start = async (): Promise<CitusNode> => startNode(t, programs, await makeFolder(), settings)
+  return { coordinator: await start(), workers: [await start(), await start()] }
+}
+
+/** Makes a database of three servers a cluster. The coordinator finds the workers at `ports`. */
+export async function formCluster(
+  coordinator: CitusNode,
+  workers: readonly CitusNode[],
+  ports: readonly number[],
+  database = 'postgres',
+): Promise<void> {
+  for (const { query } of [coordinator, ...workers]) await query('CREATE EXTENSION citus', database)
+  await coordinator.query(`SELECT citus_set_coordinator_host('127.0.0.1', ${coordinator.port})`, database)
+  for (const port of ports) await coordinator.query(`SELECT citus_add_node('127.0.0.1', ${port})`, database)
+}
+
+async function startNode(
+  t: Pick<Test, 'teardown'>,
+  programs: string,
+  folder: string,
+  given: Readonly<Record<string, string>>,
+): Promise<CitusNode> {
   const account = serverAccount()
-  const folder = await temporaryFolder(t)
   await chmod(folder, 0o711)
   const directory = path.join(folder, 'postgres')
   await mkdir(directory, { mode: 0o700 })
@@ -88,11 +126,11 @@ async function startNode(t: Test, programs: string): Promise<Node> {
     "listen_addresses = '127.0.0.1'",
     "unix_socket_directories = ''",
     `port = ${port}`,
-    'fsync = off',
     "shared_preload_libraries = 'citus'",
     'max_prepared_transactions = 200',
     "citus.node_conninfo = 'sslmode=disable'",
     "citus.recover_2pc_interval = '1s'",
+    ...Object.entries(given).map(([name, value]) => `${name} = '${value}'`),
   ]
   await appendFile(path.join(directory, 'data', 'postgresql.conf'), `${settings.join('\n')}\n`)
   let isRunning = false
@@ -108,9 +146,9 @@ async function startNode(t: Test, programs: string): Promise<Node> {
     if (isRunning) await kill()
   })
   await start()
-  const query = async (text: string): Promise<Row[]> => {
+  const query = async (text: string, database = 'postgres'): Promise<Row[]> => {
     const client = new pg.Client({
-      connectionString: `postgres://postgres@127.0.0.1:${port}/postgres`,
+      connectionString: `postgres://postgres@127.0.0.1:${port}/${database}`,
       types: { getTypeParser: () => String },
     })
     client.on('error', () => {})
@@ -121,7 +159,7 @@ async function startNode(t: Test, programs: string): Promise<Node> {
       await client.end()
     }
   }
-  return { port, query, kill, start }
+  return { port, data: path.join(directory, 'data'), query, kill, start }
 }
 
 /** The way to a worker. */

@@ -12,6 +12,10 @@ const run = promisify(execFile)
 
 /** One server of a pair. */
 export interface PairServer {
+  /** The database with the newest schema, as the superuser. */
+  readonly superuserUrl: string
+  /** The folder with its data. */
+  readonly data: string
   /** The database with the newest schema, as a role that can do what the server needs, and no superuser. */
   readonly url: string
   /** Runs a statement in that database as the superuser; every value arrives as text. */
@@ -19,9 +23,19 @@ export interface PairServer {
   stop(): Promise<void>
 }
 
+export interface PairOptions {
+  /** A folder for both; by default one for temporary files. */
+  readonly folder?: string
+  /** Settings of PostgreSQL for both. */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
 /** A primary and a standby of it, both of the embedded PostgreSQL, which go away with the test. */
-export async function startOwnPair(t: Test): Promise<{ primary: PairServer; standby: PairServer }> {
-  const folder = await temporaryFolder(t)
+export async function startOwnPair(
+  t: Pick<Test, 'teardown'>,
+  { folder: given, settings = {} }: PairOptions = {},
+): Promise<{ primary: PairServer; standby: PairServer }> {
+  const folder = given ?? (await temporaryFolder(t))
   await chmod(folder, 0o755)
   const first = path.join(folder, 'primary')
   const second = path.join(folder, 'standby')
@@ -37,16 +51,16 @@ export async function startOwnPair(t: Test): Promise<{ primary: PairServer; stan
   await mkdir(second)
   await run('cp', ['-a', `${directory}/.`, second])
   await copyFile(path.join(directory, 'password'), path.join(second, 'password'))
-  const primary = await startEmbeddedServer({ directory: first })
+  const primary = await startEmbeddedServer({ directory: first, settings })
   const { hostname, port, password } = new URL(primary.url)
-  const settings = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
-  await appendFile(path.join(second, 'data', 'postgresql.auto.conf'), settings)
+  const connection = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
+  await appendFile(path.join(second, 'data', 'postgresql.auto.conf'), connection)
   await appendFile(path.join(second, 'data', 'standby.signal'), '')
-  const standby = await startEmbeddedServer({ directory: second })
+  const standby = await startEmbeddedServer({ directory: second, settings })
   return { primary: serverOf(t, primary), standby: serverOf(t, standby) }
 }
 
-function serverOf(t: Test, server: EmbeddedServer): PairServer {
+function serverOf(t: Pick<Test, 'teardown'>, server: EmbeddedServer): PairServer {
   let stopped: Promise<void> | undefined
   const stop = (): Promise<void> => {
     stopped ??= server.stop()
@@ -56,7 +70,13 @@ function serverOf(t: Test, server: EmbeddedServer): PairServer {
   const url = new URL(server.url)
   url.username = 'service'
   url.password = 'of-a-test'
-  return { url: url.href, query: (text) => onServer(server.url, text), stop }
+  return {
+    superuserUrl: server.url,
+    data: path.join(server.directory, 'data'),
+    url: url.href,
+    query: (text) => onServer(server.url, text),
+    stop,
+  }
 }
 
 async function onServer(url: string, text: string): Promise<Readonly<Record<string, string | null>>[]> {

@@ -82,7 +82,7 @@ export async function startProgram(
 }
 
 /** An empty folder that goes away with the test. Others may enter it, so that a server under another account can. */
-export async function temporaryFolder(t: Test): Promise<string> {
+export async function temporaryFolder(t: Pick<Test, 'teardown'>): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-'))
   t.teardown(() => rm(folder, { recursive: true, force: true }))
   return folder
