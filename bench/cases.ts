@@ -58,6 +58,8 @@ export interface Contender {
   verify(given: Case): Promise<void>
   /** Generates the load of a case for `seconds`, or a little longer. */
   measure(given: Case, seconds: number): Promise<Sample>
+  /** The CPU time of its processes since their start, in seconds, if they can be known. */
+  cpuSeconds?(): Promise<number | undefined>
   stop(): Promise<void>
 }
 

@@ -8,7 +8,7 @@ import { urlOf } from '../test/support/template.ts'
 import type { ClusterKind, ContenderName } from './cases.ts'
 import { type BenchDatabase, benchDatabase, settings } from './database.ts'
 
-/** Where a contender finds its entries. */
+/** The database of a contender. */
 export interface Place {
   readonly database: BenchDatabase
   /** The standby of that database. */

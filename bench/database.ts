@@ -1,5 +1,5 @@
 import { randomBytes, randomInt } from 'node:crypto'
-import { readdir, readFile, rm } from 'node:fs/promises'
+import { readFile, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
@@ -7,6 +7,7 @@ import { migrate } from '../src/database/migrations.ts'
 import { ENTRY_JSON } from '../src/inventory/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { onServer, urlOf } from '../test/support/template.ts'
+import { cpuSecondsOf } from './cpu.ts'
 
 /** The benchmark's own database, which all contenders use. */
 export interface BenchDatabase {
@@ -27,7 +28,7 @@ export interface BenchDatabase {
   change(): Promise<number>
   /** The list that a correct response has now, byte for byte. */
   list(): Promise<Buffer>
-  /** What the servers have used since their start; undefined if that cannot be said, as of one on another machine. */
+  /** What the servers have used since their start; undefined for one on another machine. */
   cpuSeconds(): Promise<CpuSeconds | undefined>
   stop(): Promise<void>
 }
@@ -156,9 +157,12 @@ export async function benchDatabase({
       return Buffer.from(rows[0]?.list ?? '')
     },
     async cpuSeconds() {
-      if (data === undefined || process.platform !== 'linux') return undefined
-      const others = await Promise.all(otherData.map(cpuSecondsOf))
-      return { first: await cpuSecondsOf(data), others: others.reduce((sum, seconds) => sum + seconds, 0) }
+      if (data === undefined) return undefined
+      const others = await Promise.all(otherData.map(cpuSecondsOfServer))
+      return {
+        first: await cpuSecondsOfServer(data),
+        others: others.reduce((sum, seconds) => sum + seconds, 0),
+      }
     },
     stop: () => client.end(),
   }
@@ -178,21 +182,8 @@ async function startEmbedded(
   }
 }
 
-/** How many times a second Linux counts the CPU time of a process (proc(5), `sysconf(_SC_CLK_TCK)`). */
-const TICKS_PER_SECOND = 100
-
 /** The CPU time of all processes of the server with that data since its start, in seconds. */
-async function cpuSecondsOf(data: string): Promise<number> {
-  const [first = ''] = (await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')
-  let ticks = 0
-  for (const pid of await readdir('/proc')) {
-    if (!/^\d+$/.test(pid)) continue
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '')
-    // The second field is the name of the program, in parentheses, which may have spaces in it.
-    const [, parent, ...fields] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
-    if (pid !== first && parent !== first) continue
-    // utime and stime, and those of children that have ended.
-    ticks += fields.slice(9, 13).reduce((sum, field) => sum + Number(field), 0)
-  }
-  return ticks / TICKS_PER_SECOND
+async function cpuSecondsOfServer(data: string): Promise<number> {
+  const [pid] = (await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')
+  return (await cpuSecondsOf(Number(pid))) ?? Number.NaN
 }

@@ -66,6 +66,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
       return sample
     },
 
+    cpuSeconds: () => server.cpuSeconds(),
     stop: () => server.stop(),
   }
 }

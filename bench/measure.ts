@@ -4,7 +4,7 @@ import { type Case, type Contender, type ContenderName, contenderNames } from '.
 import { clusterNames, openCluster, type Place } from './clusters.ts'
 import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
-import type { BenchDatabase } from './database.ts'
+import type { BenchDatabase, CpuSeconds } from './database.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 
@@ -112,22 +112,33 @@ async function takeTurn(
   await contender.verify(given)
   // Once is enough: in later rounds the code is compiled and the connections are open.
   if (isFirst && seconds > 1) await contender.measure(given, 1)
-  const before = await database.cpuSeconds()
+  const before = await cpuSeconds(contender, database)
   const sample = await contender.measure(given, seconds)
-  const after = await database.cpuSeconds()
+  const after = await cpuSeconds(contender, database)
   if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
-  if (before === undefined || after === undefined) return sample
-  const perResponse = (cpuSeconds: number): number => (cpuSeconds * 1e6) / sample.count
+  const perResponse = (name: keyof typeof after): number =>
+    ((after[name] - before[name]) * 1e6) / sample.count
   return {
     ...sample,
-    databaseCpuUs: perResponse(after.first - before.first),
-    otherCpuUs: perResponse(after.others - before.others),
+    contenderCpuUs: perResponse('contender'),
+    databaseCpuUs: perResponse('first'),
+    otherCpuUs: perResponse('others'),
   }
 }
 
-function inWords({ perSecond, p50, p99, errors, databaseCpuUs, otherCpuUs }: Sample): string {
+/** The CPU time of everything behind a contender so far; NaN where it cannot be known. */
+async function cpuSeconds(
+  contender: Contender,
+  database: BenchDatabase,
+): Promise<CpuSeconds & { readonly contender: number }> {
+  return {
+    contender: (await contender.cpuSeconds?.()) ?? Number.NaN,
+    ...((await database.cpuSeconds()) ?? { first: Number.NaN, others: Number.NaN }),
+  }
+}
+
+function inWords({ perSecond, p50, p99, errors, contenderCpuUs, databaseCpuUs, otherCpuUs }: Sample): string {
   const failed = errors === 0 ? '' : `, ${errors} FAILED`
-  const cpu = databaseCpuUs === undefined ? '' : `, database CPU ${databaseCpuUs.toFixed(0)} µs`
-  const others = otherCpuUs ? ` and ${otherCpuUs.toFixed(0)} µs` : ''
-  return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms${cpu}${others}${failed}`
+  const cpu = [contenderCpuUs, databaseCpuUs, otherCpuUs].map((value) => value?.toFixed(0)).join('/')
+  return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms, CPU ${cpu} µs${failed}`
 }

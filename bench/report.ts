@@ -41,8 +41,8 @@ ${goLine}- **node:http** sends the bytes of the list from memory and echoes upda
 - **pg alone** sends one-row updates as prepared statements, with as many clients as there are connections, without HTTP.
 - **COPY** lets PostgreSQL generate the text of the list and discards it; the time includes starting the program and
   connecting.
-- **database CPU µs** is the CPU time of PostgreSQL's processes per response, by Linux's count; **others CPU µs** that of its
-  standby, or of Citus's workers.
+- **CPU µs** is the CPU time of the server's processes per response, by Linux's count; **database CPU µs** that of PostgreSQL's
+  processes; **others CPU µs** that of its standby, or of Citus's workers.
 ${plotted ? '\n![Throughput against connections](throughput.svg)\n' : ''}
 ${tables(results).replaceAll(/^###/gm, '##')}
 `
@@ -64,7 +64,7 @@ function resultTable(results: Results, title: string): string {
   const cases = results.cases.filter((given) => given.title === title)
   const compared = baselines.filter((name) => cases.some(({ contenders }) => contenders.includes(name)))
   const head = ['Connections', 'Contender', 'per second', 'p50 ms', 'p99 ms', 'errors']
-  const cpu = (['databaseCpuUs', 'otherCpuUs'] as const).filter((value) =>
+  const cpu = (['contenderCpuUs', 'databaseCpuUs', 'otherCpuUs'] as const).filter((value) =>
     cases.some(({ name, contenders }) =>
       contenders.some((contender) => results.median(name, contender, value) > 0),
     ),
@@ -85,7 +85,11 @@ function resultTable(results: Results, title: string): string {
   return table([...head, ...cpu.map((value) => cpuHeadings[value]), ...against], rows)
 }
 
-const cpuHeadings = { databaseCpuUs: 'database CPU µs', otherCpuUs: 'others CPU µs' } as const
+const cpuHeadings = {
+  contenderCpuUs: 'CPU µs',
+  databaseCpuUs: 'database CPU µs',
+  otherCpuUs: 'others CPU µs',
+} as const
 
 function goalTable(reached: readonly Outcome[]): string {
   const rows = reached.map(({ work, goal, reached, met }) => [

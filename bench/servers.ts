@@ -7,11 +7,14 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { cpuSecondsOf } from './cpu.ts'
 
 /** A server to measure, in its own process. */
 export interface Server {
   /** Its base address, without a path. */
   readonly origin: string
+  /** The CPU time of its processes since its start, in seconds; undefined if it cannot be known. */
+  cpuSeconds(): Promise<number | undefined>
   stop(): Promise<void>
 }
 
@@ -107,6 +110,7 @@ async function startServer(
   await listening(child, port)
   return {
     origin: `http://127.0.0.1:${port}`,
+    cpuSeconds: () => cpuSecondsOf(child.pid),
     async stop() {
       child.kill('SIGTERM')
       await ended

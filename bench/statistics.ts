@@ -10,7 +10,9 @@ export interface Sample {
   readonly errors: number
   /** Number of responses, or statements. */
   readonly count: number
-  /** CPU time of the database's server per response, in microseconds; NaN if it is not known. */
+  /** CPU time of the contender's processes per response, in microseconds; absent or NaN if it is not known. */
+  readonly contenderCpuUs?: number
+  /** That of the database's server. */
   readonly databaseCpuUs?: number
   /** That of its standby or its workers, together. */
   readonly otherCpuUs?: number
