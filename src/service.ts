@@ -25,7 +25,7 @@ import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
 import { coalesceChecks, READINESS_MAX_AGE_MS, type Readiness, type SharedReadiness } from './http/health.ts'
-import type { StandbyReadsOptions } from './inventory/list/standby-reads.ts'
+import type { MonitoredStandbyOptions } from './inventory/list/monitored-standby.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics, StandbyStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
@@ -147,7 +147,7 @@ export async function connectService(
 
   const traced = (pool: Database, name: string): Database => tracing?.statements(pool, name) ?? pool
   const inventoryStatistics = new InventoryStatistics()
-  const openStandby = (readUrl: string): Omit<StandbyReadsOptions, 'primary'> => {
+  const openStandby = (readUrl: string): Omit<MonitoredStandbyOptions, 'primary'> => {
     const server = new StandbyServer(parseAddress(readUrl), primaryServer)
     const statistics = new StandbyStatistics()
     inventoryStatistics.standby = statistics

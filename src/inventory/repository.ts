@@ -1,7 +1,7 @@
 import type { Database } from '../database/pool.ts'
 import { COLUMN_NAMES, columns, type NewItem, valueOrInitial } from './columns.ts'
+import { MonitoredStandby, type MonitoredStandbyOptions } from './list/monitored-standby.ts'
 import { type PrimaryListReads, primaryListReads } from './list/reads.ts'
-import { StandbyReads, type StandbyReadsOptions } from './list/standby-reads.ts'
 import type { PetStatus } from './schemas.ts'
 import { type UpdateRepository, updateRepository } from './updates/statements.ts'
 
@@ -11,7 +11,7 @@ import { type UpdateRepository, updateRepository } from './updates/statements.ts
  */
 export interface InventoryRepository extends PrimaryListReads, UpdateRepository {
   /** Absent if lists are read only from the primary. */
-  readonly standby?: StandbyReads | undefined
+  readonly standby?: MonitoredStandby | undefined
 
   /** Returns the number of entries with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
@@ -27,14 +27,14 @@ export interface InventoryRepository extends PrimaryListReads, UpdateRepository 
 export function inventoryRepository(
   database: Database,
   lists: Database,
-  standby?: Omit<StandbyReadsOptions, 'primary'>,
+  standby?: Omit<MonitoredStandbyOptions, 'primary'>,
 ): InventoryRepository {
   // Behind a pooler, a connection is verified only when it is opened, but later statements may run on another server.
   const reads = primaryListReads(lists, lists.isPooled ? undefined : () => standby?.server.history)
   return {
     ...reads,
     ...updateRepository(database),
-    standby: standby && new StandbyReads({ primary: reads, ...standby }),
+    standby: standby && new MonitoredStandby({ primary: reads, ...standby }),
 
     async countByStatus() {
       const rows = await database.query<{ status: PetStatus; count: bigint }>(

@@ -4,10 +4,10 @@ import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { coalesceReads } from './coalesce-reads.ts'
+import type { MonitoredStandby } from './monitored-standby.ts'
 import { entriesOfLines, withChanges } from './pieces.ts'
 import type { ListReads, ListSource, ListState, ListValidator } from './reads.ts'
 import { Snapshot, snapshotOfLines } from './snapshot.ts'
-import type { StandbyReads } from './standby-reads.ts'
 
 /** A list and the state that it was read from, which is undefined if later changes cannot be found from it. */
 interface CachedList {
@@ -120,7 +120,7 @@ export function inventoryList(
   }
 
   /** Returns undefined if the standby cannot be read now. */
-  const readFromStandby = async (standby: StandbyReads): Promise<Snapshot | undefined> => {
+  const readFromStandby = async (standby: MonitoredStandby): Promise<Snapshot | undefined> => {
     const { snapshot: former, state } = cached ?? {}
     try {
       const target = await standby.position()

@@ -2,13 +2,7 @@ import { setTimeout } from 'node:timers/promises'
 import { wasRefused } from '../../database/failures.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database } from '../../database/pool.ts'
-import {
-  StandbyError,
-  type StandbyProblem,
-  type StandbyServer,
-  standbyErrorOf,
-} from '../../database/standby.ts'
-import type { StandbyStatistics } from '../statistics.ts'
+import { StandbyError, type StandbyServer, standbyErrorOf } from '../../database/standby.ts'
 import {
   boundsOf,
   changesOf,
@@ -28,35 +22,23 @@ import { changesText, IS_AHEAD, PLACE, REPLAY_POSITION, STANDBY_POINT, TABLE_ACC
 /** How long to wait until the standby has replayed what the primary had written, in milliseconds. */
 const REPLAY_TIMEOUT_MS = 2000
 
-/** How long to wait for each answer of the standby meanwhile at the least, in milliseconds. */
+/** Minimum time to wait for each response of the standby meanwhile, in milliseconds. */
 const MIN_ANSWER_MS = 250
 
 /** How long to wait until the primary shows the commits that the standby shows, in milliseconds. */
 const CONFIRM_TIMEOUT_MS = 500
 
-/** The longest pause between two questions, in milliseconds. */
+/** The longest pause between two queries while waiting, in milliseconds. */
 const MAX_PAUSE_MS = 10
 
-/** How often a standby that is not in use is checked, in milliseconds. */
-const CHECK_INTERVAL_MS = 1000
-
-/** After how long without a list a standby that is in use is checked, in milliseconds. */
-const IDLE_CHECK_MS = 5000
-
-/** The most transactions of which the standby is asked whether they are committed there. */
+/** Maximum number of transactions to ask the standby about. */
 const MAX_DOUBTFUL = 1000
-
-/** Problems of a single read: the next one is as likely to succeed as if there had been none. */
-const passingProblems: readonly StandbyProblem[] = ['conflict', 'interrupted']
 
 export interface StandbyReadsOptions {
   readonly primary: PrimaryListReads
   /** A pool of one connection, which `server` verifies. */
   readonly standby: Database
   readonly server: StandbyServer
-  readonly statistics: StandbyStatistics
-  /** Called without a problem when lists are read from the standby again, and with the problem when they no longer are. */
-  readonly onChange: (problem: StandbyError | undefined) => void
 }
 
 /** What one connection has replayed before its next statement takes a snapshot. */
@@ -66,9 +48,9 @@ interface Replayed {
   readonly connection: number
 }
 
-/** A position of the primary, with what positions of another server have to share for a comparison. */
+/** A position of the primary. Positions of other servers are comparable if their history is equal. */
 export interface PositionInHistory extends PrimaryPosition {
-  /** Which history the WAL of the primary has. */
+  /** The history of the primary's WAL. */
   readonly history: string
 }
 
@@ -80,57 +62,38 @@ interface StandbyPoint {
 }
 
 /**
- * Reads lists from a standby that are as exact as those of the primary. The primary is asked for its position first; the
- * standby reads once it has replayed the WAL up to there, so that it shows every update that was acknowledged before. In
- * the end the primary has to show whatever the standby has shown, so that no later list lacks it. docs/decisions.md has the
- * argument.
+ * Reads lists from a standby, which are as exact as those of the primary:
  *
- * Everything raises StandbyError where the primary has to be read instead, and DatabaseUnavailableError where the primary
- * itself cannot be asked. A standby that cannot be used is not asked again before a check in the background has found that
- * it can.
+ * 1. Asks the primary for its position in the WAL.
+ * 2. Waits until the standby has replayed the WAL up to there, so that it shows every update that was acknowledged before.
+ * 3. Reads from the standby.
+ * 4. Waits until the primary shows every commit that the standby has shown, so that no later list lacks one.
+ *
+ * docs/decisions.md proves that this is exact. Every method rejects with a StandbyError if the list has to be read from the
+ * primary, and with a DatabaseUnavailableError if the primary does not respond.
  */
 export class StandbyReads {
   readonly #primary: PrimaryListReads
   readonly #standby: Database
   readonly #server: StandbyServer
-  readonly #statistics: StandbyStatistics
-  readonly #onChange: (problem: StandbyError | undefined) => void
-  readonly #closing = new AbortController()
-  #problem: StandbyProblem | undefined
-  #lastUse = 0
-  #watching: Promise<void> | undefined
 
-  constructor({ primary, standby, server, statistics, onChange }: StandbyReadsOptions) {
+  constructor({ primary, standby, server }: StandbyReadsOptions) {
     this.#primary = primary
     this.#standby = standby
     this.#server = server
-    this.#statistics = statistics
-    this.#onChange = onChange
   }
 
-  /** Whether lists are to be read from the standby. */
-  get isInUse(): boolean {
-    return this.#statistics.isInUse
-  }
-
-  /** Begins to check the standby in the background. */
-  watch(): void {
-    this.#watching ??= this.#watch()
-  }
-
-  /** Ends the checks. */
-  async close(): Promise<void> {
-    this.#closing.abort()
-    await this.#watching
-  }
-
-  /** Where the primary stands now. */
+  /** Returns the current position of the primary. */
   async position(): Promise<PositionInHistory> {
-    try {
-      return await this.#position()
-    } catch (error) {
-      throw this.#noted(error)
-    }
+    const { history } = this.#server
+    if (history === undefined) throw new StandbyError('unverified')
+    const position = await this.#primary.position().catch((error: unknown) => {
+      // A server that only speaks PostgreSQL's protocol, or a role that may not run the functions.
+      throw wasRefused(error) ? new StandbyError('unverified', { cause: error }) : error
+    })
+    // Another primary may have taken over, or a pooler may have asked another server.
+    if (!this.#server.isPrimary(position.timeline, position.startedAt)) throw new StandbyError('interrupted')
+    return { ...position, history }
   }
 
   /** The reads of a standby that has replayed the WAL up to that position. */
@@ -141,46 +104,34 @@ export class StandbyReads {
     }
   }
 
-  async #position(): Promise<PositionInHistory> {
-    const { history } = this.#server
-    if (history === undefined) throw new StandbyError('unverified')
-    const position = await this.#primary.position().catch((error: unknown) => {
-      // A server that only speaks PostgreSQL's language, or a role that may not ask.
-      throw wasRefused(error) ? new StandbyError('unverified', { cause: error }) : error
-    })
-    // Another primary may have taken over, or a pooler may have asked another server.
-    if (!this.#server.isPrimary(position.timeline, position.startedAt)) throw new StandbyError('interrupted')
-    return { ...position, history }
+  /** Does everything that a list does, except for reading entries. */
+  async check(): Promise<void> {
+    const position = await this.position()
+    const replayed = await this.#replay(position)
+    await this.#query({ name: 'inventory_standby_table', text: TABLE_ACCESS })
+    await this.#confirm(position, replayed, await this.#point())
   }
 
   async *#lines(
     position: PositionInHistory,
     onSource: (source: ListSource) => void,
   ): AsyncGenerator<Buffer, void, void> {
-    try {
-      const replayed = await this.#replay(position)
-      const columns = `${PLACE}, pg_snapshot_xmin(pg_current_snapshot())::text, ${SOURCE_COLUMNS}`
-      const lines = copyLines(this.#standby, columns, ([place, oldest, version, table, isComparable]) => {
-        if (place !== position.place) throw new StandbyError('other_table')
-        if (
-          oldest == null ||
-          version == null ||
-          table == null ||
-          isComparable !== 't' ||
-          !isPlainPostgres(version)
-        )
-          throw new StandbyError('unsuited')
-        onSource({
-          version,
-          state: { ...stateAt(position, replayed), oldest: BigInt(oldest), table },
-        })
-      })
-      yield* this.#translated(lines)
-      await this.#confirm(position, replayed, await this.#point())
-    } catch (error) {
-      throw this.#noted(error)
-    }
-    this.#served()
+    const replayed = await this.#replay(position)
+    const columns = `${PLACE}, pg_snapshot_xmin(pg_current_snapshot())::text, ${SOURCE_COLUMNS}`
+    const lines = copyLines(this.#standby, columns, ([place, oldest, version, table, isComparable]) => {
+      if (place !== position.place) throw new StandbyError('other_table')
+      if (
+        oldest == null ||
+        version == null ||
+        table == null ||
+        isComparable !== 't' ||
+        !isPlainPostgres(version)
+      )
+        throw new StandbyError('unsuited')
+      onSource({ version, state: { ...stateAt(position, replayed), oldest: BigInt(oldest), table } })
+    })
+    yield* this.#translated(lines)
+    await this.#confirm(position, replayed, await this.#point())
   }
 
   async #changesSince(
@@ -189,19 +140,13 @@ export class StandbyReads {
     limit: number,
   ): Promise<ListChanges | undefined> {
     if (![position.history, position.validator.source].includes(state.history)) return undefined
-    try {
-      const replayed = await this.#replay(position)
-      const statement = { name: 'inventory_standby_changes', text: changesText(PLACE) }
-      const row = await queryChanges(this.#query, statement, state, limit)
-      if (row === undefined) return undefined
-      const changes = changesOf(row, state, stateAt(position, replayed), limit)
-      if (changes === undefined) return undefined
-      await this.#confirm(position, replayed, { ...row, place: row.source })
-      this.#served()
-      return changes
-    } catch (error) {
-      throw this.#noted(error)
-    }
+    const replayed = await this.#replay(position)
+    const statement = { name: 'inventory_standby_changes', text: changesText(PLACE) }
+    const row = await queryChanges(this.#query, statement, state, limit)
+    const changes = row && changesOf(row, state, stateAt(position, replayed), limit)
+    if (row === undefined || changes === undefined) return undefined
+    await this.#confirm(position, replayed, { ...row, place: row.source })
+    return changes
   }
 
   /** Waits until the standby has replayed the WAL up to the position. */
@@ -228,8 +173,7 @@ export class StandbyReads {
 
   /**
    * Waits until the primary shows every commit that the standby shows. A commit is in the WAL, and so on the standby, before
-   * other sessions of the primary see it: a moment before, or, where it waits for a synchronous standby, for as long as
-   * that takes.
+   * other sessions of the primary see it: a moment before, or for as long as it waits for a synchronous standby.
    */
   async #confirm(
     { validator, place }: PrimaryPosition,
@@ -283,57 +227,6 @@ export class StandbyReads {
     if (generation === this.#server.generation) return standbyErrorOf(error)
     return new StandbyError('interrupted', { cause: error })
   }
-
-  async #watch(): Promise<void> {
-    const { signal } = this.#closing
-    while (!signal.aborted) {
-      if (!this.isInUse || performance.now() - this.#lastUse > IDLE_CHECK_MS) await this.#check()
-      await setTimeout(CHECK_INTERVAL_MS, undefined, { ref: false, signal }).catch(() => {})
-    }
-  }
-
-  /** Does all that a list does but reading entries. */
-  async #check(): Promise<void> {
-    try {
-      const position = await this.#position()
-      const replayed = await this.#replay(position)
-      await this.#query({ name: 'inventory_standby_table', text: TABLE_ACCESS })
-      await this.#confirm(position, replayed, await this.#point())
-    } catch (error) {
-      // Where the primary cannot be asked, nothing is known of the standby.
-      if (error instanceof StandbyError) this.#giveUp(error)
-      return
-    }
-    this.#lastUse = performance.now()
-    if (this.isInUse || this.#closing.signal.aborted) return
-    this.#statistics.isInUse = true
-    this.#problem = undefined
-    this.#onChange(undefined)
-  }
-
-  #served(): void {
-    this.#statistics.outcomes.served++
-    this.#lastUse = performance.now()
-  }
-
-  /** Counts why a list was not read from the standby, and gives it up where the next one would fare no better. */
-  #noted(error: unknown): unknown {
-    if (!(error instanceof StandbyError)) return error
-    this.#statistics.outcomes[error.problem]++
-    this.#giveUp(error)
-    return error
-  }
-
-  #giveUp(error: StandbyError): void {
-    if (passingProblems.includes(error.problem)) return
-    this.#statistics.isInUse = false
-    // Another host of the address may do, and the address may lead to another server by the next check.
-    this.#server.skip(this.#server.host)
-    this.#server.renew()
-    if (this.#problem === error.problem || this.#closing.signal.aborted) return
-    this.#problem = error.problem
-    this.#onChange(error)
-  }
 }
 
 /** Commits that the validator covers and that had not reached the primary's disk may not be on the standby yet. */
@@ -350,7 +243,7 @@ function mayLack(snapshot: string, next: bigint): boolean {
 }
 
 /**
- * The transactions before `next` that are in progress or have not begun by a snapshot of the primary. Undefined where there
+ * The transactions before `next` that are in progress or have not begun by a snapshot of the primary. Undefined if there
  * are too many of them.
  */
 function doubtfulIn(snapshot: string, next: bigint): bigint[] | undefined {
