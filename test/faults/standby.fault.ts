@@ -22,6 +22,8 @@ interface Scene extends ReplicatedPair {
   readonly server: Program
   readonly send: Send
   readonly reads: Reads
+  /** How many lists had that `result`: what was read for them. */
+  readonly lists: Reads
   /** Starts clients of that process and of one that reads from the primary alone. */
   startLoad(): Promise<Load>
 }
@@ -45,6 +47,7 @@ async function setUp(t: Test, env: Record<string, string> = {}): Promise<Scene> 
     server,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
     reads: async (result) => total(await scrape(), 'inventory_standby_reads_total', { result }),
+    lists: async (result) => total(await scrape(), 'inventory_lists_total', { result }),
     async startLoad() {
       const other = await portOf(await start({}))
       return startLoad(t, { ports: [port, port, other], clients: 18, apiKey, pets })
@@ -83,12 +86,14 @@ async function configure(server: ReplicatedServer, ...settings: string[]): Promi
 }
 
 t.test('lists are read from the standby, those that are unchanged from nowhere', async (t) => {
-  const { send, reads, standby } = await setUp(t)
+  const { send, reads, lists, standby } = await setUp(t)
   for (let quantity = 1; quantity <= 20; quantity++) {
     t.equal(await update(send, quantity), 200)
     t.equal(await listed(send), quantity)
   }
   t.equal(await reads('served'), 20)
+  t.equal(await lists('read'), 1)
+  t.equal(await lists('changed'), 19, 'of all but the first list, only the changes were read')
   await eventually('the list to be reused', async () => {
     const before = await reads('served')
     t.equal(await listed(send), 20)
