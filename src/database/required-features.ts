@@ -19,6 +19,16 @@ const features: readonly Feature[] = [
     name: 'pg_postmaster_start_time(), the start of the server',
     text: 'SELECT pg_postmaster_start_time(), pg_backend_pid()',
   },
+  {
+    name: 'the columns of pg_attribute and pg_index, the system catalogs',
+    text: `SELECT attname, atttypid, attgenerated, indisprimary, indisvalid, indimmediate, indnkeyatts, indkey[0]
+           FROM pg_attribute JOIN pg_index ON indrelid = attrelid LIMIT 0`,
+  },
+  {
+    name: 'concat_ws(), array_agg() and string_agg()',
+    text: `SELECT concat_ws(' ', 1), array_agg(n) FILTER (WHERE n > 0), string_agg(n::text, ',' ORDER BY n)
+           FROM (SELECT 1 AS n) AS one`,
+  },
   { name: 'row_security_active()', text: "SELECT row_security_active('inventory'::regclass::oid)" },
   {
     name: 'unnest() of several arrays',

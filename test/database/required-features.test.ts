@@ -13,6 +13,8 @@ const texts: Readonly<Record<string, string>> = {
   'xmin, the system column of row versions': 'xmin',
   'age(xid), the age of a transaction': 'age(',
   'pg_postmaster_start_time(), the start of the server': 'pg_postmaster_start_time(',
+  'the columns of pg_attribute and pg_index, the system catalogs': 'attgenerated',
+  'concat_ws(), array_agg() and string_agg()': 'string_agg(',
   'row_security_active()': 'row_security_active(',
   'unnest() of several arrays': 'unnest(',
   'WITH … AS MATERIALIZED': 'AS MATERIALIZED',
