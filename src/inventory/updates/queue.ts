@@ -6,7 +6,7 @@ import type { InventoryStatistics } from '../statistics.ts'
 import { sendBatch } from './batch.ts'
 import { MAX_BATCH_SIZE, PendingUpdates, type Update, type WaitReason } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import { ShortestRoundTrip } from './shortest-round-trip.ts'
+import { RoundTrip } from './round-trip.ts'
 import type { UpdateRepository } from './statements.ts'
 
 /** Connects the trace of a statement with those of the requests that it serves. */
@@ -36,6 +36,12 @@ const MIN_BATCHES = 2
 
 /** Each such part of the round trip allows one more batch in flight: about what a statement costs both sides. */
 const ROUND_TRIP_PER_BATCH_MS = 0.5
+
+/** Maximum pets that are always sent individually over a network. */
+const FEW_PETS = 4
+
+/** Quick round trips from this on are those of a network. On the same machine, they take about half as long. */
+const NETWORK_ROUND_TRIP_MS = 0.8
 
 /** Overdue statements that suspend the queue. */
 const OVERDUE_STATEMENTS = 3
@@ -75,6 +81,8 @@ type InFlight = Map<object, number>
  * shortest round trip of the last seconds, up to the number of connections. An overloaded server makes every other round
  * trip longer, and smaller batches would make that worse. A batch is sent as soon as the number allows it. Over a network,
  * each pet is sent individually if the number allows it for all that wait, as callers in one batch wait for the slowest.
+ * Up to four pets always are, because with so few callers both sides are idle most of the time, and a wait for a statement
+ * in flight would cost more than another statement.
  *
  * The queue is in one of these modes:
  *
@@ -97,7 +105,7 @@ export class UpdateQueue {
   readonly #batches: InFlight = new Map()
   /** The same for retries of a locked row. */
   readonly #retries: InFlight = new Map()
-  readonly #roundTrip = new ShortestRoundTrip()
+  readonly #roundTrip: RoundTrip
   readonly #maxRetries: number
   readonly #maxBatches: number
   #mode: 'sending' | 'suspended' | 'probing' = 'sending'
@@ -111,11 +119,13 @@ export class UpdateQueue {
     statistics: InventoryStatistics,
     tracer?: BatchTracer,
     times = updateTimes,
+    roundTrip = new RoundTrip(),
   ) {
     this.#repository = repository
     this.#statistics = statistics
     this.#tracer = tracer
     this.#times = times
+    this.#roundTrip = roundTrip
     // Retries wait for a locked row; batches always have connections of their own.
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
@@ -190,10 +200,10 @@ export class UpdateQueue {
 
   #batchLimit(): number {
     if (this.#mode === 'probing') return 1
-    return Math.min(
-      this.#maxBatches,
-      MIN_BATCHES + Math.floor(this.#roundTrip.milliseconds / ROUND_TRIP_PER_BATCH_MS),
-    )
+    const { shortest, quick } = this.#roundTrip
+    const areFew = this.#pets.size <= FEW_PETS && quick >= NETWORK_ROUND_TRIP_MS
+    const limit = MIN_BATCHES + Math.floor(shortest / ROUND_TRIP_PER_BATCH_MS)
+    return Math.min(this.#maxBatches, areFew ? Math.max(FEW_PETS, limit) : limit)
   }
 
   #nextBatch(): PendingUpdates[] {

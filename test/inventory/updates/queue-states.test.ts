@@ -8,6 +8,7 @@ import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
+import { RoundTrip } from '../../../src/inventory/updates/round-trip.ts'
 import type { UpdateRepository } from '../../../src/inventory/updates/statements.ts'
 import { until } from '../../support/eventually.ts'
 
@@ -126,9 +127,9 @@ interface Queue {
 
 const patient = { wait: 60_000, overdue: 60_000, check: 5, probe: 5 }
 
-function queueOf(repository: UpdateRepository, times = patient): Queue {
+function queueOf(repository: UpdateRepository, times = patient, roundTrip = new RoundTrip()): Queue {
   const statistics = new InventoryStatistics()
-  const queue = new UpdateQueue(repository, statistics, undefined, times)
+  const queue = new UpdateQueue(repository, statistics, undefined, times, roundTrip)
   return {
     statistics,
     set: (petId, quantity, condition) =>
@@ -182,6 +183,40 @@ t.test('a long round trip has more batches in flight, up to the connections', as
   const last = await repository.next(t, '8=8')
   last.store()
   await Promise.all([...answers, waiting])
+})
+
+t.test('over a network, each of up to four updates is sent at once', async (t) => {
+  const repository = new ScriptedRepository(9)
+  const roundTrip = new RoundTrip()
+  const { set } = queueOf(repository, patient, roundTrip)
+  roundTrip.observe(0.1)
+  const local = [set(1, 1)]
+  const one = await repository.next(t, '1=1')
+  local.push(set(2, 2))
+  const two = await repository.next(t, '2=2')
+  local.push(set(3, 3), set(4, 4))
+  await repository.nothing(t)
+  // Quick statements take longer from now on; the shortest of the last seconds was one of a moment ago.
+  while (roundTrip.quick < 2) roundTrip.observe(3)
+  one.store()
+  const three = await repository.next(t, '3=3')
+  const four = await repository.next(t, '4=4')
+  const few = [set(1, 10)]
+  const again = await repository.next(t, '1=10')
+  const many = [set(5, 5), set(6, 6)]
+  await repository.nothing(t)
+  for (const statement of [two, three, four]) statement.store()
+  await Promise.all(local)
+  for (const text of ['5=5', '6=6']) {
+    const statement = await repository.next(t, text)
+    statement.store()
+  }
+  again.store()
+  await Promise.all([...few, ...many])
+  const five = [1, 2, 3, 4, 5].map((petId) => set(petId, petId))
+  const batch = await repository.next(t, '1=1 2=2 3=3 4=4 5=5')
+  batch.store()
+  await Promise.all(five)
 })
 
 t.test('no pet is in two statements at once, and its updates are decided in their order', async (t) => {
