@@ -32,18 +32,20 @@ export function parseJsonBodies(app: FastifyInstance): void {
     ]
   })
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser(
-    'application/json',
-    { parseAs: 'buffer' },
-    async (_request: FastifyRequest, body: Buffer) => {
-      if (body.length === 0) throw new ApiError(400, 'The body is empty. It must be a JSON object.')
-      try {
-        return parse(utf8.decode(body), undefined, readNumber)
-      } catch {
-        throw new ApiError(400, 'The body must be UTF-8 JSON without a byte order mark or duplicate members.')
-      }
-    },
-  )
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body: Buffer, done) => {
+    if (body.length === 0) {
+      done(new ApiError(400, 'The body is empty. It must be a JSON object.'))
+      return
+    }
+    let value: unknown
+    try {
+      value = parse(utf8.decode(body), undefined, readNumber)
+    } catch {
+      done(new ApiError(400, 'The body must be UTF-8 JSON without a byte order mark or duplicate members.'))
+      return
+    }
+    done(null, value)
+  })
 }
 
 /** Creates the 413 for a body of more than `MAX_BODY_BYTES`. */

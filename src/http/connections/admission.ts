@@ -46,7 +46,7 @@ export class Admission {
   readonly #readyUrgent = new Set<Pipeline>()
   /** Paused connections whose queue is empty again. */
   readonly #resumable = new Set<Pipeline>()
-  /** Requests started in this event-loop iteration. */
+  /** Requests started in this event-loop iteration; a few of earlier ones may be among them. */
   #starts = 0
   #isIterationEndScheduled = false
   #hasNewConnection = false
@@ -150,13 +150,15 @@ export class Admission {
 
   #start(pipeline: Pipeline, queued: QueuedRequest, readySince: number): void {
     this.#starts++
-    this.#scheduleIterationEnd()
+    // For a single caller, finding the end of every iteration would cost more than these few starts matter.
+    if (this.#starts >= MAX_STARTS_WITH_NEW_CONNECTION || this.#hasNewConnection) this.#scheduleIterationEnd()
     const { request, response } = queued
     const refusal = this.#refusalOf(pipeline, request, readySince)
-    const slot = new Slot(response, readySince, refusal, this.#statistics)
+    const slot = new Slot(readySince, refusal, this.#statistics)
     if (pipeline.isClosing) response.shouldKeepAlive = false
     pipeline.addInFlight(queued, slot)
     response.once('close', () => {
+      slot.responseClosed()
       pipeline.inFlight.delete(response)
       this.#advance(pipeline)
     })

@@ -1,4 +1,3 @@
-import type { ServerResponse } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import type { ApiError } from '../../contract/errors.ts'
 import type { RequestStatistics } from './request-statistics.ts'
@@ -22,27 +21,24 @@ export class Slot {
   readonly #statistics: RequestStatistics
   #users = 0
 
-  constructor(
-    response: ServerResponse,
-    readySince: number,
-    refusal: ApiError | undefined,
-    statistics: RequestStatistics,
-  ) {
+  constructor(readySince: number, refusal: ApiError | undefined, statistics: RequestStatistics) {
     this.readySince = readySince
     this.refusal = refusal
     this.#statistics = statistics
     this.#acquire()
-    response.once('close', () => this.#release())
   }
 
-  /** Keeps the slot until the work has settled, and returns its result. */
-  async keepDuring<T>(work: Promise<T>): Promise<T> {
+  /** Gives the slot up for the response, which has closed. Call it once. */
+  responseClosed(): void {
+    this.#release()
+  }
+
+  /** Keeps the slot until the work has settled, and returns the work. */
+  keepDuring<T>(work: Promise<T>): Promise<T> {
     this.#acquire()
-    try {
-      return await work
-    } finally {
-      this.#release()
-    }
+    const release = (): void => this.#release()
+    void work.then(release, release)
+    return work
   }
 
   #acquire(): void {
