@@ -461,14 +461,14 @@ t.test('an update that has waited for too long is rejected and never sent', asyn
 t.test('three statements without an answer suspend the queue until commits get through', async (t) => {
   const repository = new ScriptedRepository()
   repository.commits = 'wait'
-  const { set } = queueOf(repository, { wait: 60_000, overdue: 50, check: 5, probe: 5 })
+  const { set } = queueOf(repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
   const hanging = []
   const statements: Statement[] = []
   for (let petId = 1; petId <= 3; petId++) {
     hanging.push(set(petId, petId))
     statements.push(await repository.next(t, `${petId}=${petId}`))
   }
-  await setTimeout(60)
+  await setTimeout(510)
   t.match(await set(4, 4), /^503 The database does not confirm changes/)
   repository.commits = new Error('away')
   t.match(await set(5, 5), /^503 The database does not answer/)
