@@ -6,7 +6,8 @@ import {
   apiKeyRepository,
   NameTakenError,
 } from '../api-keys/repository.ts'
-import { inTransaction, OutcomeUnknownError, type TransactionOptions } from '../database/transaction.ts'
+import { OutcomeUnknownError } from '../database/commit-outcome.ts'
+import { inTransaction, type TransactionOptions } from '../database/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'

@@ -6,9 +6,10 @@ import {
   MigrationsRunningError,
   UnknownMigrationError,
 } from '../database/migration-errors.ts'
-import { createMigration, MigrationFileError } from '../database/migration-files.ts'
+import { MigrationFileError } from '../database/migration-files.ts'
 import { type MigrationRecord, migrationHistory } from '../database/migration-history.ts'
 import { migrationSql, planRollback } from '../database/migration-plan.ts'
+import { createMigration } from '../database/migration-runner.ts'
 import { type MigrateOptions, migrate } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'

@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
+import { appliedMigrations } from '../database/applied-migrations.ts'
 import { knownMigrations } from '../database/migration-files.ts'
-import { appliedMigrations } from '../database/migration-history.ts'
 import type { Database, TimeLimits } from '../database/pool.ts'
 import { type ServerRole, serverRoles } from '../database/privileges.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'

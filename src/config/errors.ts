@@ -21,3 +21,8 @@ export function errorsOf(load: () => unknown): string[] {
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
+
+/** The service or a command cannot start. The message is complete for the operator: what happened and what to do. */
+export class StartUpError extends Error {
+  override readonly name: string = 'StartUpError'
+}

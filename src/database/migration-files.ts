@@ -2,7 +2,6 @@ import { createHash } from 'node:crypto'
 import { readdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { Migration, type MigrationBuilder, type RunnerOption } from 'node-pg-migrate'
 
 /** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
 export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', import.meta.url))
@@ -86,41 +85,4 @@ function statementsOf(sql: string): string[] {
     .split(/(?<=;)[ \t]*\n/)
     .map((statement) => statement.trim())
     .filter((statement) => statement.replaceAll(/^\s*--.*$/gm, '').trim() !== '')
-}
-
-/**
- * Returns a loader with which node-pg-migrate reads the files like `readMigration`. Its own loader runs every SQL file in a
- * transaction.
- *
- * @param onStart called when a migration starts
- */
-export function migrationLoader(
-  onStart: (migration: MigrationFile, part: MigrationPart) => void,
-): NonNullable<RunnerOption['migrationLoaderStrategies']>[number] {
-  const load = async (file: string) => {
-    const migration = await readMigration(path.basename(file, '.sql'))
-    const action = (part: MigrationPart) => (pgm: MigrationBuilder) => {
-      onStart(migration, part)
-      if (!part.isTransactional) pgm.noTransaction()
-      for (const statement of part.statements) pgm.sql(statement)
-    }
-    return {
-      id: file,
-      filePaths: [file],
-      actions: { up: action(migration.up), down: action(migration.down) },
-    }
-  }
-  return { extensions: ['.sql'], loader: (files) => Promise.all(files.map(load)) }
-}
-
-/**
- * Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. The template for a
- * migration outside a transaction builds an index without blocking writes.
- */
-export function createMigration(name: string, folder: string, isTransactional: boolean): Promise<string> {
-  const template = isTransactional ? '.template.sql' : '.template-no-transaction.sql'
-  return Migration.create(name, folder, {
-    filenameFormat: 'utc',
-    templateFileName: path.join(MIGRATIONS_FOLDER, template),
-  })
 }

@@ -1,8 +1,10 @@
-import { runner } from 'node-pg-migrate'
 import pg from 'pg'
+import { APPLIED_TABLE, newestApplied } from './applied-migrations.ts'
 import { MigrationOrderError, UnknownMigrationError } from './migration-errors.ts'
-import { knownMigrations, MIGRATIONS_FOLDER, migrationLoader, readMigration } from './migration-files.ts'
-import { APPLIED_TABLE, migrationHistory, newestApplied } from './migration-history.ts'
+import { knownMigrations, readMigration } from './migration-files.ts'
+import { migrationHistory } from './migration-history.ts'
+import { sqlOfMigrationFiles } from './migration-runner.ts'
+import { statementRunner } from './operator-client.ts'
 import type { Database, StatementRunner } from './pool.ts'
 import { checkMayCreate } from './privileges.ts'
 import { hasTable } from './server-status.ts'
@@ -47,31 +49,18 @@ export async function migrationSql(
 ): Promise<string> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 })
   client.on('error', () => {})
-  const steps: string[] = []
   try {
     await client.connect()
     await checkMayCreate(client, APPLIED_TABLE)
     await planMigrations(statementRunner(client), direction, count)
     // Even in a dry run, the runner creates the table of applied migrations. The rollback removes it.
     await client.query('BEGIN')
-    await runner({
-      dbClient: client,
-      dir: MIGRATIONS_FOLDER,
-      migrationLoaderStrategies: [migrationLoader(() => {})],
-      direction,
-      migrationsTable: APPLIED_TABLE,
-      singleTransaction: false,
-      noLock: true,
-      dryRun: true,
-      verbose: true,
-      logger: { debug: (text) => steps.push(text), info: () => {}, warn: () => {}, error: () => {} },
-      ...(count === undefined ? {} : { count }),
-    })
+    const steps = await sqlOfMigrationFiles(client, { direction, count })
     await client.query('ROLLBACK')
+    return steps.length === 0 ? '-- No migration is pending.' : mergeTransactions(steps)
   } finally {
     await client.end()
   }
-  return steps.length === 0 ? '-- No migration is pending.' : mergeTransactions(steps)
 }
 
 /** Merges consecutive steps with a transaction each into one transaction, because that is how `migrate` runs them. */
@@ -125,10 +114,3 @@ export async function planRollback(database: Database, count: number): Promise<R
 }
 
 /** Runs statements on one connection. */
-export function statementRunner(client: pg.Client): StatementRunner {
-  return {
-    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
-      return (await client.query<Row>(text, [...values])).rows
-    },
-  }
-}

@@ -1,19 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { runner } from 'node-pg-migrate'
 import pg from 'pg'
+import { APPLIED_TABLE, appliedMigrations } from './applied-migrations.ts'
+import { OutcomeUnknownError } from './commit-outcome.ts'
 import { DatabaseUnavailableError, isForbidden, isLocked, isRefusal } from './failures.ts'
 import { MigrationFailedError } from './migration-errors.ts'
-import {
-  MIGRATIONS_FOLDER,
-  type MigrationFile,
-  type MigrationPart,
-  migrationLoader,
-} from './migration-files.ts'
-import { APPLIED_TABLE, appliedMigrations, invalidIndexesOf, recordChecksums } from './migration-history.ts'
+import type { MigrationFile, MigrationPart } from './migration-files.ts'
+import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
 import { lockMigrations, tryLockMigrations } from './migration-lock.ts'
-import { planMigrations, statementRunner } from './migration-plan.ts'
+import { planMigrations } from './migration-plan.ts'
+import { runMigrationFiles } from './migration-runner.ts'
+import { statementRunner } from './operator-client.ts'
 import { checkMayCreate, checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
-import { OutcomeUnknownError } from './transaction.ts'
 
 /** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
 const RECONNECT_TIMEOUT_MS = 20_000
@@ -101,20 +98,8 @@ async function runMigrations(
     last = { migration, part }
     if (!part.isTransactional) notice(`Running ${migration.name} outside a transaction; this can take long.`)
   }
-  const silent = (): void => {}
   try {
-    await runner({
-      dbClient: client,
-      dir: MIGRATIONS_FOLDER,
-      migrationLoaderStrategies: [migrationLoader(onStart)],
-      direction,
-      migrationsTable: APPLIED_TABLE,
-      singleTransaction: true,
-      // This session already holds the lock.
-      noLock: true,
-      logger: { debug: silent, info: silent, warn: silent, error: silent },
-      ...(count === undefined ? {} : { count }),
-    })
+    await runMigrationFiles(client, { direction, count }, onStart)
     return { last, error: undefined }
   } catch (error) {
     return { last, error }

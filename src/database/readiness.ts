@@ -1,3 +1,4 @@
+import { pendingMigrations } from './applied-migrations.ts'
 import {
   DatabaseUnavailableError,
   isForbidden,
@@ -5,7 +6,6 @@ import {
   isReadOnly,
   isUnsupportedFeature,
 } from './failures.ts'
-import { pendingMigrations } from './migration-history.ts'
 import type { Database } from './pool.ts'
 import { hasServerPrivileges } from './privileges.ts'
 import { missingFeature } from './required-features.ts'

@@ -1,21 +1,11 @@
 import type { Readable, Writable } from 'node:stream'
-import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
-import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
+import { commit, identityOf, OutcomeUnknownError } from './commit-outcome.ts'
 import { CopyOut } from './copy-out.ts'
-import { DatabaseUnavailableError, isRefusal, isUnavailable, wasRefused } from './failures.ts'
+import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
+import { operatorClient, statementRunner } from './operator-client.ts'
 import type { StatementRunner } from './pool.ts'
-
-const CONNECT_TIMEOUT_MS = 10_000
-
-/**
- * How long to keep asking for the outcome of a COMMIT whose connection was lost, the pause between two attempts, and the time
- * limit of each attempt.
- */
-const OUTCOME_TIMEOUT_MS = 20_000
-const OUTCOME_INTERVAL_MS = 250
-const OUTCOME_ANSWER_TIMEOUT_MS = 5000
 
 /** Limits how long the transaction may be idle, so that a program that hangs does not hold locks forever. */
 const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
@@ -36,18 +26,6 @@ export interface TransactionOptions {
   readonly answerTimeoutMs?: number
   /** How long to keep asking for the outcome of a COMMIT whose connection was lost, in milliseconds. */
   readonly outcomeTimeoutMs?: number
-}
-
-/**
- * The connection was lost during COMMIT and PostgreSQL cannot say whether the transaction was committed, or PostgreSQL warned
- * about the commit, so that the change may be lost or take effect later.
- */
-export class OutcomeUnknownError extends Error {
-  override readonly name = 'OutcomeUnknownError'
-
-  constructor(cause: unknown) {
-    super('The outcome of the transaction is unknown', { cause })
-  }
 }
 
 /** Runs statements in a transaction. */
@@ -77,8 +55,8 @@ export async function inTransaction<Result>(
   options: TransactionOptions,
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
-  const { url, readOnly, signal, onCommit, answerTimeoutMs } = options
-  const client = newClient(url, answerTimeoutMs)
+  const { url, readOnly, signal, onCommit, answerTimeoutMs, outcomeTimeoutMs } = options
+  const client = operatorClient(url, answerTimeoutMs)
   let lost: Error | undefined
   client.on('error', (error) => {
     lost = error
@@ -100,7 +78,7 @@ export async function inTransaction<Result>(
       signal.throwIfAborted()
       isCommitting = true
       onCommit?.()
-      await commit(client, identity, options)
+      await commit(client, identity, url, outcomeTimeoutMs)
     }
     return result
   } catch (error) {
@@ -117,119 +95,9 @@ export async function inTransaction<Result>(
   }
 }
 
-/** Identifies a transaction on another connection. */
-interface Identity {
-  readonly xid: string
-  readonly history: string
-}
-
-/**
- * SQL expression of a text that stays the same until the server crashes or another server is promoted. After either, the ID
- * of a lost transaction may be reused for another one. A promotion changes the timeline, and a crash resets the statistics.
- */
-const HISTORY =
-  'left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT stats_reset FROM pg_stat_bgwriter)::text'
-
-/** Returns the identity of the current transaction; undefined if the server rejects the query or nothing was written. */
-async function identityOf(client: pg.Client): Promise<Identity | undefined> {
-  await client.query('SAVEPOINT identity')
-  try {
-    const { rows } = await client.query<Identity>(
-      `SELECT xid, history FROM (SELECT pg_current_xact_id_if_assigned()::text AS xid, ${HISTORY} AS history) AS identity
-       WHERE xid IS NOT NULL AND history IS NOT NULL`,
-    )
-    return rows[0]
-  } catch (error) {
-    if (!(error instanceof pg.DatabaseError)) throw error
-    await client.query('ROLLBACK TO identity')
-    return undefined
-  }
-}
-
-/**
- * Commits the transaction.
- *
- * @throws {DatabaseUnavailableError} if the connection was lost and the transaction was rolled back
- * @throws {OutcomeUnknownError} if PostgreSQL cannot say whether it was committed, or warned about the commit
- */
-async function commit(
-  client: pg.Client,
-  identity: Identity | undefined,
-  { url, outcomeTimeoutMs = OUTCOME_TIMEOUT_MS }: TransactionOptions,
-): Promise<void> {
-  let result: pg.QueryResult
-  try {
-    result = await commitWithoutWarning(client)
-  } catch (error) {
-    if (error instanceof UncertainCommitError) throw new OutcomeUnknownError(error)
-    if (wasRefused(error)) throw error
-    if (identity === undefined) throw new OutcomeUnknownError(error)
-    if (await wasCommitted(url, identity, outcomeTimeoutMs)) return
-    throw new DatabaseUnavailableError(error)
-  }
-  // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
-  if (result.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
-}
-
-/**
- * Returns whether a transaction was committed. Asks until PostgreSQL knows the outcome.
- *
- * @throws {OutcomeUnknownError} if PostgreSQL does not know it in time, or has crashed or been replaced
- */
-async function wasCommitted(url: string, identity: Identity, timeoutMs: number): Promise<boolean> {
-  const end = performance.now() + timeoutMs
-  for (;;) {
-    try {
-      const status = await statusOf(url, identity)
-      if (status === 'committed') return true
-      if (status === 'aborted') return false
-      // A transaction whose commit waits for a synchronous standby is still in progress.
-      if (performance.now() > end) throw new Error(`PostgreSQL reports that it is ${status ?? 'too old'}`)
-    } catch (error) {
-      if (error instanceof OutcomeUnknownError) throw error
-      if (isRefusal(error) || performance.now() > end) throw new OutcomeUnknownError(error)
-    }
-    await sleep(OUTCOME_INTERVAL_MS)
-  }
-}
-
-/** Returns `in progress`, `committed` or `aborted`; null if the transaction is too old for PostgreSQL to know. */
-async function statusOf(url: string, { xid, history }: Identity): Promise<string | null | undefined> {
-  const client = newClient(url, OUTCOME_ANSWER_TIMEOUT_MS)
-  try {
-    await client.connect()
-    const { rows } = await client.query<{ status: string | null; history: string }>(
-      `SELECT pg_xact_status($1::text::xid8) AS status, ${HISTORY} AS history`,
-      [xid],
-    )
-    const [found] = rows
-    if (found?.history !== history) {
-      throw new OutcomeUnknownError(new Error('The server has crashed, or another server has replaced it'))
-    }
-    return found.status
-  } finally {
-    await client.end().catch(() => {})
-  }
-}
-
-function newClient(url: string, answerTimeoutMs?: number): pg.Client {
-  const client = new pg.Client({
-    connectionString: url,
-    ...(answerTimeoutMs === undefined ? {} : { query_timeout: answerTimeoutMs }),
-    application_name: 'petstore-inventory cli',
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    keepAlive: true,
-  })
-  // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
-  client.on('error', () => {})
-  return client
-}
-
 function transactionOf(client: pg.Client): Transaction {
   return {
-    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
-      return (await client.query<Row>(text, [...values])).rows
-    },
+    ...statementRunner(client),
     async takeAdvisoryLock(key) {
       await client.query('SET LOCAL lock_timeout = 0')
       await client.query('SELECT pg_advisory_xact_lock($1)', [key])
@@ -258,7 +126,7 @@ async function withCancellation<Result>(
   work: () => Promise<Result>,
 ): Promise<Result> {
   const cancel = async (): Promise<void> => {
-    const other = newClient(url)
+    const other = operatorClient(url)
     try {
       await other.connect()
       await other.query('SELECT pg_cancel_backend($1)', [pid])

@@ -5,10 +5,11 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { StartUpError } from '../config/errors.ts'
 import { createFolderOnce, isExisting } from './create-once.ts'
 
 /** The embedded PostgreSQL cannot run; the message says why and what to do. */
-export class EmbeddedServerError extends Error {
+export class EmbeddedServerError extends StartUpError {
   override readonly name = 'EmbeddedServerError'
 }
 

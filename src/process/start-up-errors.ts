@@ -1,4 +1,5 @@
-import { ConfigurationError } from '../config/errors.ts'
+import { ConfigurationError, StartUpError } from '../config/errors.ts'
+import { OutcomeUnknownError } from '../database/commit-outcome.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import {
   DatabaseUnavailableError,
@@ -8,8 +9,6 @@ import {
   isUntrusted,
 } from '../database/failures.ts'
 import { UnsupportedServerError } from '../database/readiness.ts'
-import { OutcomeUnknownError } from '../database/transaction.ts'
-import { EmbeddedServerError } from '../local/embedded-programs.ts'
 
 /**
  * Describes an error for the operator: what happened and what to do. Only an unexpected error, which is a bug, keeps its
@@ -19,7 +18,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof ConfigurationError) {
     return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
-  if (error instanceof EmbeddedServerError) return error.message
+  if (error instanceof StartUpError) return error.message
   if (error instanceof UnsupportedServerError) {
     const said = error.cause instanceof Error ? error.cause.message : ''
     return `${error.message} See docs/compatibility.md.${error.message.includes(said) ? '' : ` It said: ${said}`}`
