@@ -15,7 +15,6 @@ import { readEnvironment } from './config/environment.ts'
 import { ConfigurationError } from './config/errors.ts'
 import { version } from './config/version.ts'
 import { chooseHost } from './database/hosts.ts'
-import { LOCAL_DIRECTORY, runningDatabase } from './local/local-setup.ts'
 import { exitCodeHelp } from './process/exit-codes.ts'
 import { ignoreInspectorSignal } from './process/signals.ts'
 
@@ -54,12 +53,18 @@ pointToHelp(program)
 async function databaseUrl(): Promise<string> {
   const set = loadOperatorDatabase(readEnvironment())
   variable = set?.variable
-  const url = set?.url ?? (await runningDatabase(LOCAL_DIRECTORY))
+  const url = set?.url ?? (await findLocalDatabase())
   if (url !== undefined) return chooseHost(url)
   throw new ConfigurationError([
     'DATABASE_URL must be set to the database to use. ' +
       'Without it, commands use the database that "npm start" is running in this folder, and none is running',
   ])
+}
+
+/** Returns the address of the database that a server without one has set up in this folder, if that server is running. */
+async function findLocalDatabase(): Promise<string | undefined> {
+  const { LOCAL_DIRECTORY, runningDatabase } = await import('./local/local-setup.ts')
+  return runningDatabase(LOCAL_DIRECTORY)
 }
 
 /** Makes every usage error end with a pointer to the help of its command. */

@@ -6,7 +6,7 @@ import { misspeltSettings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/pool.ts'
-import { LOCAL_DIRECTORY, setUpLocally, welcome } from './local/local-setup.ts'
+import type { LocalSetup } from './local/local-setup.ts'
 import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
@@ -31,7 +31,7 @@ async function closeAll(): Promise<void> {
 
 /** Starts the service, in this process or in workers. Without DATABASE_URL, starts a local database first. */
 async function start(config: Config, log: Logger): Promise<void> {
-  const localSetup = config.databaseUrl === undefined ? setUpLocally(LOCAL_DIRECTORY) : undefined
+  const localSetup = config.databaseUrl === undefined ? setUpLocally() : undefined
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.
   closers.push(async () => (await localSetup?.catch(() => undefined))?.stop())
   const local = await localSetup
@@ -77,7 +77,13 @@ async function start(config: Config, log: Logger): Promise<void> {
     if (config.metricsPort !== undefined) await exposeMetrics(config, log, service)
   }
   if (local)
-    console.log(welcome(address, local, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+    console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+}
+
+/** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
+async function setUpLocally(): Promise<LocalSetup> {
+  const { LOCAL_DIRECTORY, setUpLocally } = await import('./local/local-setup.ts')
+  return setUpLocally(LOCAL_DIRECTORY)
 }
 
 /** Starts tracing. The module is imported on demand, because loading it costs time and memory. */
@@ -114,7 +120,7 @@ ignoreInspectorSignal()
 try {
   const env = readEnvironment()
   const config = loadConfig(env)
-  const log = openLog(config.logLevel)
+  const log = await openLog(config.logLevel)
   if (cluster.isPrimary) for (const warning of misspeltSettings(env)) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)

@@ -39,13 +39,6 @@ export const columns: readonly Column[] = columnsOf(definitions)
 /** All columns except the primary key. */
 export const valueColumns: readonly Column[] = columns.filter(({ field }) => field !== 'petId')
 
-type OptionalField = {
-  [Field in keyof typeof definitions]: (typeof definitions)[Field] extends { initial: string } ? Field : never
-}[keyof typeof definitions]
-
-/** An entry to add. Fields with a default value may be absent. */
-export type NewItem = Omit<InventoryItem, OptionalField> & Partial<Pick<InventoryItem, OptionalField>>
-
 /** The names of the columns, separated by commas. */
 export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
 

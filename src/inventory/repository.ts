@@ -1,5 +1,4 @@
 import type { Database } from '../database/pool.ts'
-import { COLUMN_NAMES, columns, type NewItem, valueOrInitial } from './columns.ts'
 import { MonitoredStandby, type MonitoredStandbyOptions } from './list/monitored-standby.ts'
 import { type PrimaryListReads, primaryListReads } from './list/reads.ts'
 import type { PetStatus } from './schemas.ts'
@@ -15,9 +14,6 @@ export interface InventoryRepository extends PrimaryListReads, UpdateRepository 
 
   /** Returns the number of entries with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
-
-  /** Adds entries if the table is empty; otherwise does nothing. */
-  addIfEmpty(items: readonly NewItem[]): Promise<void>
 }
 
 /**
@@ -43,16 +39,6 @@ export function inventoryRepository(
       const counts: Record<PetStatus, number> = { available: 0, pending: 0, sold: 0 }
       for (const { status, count } of rows) counts[status] = Number(count)
       return counts
-    },
-
-    async addIfEmpty(items) {
-      await database.query(
-        `INSERT INTO inventory (${COLUMN_NAMES})
-         SELECT ${columns.map((column) => valueOrInitial(column.column, column)).join(', ')}
-         FROM unnest(${columns.map(({ type }, index) => `$${index + 1}::${type}[]`).join(', ')}) AS new (${COLUMN_NAMES})
-         WHERE NOT EXISTS (SELECT FROM inventory)`,
-        columns.map(({ field }) => items.map((item) => item[field] ?? null)),
-      )
     },
   }
 }

@@ -1,9 +1,11 @@
 import path from 'node:path'
+import { pipeline } from 'node:stream/promises'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrations.ts'
-import { openDatabase, requestLimits } from '../database/pool.ts'
-import { inventoryRepository } from '../inventory/repository.ts'
+import { inTransaction } from '../database/transaction.ts'
+import { columns } from '../inventory/columns.ts'
+import { countEntries, mergeStaged, stagedText, stageEntries } from '../inventory/transfer/bulk.ts'
 import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { sampleInventory } from './sample-inventory.ts'
@@ -20,6 +22,8 @@ export interface LocalSetup {
   readonly key: FixedKey
   /** The folder with the data. */
   readonly directory: string
+  /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
+  welcome(address: string, key: string): string
   stop(): Promise<void>
 }
 
@@ -34,20 +38,35 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
   try {
     const databaseUrl = await server.addRole(SERVER_ROLE)
     await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, log: () => {} })
-    const database = openDatabase({
-      url: server.url,
-      size: 1,
-      limits: requestLimits,
-      onConnectionLost: () => {},
-    })
-    await inventoryRepository(database, database).addIfEmpty(sampleInventory)
-    await database.close()
+    await addSampleEntries(server.url)
     const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }
-    return { databaseUrl, key, directory: server.directory, stop: () => server.stop() }
+    return {
+      databaseUrl,
+      key,
+      directory: server.directory,
+      welcome: (address, apiKey) => welcomeText(address, server.directory, apiKey),
+      stop: () => server.stop(),
+    }
   } catch (error) {
     await server.stop()
     throw error
   }
+}
+
+/** Imports the sample entries into a table without entries. */
+async function addSampleEntries(url: string): Promise<void> {
+  const { signal } = new AbortController()
+  await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
+    if ((await countEntries(transaction)) > 0) return
+    const lines = sampleInventory.map((item, index) =>
+      stagedText(
+        index + 1,
+        columns.map(({ field }) => item[field]?.toString()),
+      ),
+    )
+    await pipeline(lines, await stageEntries(transaction))
+    await mergeStaged(transaction, 'insert', () => {})
+  })
 }
 
 /** Returns the address of the local database that another process is running in `directory`; undefined if none is. */
@@ -59,8 +78,7 @@ function serverDirectory(directory: string): string {
   return path.join(directory, 'postgres')
 }
 
-/** Returns the welcome text: two commands to paste, and where to continue. */
-export function welcome(address: string, { directory }: LocalSetup, key: string): string {
+function welcomeText(address: string, directory: string, key: string): string {
   return `
   The Petstore inventory service is ready at ${address}
 

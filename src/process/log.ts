@@ -1,6 +1,5 @@
 import cluster from 'node:cluster'
 import { type DestinationStream, type Logger, pino } from 'pino'
-import pretty from 'pino-pretty'
 
 /** Maximum characters of log lines that wait while standard output is not read: some seconds of a busy service. */
 const MAX_QUEUED_LENGTH = 16 * 1024 * 1024
@@ -17,10 +16,12 @@ export function droppedLogLines(): number {
 }
 
 /** Opens the log on standard output: JSON lines, or readable ones on a terminal. */
-export function openLog(level: string): Logger {
+export async function openLog(level: string): Promise<Logger> {
   // Only workers need an id; a container has one process.
   const base = cluster.worker ? { pid: process.pid, worker: cluster.worker.id } : null
   if (process.stdout.isTTY) {
+    // Imported only here, because JSON lines do not need its packages.
+    const { default: pretty } = await import('pino-pretty')
     return pino({ level, base }, pretty({ sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }))
   }
   const log = pino(

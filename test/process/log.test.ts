@@ -2,13 +2,14 @@ import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, openSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
 
 const log = new URL('../../dist/process/log.js', import.meta.url).href
 
 /** Runs a program that has such a log, with a pipe for its standard output, and returns its lines. */
 function linesOf(program: string): Promise<{ code: unknown; lines: string[] }> {
-  const source = `import { openLog } from ${JSON.stringify(log)}; const log = openLog('info'); ${program}`
+  const source = `import { openLog } from ${JSON.stringify(log)}; const log = await openLog('info'); ${program}`
   return new Promise((resolve) => {
     execFile(
       process.execPath,
@@ -34,6 +35,15 @@ t.test('a process that ends on its own has written the lines of its last event-l
   }
 })
 
+t.test('lines on a terminal are readable', async (t) => {
+  const { lines } = await linesOf(`
+    process.stdout.isTTY = true
+    const terminal = await openLog('info')
+    terminal.info({ n: 1 }, 'a line')`)
+  const text = stripVTControlCharacters(lines.join('\n'))
+  t.match(text, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: a line\n {4}n: 1$/)
+})
+
 t.test('lines keep their order and do not wait for others', async (t) => {
   const { lines } = await linesOf(`
     log.info('first'); log.info('second')
@@ -49,7 +59,7 @@ t.test('where nobody reads it, memory is bounded and what was dropped is counted
   const source = `
     import { setImmediate } from 'node:timers/promises'
     import { droppedLogLines, openLog } from ${JSON.stringify(log)}
-    const log = openLog('info')
+    const log = await openLog('info')
     const text = 'x'.repeat(100)
     for (let n = 1; n <= ${total}; n++) {
       log.info({ n }, text)
@@ -93,7 +103,7 @@ t.test(
     const source = `
     import { setTimeout } from 'node:timers/promises'
     import { droppedLogLines, openLog } from ${JSON.stringify(log)}
-    const log = openLog('info')
+    const log = await openLog('info')
     for (let n = 0; n < 3; n++) log.info('lost')
     await setTimeout(20)
     log.info('lost')
