@@ -1,7 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFile, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
@@ -11,6 +10,7 @@ import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
+import { freePort } from '../support/other-program.ts'
 import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
@@ -107,15 +107,6 @@ async function startPrometheus(t: Test, target: string): Promise<Prometheus> {
       return Number(data.result[0]?.value[1])
     },
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  return typeof address === 'object' && address !== null ? address.port : 0
 }
 
 t.test('promtool finds no error in the rules, and their own tests pass', async (t) => {

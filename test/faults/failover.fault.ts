@@ -3,8 +3,8 @@ import t, { type Test } from 'tap'
 import { notReadyKinds } from '../../src/database/readiness.ts'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
+import { expectOneHistory } from '../support/histories.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
-import { contradictionIn } from '../support/linearizability.ts'
 import { type Load, startLoad } from '../support/load.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
@@ -63,20 +63,6 @@ async function expectRecovery(t: Test, load: Load, limitMs = RECOVERY_MS): Promi
   await load.served(100)
 }
 
-/** Shows that what all clients saw fits one order, and what is stored is its end. */
-async function expectOneTruth(t: Test, load: Load, stored: ReplicatedPair['primary']): Promise<void> {
-  await load.stop()
-  for (const row of await stored.query('SELECT pet_id, quantity FROM inventory'))
-    load.addRead(Number(row['pet_id']), Number(row['quantity']))
-  for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `pet ${pet}`)
-  t.strictSame(
-    load.failures.filter(({ answer }) => answer?.status !== 503),
-    [],
-    'every failure was a 503',
-  )
-  t.comment(`${load.successes} requests were served, ${load.failures.length} were answered with a 503`)
-}
-
 async function isNotReady(send: Send): Promise<true | undefined> {
   const { status, text } = await send('GET', '/readyz')
   return status === 503 && text.includes('read-only') ? true : undefined
@@ -93,7 +79,7 @@ t.test('the primary crashes, the standby is promoted, the address follows', asyn
   await eventually('the service to say that the standby is read-only', () => isNotReady(send))
   await standby.promote()
   await expectRecovery(t, load)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('the primary freezes, so that no connection to it ends', async (t) => {
@@ -106,7 +92,7 @@ t.test('the primary freezes, so that no connection to it ends', async (t) => {
   await standby.promote()
   address.leadTo(standby.url)
   await expectRecovery(t, load, RECOVERY_FROM_SILENCE_MS)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('a switchover, with the old primary alive as a standby behind the address for a while', async (t) => {
@@ -122,7 +108,7 @@ t.test('a switchover, with the old primary alive as a standby behind the address
   await setTimeout(500)
   address.leadTo(standby.url)
   await expectRecovery(t, load)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('the old primary goes on taking writes behind connections that are open', async (t) => {
@@ -175,7 +161,7 @@ t.test('a standby that lags stands behind the address', async (t) => {
   await eventually('the service to say that the standby is read-only', () => isNotReady(send))
   address.leadTo(primary.url)
   await expectRecovery(t, load)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('the address flaps between the primary and the standby', async (t) => {
@@ -187,7 +173,7 @@ t.test('the address flaps between the primary and the standby', async (t) => {
   }
   address.leadTo(primary.url)
   await expectRecovery(t, load)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('an address that names both servers needs no change after a failover', async (t) => {
@@ -209,5 +195,5 @@ t.test('an address that names both servers needs no change after a failover', as
   await failing
   await standby.promote()
   await expectRecovery(t, load)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })

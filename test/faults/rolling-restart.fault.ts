@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
@@ -9,6 +8,7 @@ import { isError } from '../support/error-shape.ts'
 import { callerOf } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
+import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { pathOf } from './needs.ts'
 
@@ -118,13 +118,4 @@ async function startProxy(
     await setTimeout(50)
   }
   return { says }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  return typeof address === 'object' && address ? address.port : 0
 }

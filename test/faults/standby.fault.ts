@@ -2,8 +2,8 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
+import { expectOneHistory } from '../support/histories.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
-import { contradictionIn } from '../support/linearizability.ts'
 import { type Load, startLoad } from '../support/load.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
@@ -55,20 +55,6 @@ async function setUp(t: Test, env: Record<string, string> = {}): Promise<Scene> 
   }
 }
 
-/** Shows that what all clients saw fits one order, and what is stored is its end. */
-async function expectOneTruth(t: Test, load: Load, stored: ReplicatedServer): Promise<void> {
-  await load.stop()
-  for (const row of await stored.query('SELECT pet_id, quantity FROM inventory'))
-    load.addRead(Number(row['pet_id']), Number(row['quantity']))
-  for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `pet ${pet}`)
-  t.strictSame(
-    load.failures.filter(({ answer }) => answer?.status !== 503),
-    [],
-    'every failure was a 503',
-  )
-  t.comment(`${load.successes} requests were served, ${load.failures.length} got a 503`)
-}
-
 async function update(send: Send, quantity: number, pet = 1): Promise<number> {
   return (await send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))).status
 }
@@ -113,7 +99,7 @@ t.test('a standby that applies 30 ms late delays lists, and none lacks an update
   t.equal(await update(send, 0), 200)
   const load = await startLoad()
   await load.served(2000)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
   t.ok((await reads('served')) > 100)
   t.equal(await reads('lagging'), 0)
 })
@@ -132,7 +118,7 @@ t.test('a standby that applies too late is not waited for twice', async (t) => {
   await again
   await load.served(300)
   t.ok((await reads('lagging')) < 3)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('either server is killed under load, again and again', async (t) => {
@@ -155,7 +141,7 @@ t.test('either server is killed under load, again and again', async (t) => {
     )
   }
   t.ok((await reads('unreachable')) > 0)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('a standby that freezes holds up one list', async (t) => {
@@ -167,7 +153,7 @@ t.test('a standby that freezes holds up one list', async (t) => {
   const start = performance.now()
   await load.served(500)
   t.ok(performance.now() - start < 10_000, 'the primary serves lists meanwhile')
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('a standby that is promoted is not read, whatever it says from then on', async (t) => {
@@ -178,7 +164,7 @@ t.test('a standby that is promoted is not read, whatever it says from then on', 
   await standby.query('UPDATE inventory SET quantity = quantity + 1000000')
   await server.output(/not used: it is not a standby/)
   await load.served(500)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
   t.equal(await update(send, 7), 200)
   t.equal(await listed(send), 7)
   const served = await reads('served')
@@ -202,7 +188,7 @@ t.test('a failover moves the address to the standby, which is read as the primar
   const served = await reads('served')
   await load.served(500)
   t.equal(await reads('served'), served)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('after a switchover, the former primary is read once it is known to follow', async (t) => {
@@ -222,7 +208,7 @@ t.test('after a switchover, the former primary is read once it is known to follo
     return (await reads('served')) > before ? true : undefined
   })
   await load.served(500)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('a standby that went on with the former primary is not read', async (t) => {
@@ -244,7 +230,7 @@ t.test('a standby that went on with the former primary is not read', async (t) =
   await setTimeout(3000)
   await load.served(100)
   t.equal(await reads('served'), 0)
-  await expectOneTruth(t, load, standby)
+  await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('a standby of another cluster is not read', async (t) => {
@@ -257,7 +243,7 @@ t.test('a standby of another cluster is not read', async (t) => {
   readAddress.cut()
   await server.output(/not used: it belongs to another database cluster/)
   await load.served(500)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
   const served = await reads('served')
   t.equal(await update(send, 3), 200)
   t.equal(await listed(send), 3)
@@ -324,7 +310,7 @@ t.test('updates that are acknowledged before they are on the disk are in every l
   t.equal(await update(send, 0), 200)
   const load = await startLoad()
   await load.served(1000)
-  await expectOneTruth(t, load, primary)
+  await expectOneHistory(t, load, pets, primary)
 })
 
 t.test('a read that conflicts with recovery is made by the primary', async (t) => {

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import {
   createServer,
   type IncomingHttpHeaders,
@@ -7,6 +6,7 @@ import {
   type ServerResponse,
 } from 'node:http'
 import type { Test } from 'tap'
+import { listen } from './listen.ts'
 
 /**
  * What the front does to a request: sends nothing, or part of a body and no more; resets the connection once the request
@@ -56,15 +56,7 @@ export async function startFront(t: Test, port: number, script: Script): Promise
     }
     handle().catch((error: Error) => outgoing.destroy(error))
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => {
-    server.close()
-    server.closeAllConnections()
-  })
-  const address = server.address()
-  if (typeof address !== 'object' || address === null) throw new Error('the front has no port')
-  return { port: address.port, requests }
+  return { port: await listen(t, server), requests }
 }
 
 /** Takes the failures of each method one after the other, and then none. */

@@ -11,18 +11,32 @@ import { temporaryFolder } from './program.ts'
 
 const run = promisify(execFile)
 
+/** Where a server of a test runs. */
+export interface ServerFolder {
+  /** Its working directory; `data` in it is the folder of the database cluster. */
+  readonly directory: string
+  /** Runs one of PostgreSQL's programs there, under the account that the server runs as. */
+  command(name: string, ...args: string[]): Promise<unknown>
+}
+
+/** Makes an empty folder for a server below `parent`. */
+export async function makeServerFolder(programs: string, parent: string): Promise<ServerFolder> {
+  const account = serverAccount()
+  await chmod(parent, 0o711)
+  const directory = path.join(parent, 'postgres')
+  await mkdir(directory, { mode: 0o700 })
+  await giveTo(account, directory)
+  return {
+    directory,
+    command: (name, ...args) => run(path.join(programs, name), args, { ...account, cwd: directory }),
+  }
+}
+
 /** Starts a server of that version, which goes away with the test, and returns its address as the superuser. */
 export async function startVersion(t: Test, version: number): Promise<string> {
   const programs = await programsOf(version)
   if (programs === undefined) throw new Error(`PostgreSQL ${version} is not installed.`)
-  const account = serverAccount()
-  const folder = await temporaryFolder(t)
-  await chmod(folder, 0o711)
-  const directory = path.join(folder, 'postgres')
-  await mkdir(directory, { mode: 0o700 })
-  await giveTo(account, directory)
-  const command = (name: string, ...args: string[]): Promise<unknown> =>
-    run(path.join(programs, name), args, { ...account, cwd: directory })
+  const { directory, command } = await makeServerFolder(programs, await temporaryFolder(t))
   await command(
     'initdb',
     '--pgdata=data',

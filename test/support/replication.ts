@@ -1,17 +1,14 @@
-import { execFile } from 'node:child_process'
-import { appendFile, chmod, mkdir, readFile } from 'node:fs/promises'
+import { appendFile, readFile } from 'node:fs/promises'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
 import { migrate } from '../../src/database/migrations.ts'
 import { serverAccount } from '../../src/local/embedded-programs.ts'
 import { eventually } from './eventually.ts'
+import { makeServerFolder } from './installed-postgres.ts'
 import { freePort, giveTo } from './other-program.ts'
 import { programsOf } from './postgres-programs.ts'
 import { temporaryFolder } from './program.ts'
-
-const run = promisify(execFile)
 
 /** The version that Debian 12 has. */
 const VERSION = 15
@@ -87,16 +84,9 @@ interface Made {
 }
 
 async function makeServer(t: Test, programs: string): Promise<Made> {
-  const account = serverAccount()
-  const folder = await temporaryFolder(t)
-  await chmod(folder, 0o711)
-  const directory = path.join(folder, 'postgres')
-  await mkdir(directory, { mode: 0o700 })
-  await giveTo(account, directory)
+  const { directory, command } = await makeServerFolder(programs, await temporaryFolder(t))
   const port = await freePort()
   const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
-  const command = (name: string, ...args: string[]): Promise<unknown> =>
-    run(path.join(programs, name), args, { ...account, cwd: directory })
   const configure = async (...lines: string[]): Promise<void> => {
     await appendFile(path.join(directory, 'data', 'postgresql.auto.conf'), `${lines.join('\n')}\n`)
   }
@@ -164,7 +154,7 @@ async function makeServer(t: Test, programs: string): Promise<Made> {
     },
     async follow(primary) {
       await appendFile(path.join(directory, 'data', 'standby.signal'), '')
-      await giveTo(account, path.join(directory, 'data', 'standby.signal'))
+      await giveTo(serverAccount(), path.join(directory, 'data', 'standby.signal'))
       await configure(`primary_conninfo = '${primary.connection}'`, "recovery_target_timeline = 'latest'")
       await server.start()
     },

@@ -9,6 +9,7 @@ import { addEntries, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 import { until } from '../../support/eventually.ts'
 import { callerOf } from '../../support/http.ts'
+import { listen } from '../../support/listen.ts'
 import { portOf, startProgram } from '../../support/program.ts'
 import { openRaw, parseResponse, type RawConnection, sendRaw } from '../../support/raw.ts'
 
@@ -232,12 +233,5 @@ async function startScheduled(
     },
   })
   admission.schedule(server)
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  const address = server.address()
-  return { port: typeof address === 'object' && address !== null ? address.port : 0, statistics, starts }
+  return { port: await listen(t, server), statistics, starts }
 }

@@ -5,6 +5,7 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { Connections } from '../../../src/http/connections/connections.ts'
 import { GracefulStop } from '../../../src/http/connections/graceful-stop.ts'
+import { listen } from '../../support/listen.ts'
 import { openRaw, sendRaw } from '../../support/raw.ts'
 
 t.test('where very many are open, a new one ends the one that has been idle for longest', async (t) => {
@@ -15,14 +16,7 @@ t.test('where very many are open, a new one ends the one that has been idle for 
     if (url === '/wait') waiting.push(response)
     else response.end('done')
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  const address = server.address()
-  const port = typeof address === 'object' && address !== null ? address.port : 0
+  const port = await listen(t, server)
   const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
 
   const busy = await openRaw(port)
@@ -61,14 +55,7 @@ t.test(
       if (url === '/wait') waiting.push(response)
       else response.end(Buffer.alloc(20_000_000))
     })
-    server.listen(0, '127.0.0.1')
-    await once(server, 'listening')
-    t.teardown(() => {
-      server.closeAllConnections()
-      server.close()
-    })
-    const address = server.address()
-    const port = typeof address === 'object' && address !== null ? address.port : 0
+    const port = await listen(t, server)
     const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
 
     const patient = await openRaw(port)
@@ -99,19 +86,12 @@ t.test(
 )
 
 /** A server of the test's own that is stopped by the test. */
-async function listen(t: Test): Promise<{ server: Server; port: number; gracefulStop: GracefulStop }> {
+async function startServer(t: Test): Promise<{ server: Server; port: number; gracefulStop: GracefulStop }> {
   const server = createServer()
   const connections = new Connections()
   connections.watch(server)
   const gracefulStop = new GracefulStop(connections)
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => {
-    server.closeAllConnections()
-    server.close()
-  })
-  const address = server.address()
-  const port = typeof address === 'object' && address !== null ? address.port : 0
+  const port = await listen(t, server)
   return { server, port, gracefulStop }
 }
 
@@ -120,7 +100,7 @@ const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 t.test(
   'the port is closed only when no connection waits to be accepted, and no request begins before',
   async (t) => {
-    const { server, port, gracefulStop } = await listen(t)
+    const { server, port, gracefulStop } = await startServer(t)
     const events: string[] = []
     server.on('request', (_request, response) => {
       events.push('request')
@@ -153,7 +133,7 @@ t.test(
 )
 
 t.test('connections that wait to be accepted when a server stops are served', async (t) => {
-  const { server, port, gracefulStop } = await listen(t)
+  const { server, port, gracefulStop } = await startServer(t)
   server.on('request', (_request, response) => gracefulStop.startRequest(() => response.end('done')))
   const stopped = gracefulStop.stop(server)
   // The server has no connection yet, so it would close the port at once.
@@ -173,7 +153,7 @@ t.test('connections that wait to be accepted when a server stops are served', as
 })
 
 t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
-  const { server, port, gracefulStop } = await listen(t)
+  const { server, port, gracefulStop } = await startServer(t)
   const body = Buffer.alloc(20_000_000, 'x')
   server.on('request', (_request, response) => response.end(body))
   const { socket, received } = await openRaw(port)

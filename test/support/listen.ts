@@ -1,0 +1,17 @@
+import { once } from 'node:events'
+import type { Server } from 'node:http'
+import type { Test } from 'tap'
+
+/** Has a server listen on a free port of 127.0.0.1 until the test ends, and returns the port. */
+export async function listen(t: Test, server: Server): Promise<number> {
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  t.teardown(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  const address = server.address()
+  if (typeof address !== 'object' || address === null)
+    throw new Error('The operating system assigned no port')
+  return address.port
+}
