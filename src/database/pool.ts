@@ -1,5 +1,4 @@
-import pg from 'pg'
-import { parseIntoClientConfig } from 'pg-connection-string'
+import type pg from 'pg'
 import { parseAddress } from './address.ts'
 import { commitWatchOf } from './commit-warnings.ts'
 import { Connections, type VerifiedServer } from './connections.ts'
@@ -15,6 +14,7 @@ import {
   ServerChangedError,
 } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
+import { resultTypes, sessionConfig } from './session-config.ts'
 
 /**
  * Time limits in milliseconds. `answer` is longer than `statement`, so that PostgreSQL cancels a statement and reports it, and
@@ -146,13 +146,6 @@ export type Statement =
       readonly answer?: number
     }
 
-const INT8_OID = 20
-
-// Set per pool, because pg.types.setTypeParser would change every pool of the process.
-const types: pg.CustomTypesConfig = {
-  getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
-}
-
 /** The default lifetime of a connection. */
 const LIFETIME_SECONDS = 1800
 
@@ -175,32 +168,12 @@ export function openDatabase({
   onConnectionLost,
 }: DatabaseOptions): Database {
   const { hosts } = server?.address ?? parseAddress(url)
-  const own = {
-    lock_timeout: limits.lock,
-    statement_timeout: limits.statement,
-    idle_in_transaction_session_timeout: limits.statement,
-    ...settings,
-  }
-  const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)
   const hostConnectMs = limits.connect / hosts.length
   const connections = new Connections({
-    // Parsed now, because this also reads the certificate files: if one were missing when a connection is opened, nothing
-    // could catch the error.
-    hosts: hosts.map(({ name, url }) => {
-      const { options: given = '', ...address } = parseIntoClientConfig(url)
-      return {
-        name,
-        config: {
-          application_name: 'petstore-inventory',
-          ...address,
-          // PgBouncer rejects options. If a setting occurs twice, PostgreSQL uses the last one.
-          options: behindPooler ? given : [...ownOptions, given].join(' '),
-          connectionTimeoutMillis: hostConnectMs,
-          keepAlive: true,
-          types,
-        },
-      }
-    }),
+    hosts: hosts.map(({ name, url }) => ({
+      name,
+      config: sessionConfig(url, { limits, behindPooler, settings, connectMs: hostConnectMs }),
+    })),
     server,
     size,
     connectMs: limits.connect,
@@ -228,26 +201,12 @@ export function openDatabase({
     if (server !== undefined && !server.isCurrent(client)) throw new ServerChangedError()
   }
 
-  /** Returns whether the database has Citus, which can keep tables on other servers. */
-  const hasCitus = async (client: pg.PoolClient): Promise<boolean> => {
-    try {
-      const config = {
-        text: "SELECT FROM pg_extension WHERE extname = 'citus'",
-        query_timeout: limits.answer,
-      }
-      const { rows } = await client.query(config)
-      return rows.length > 0
-    } catch {
-      return false
-    }
-  }
-
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = async (error: unknown, client: pg.PoolClient): Promise<unknown> => {
     if (isReadOnly(error) && server?.isCurrent(client)) server.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
-    return isInternalError(error) && (await hasCitus(client)) ? unavailable(error) : error
+    return isInternalError(error) && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
   }
 
   const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
@@ -268,7 +227,7 @@ export function openDatabase({
       const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
       return (await client.query<Row>(config)).rows
     }
-    const prepared = new PreparedStatement<Row>(name, text, texts, types)
+    const prepared = new PreparedStatement<Row>(name, text, texts, resultTypes)
     const timer = setTimeout(() => prepared.giveUp(), answer)
     try {
       return await client.query(prepared).rows
@@ -369,4 +328,15 @@ function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
     else return undefined
   }
   return texts
+}
+
+/** Returns whether the database has Citus, which can keep tables on other servers. */
+async function hasCitus(client: pg.PoolClient, answerMs: number): Promise<boolean> {
+  try {
+    const config = { text: "SELECT FROM pg_extension WHERE extname = 'citus'", query_timeout: answerMs }
+    const { rows } = await client.query(config)
+    return rows.length > 0
+  } catch {
+    return false
+  }
 }
