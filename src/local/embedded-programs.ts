@@ -1,6 +1,6 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { chmod, cp, readFile, symlink } from 'node:fs/promises'
+import { chmod, chown, cp, readFile, symlink } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { Type } from '@sinclair/typebox'
@@ -82,6 +82,11 @@ export function canAccess(account: Account, target: string): boolean {
     cwd: '/',
   })
   return status === 0
+}
+
+/** Gives a file or folder to the account. */
+export async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
+  if (uid !== undefined && gid !== undefined) await chown(target, uid, gid)
 }
 
 /**

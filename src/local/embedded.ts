@@ -1,24 +1,21 @@
-import { execFile } from 'node:child_process'
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { chown, mkdir, readFile, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
+import { mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import { isRefusal } from '../database/failures.ts'
-import { createFolderOnce, loadOrCreateSecret, removeUnfinished } from './create-once.ts'
+import { removeUnfinished } from './create-once.ts'
+import { DatabaseCluster, pidFile } from './database-cluster.ts'
 import {
   type Account,
   canAccess,
   EmbeddedServerError,
+  giveTo,
   installedPrograms,
   serverAccount,
   usablePrograms,
 } from './embedded-programs.ts'
-
-const run = promisify(execFile)
 
 /** A PostgreSQL server of this process, on a free port of 127.0.0.1. */
 export interface EmbeddedServer {
@@ -62,67 +59,9 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const account = serverAccount()
   const directory = await serverDirectory(options.directory, account)
   const programs = await usablePrograms(native, directory, account)
-  const log = path.join(directory, 'postgres.log')
-  // Relative paths, because the name of the folder may contain characters that are special in pg_ctl's shell.
-  const runProgram = (name: string, args: string[]): Promise<unknown> =>
-    run(path.join(programs, 'bin', name), args, { ...account, cwd: directory })
-  const command = (name: string, args: string[]): Promise<unknown> =>
-    runProgram(name, args).catch((error: unknown) => {
-      throw new EmbeddedServerError(`The embedded PostgreSQL failed at "${name} ${args[0]}". See ${log}`, {
-        cause: error,
-      })
-    })
-  const isRunning = (): Promise<boolean> =>
-    runProgram('pg_ctl', ['status', '--pgdata=data']).then(
-      () => true,
-      () => false,
-    )
-  const stop = async (): Promise<void> => {
-    if (await isRunning()) await command('pg_ctl', ['stop', '--wait', '--mode=fast', '--pgdata=data'])
-  }
-
-  await loadOrCreateSecret(path.join(directory, 'password'), () => randomBytes(24).toString('base64url'))
-  await giveTo(account, path.join(directory, 'password'))
-  await createFolderOnce(path.join(directory, 'data'), (temporary) =>
-    command('initdb', [
-      `--pgdata=${path.basename(temporary)}`,
-      '--username=postgres',
-      '--auth=scram-sha-256',
-      '--pwfile=password',
-      '--encoding=UTF8',
-      '--no-locale',
-    ]),
-  )
-
-  if (!(await isPostgres(pidFile(directory)))) await rm(pidFile(directory), { force: true })
-  let isStartedHere = false
-  if (!(await isRunning())) {
-    const settings = {
-      listen_addresses: '127.0.0.1',
-      port: String(await freePort()),
-      unix_socket_directories: '',
-      ...options.settings,
-    }
-    // pg_ctl starts the server in a session of its own, so that Ctrl-C does not reach it.
-    const starting = command('pg_ctl', [
-      'start',
-      '--wait',
-      '--pgdata=data',
-      '--log=postgres.log',
-      `--options=${Object.entries(settings)
-        .map(([name, value]) => `-c ${name}=${value}`)
-        .join(' ')}`,
-    ])
-    isStartedHere = await starting.then(
-      () => true,
-      async (error: unknown) => {
-        // Another process may have started the server in the meantime.
-        if (await isRunning()) return false
-        throw error
-      },
-    )
-  }
-
+  const cluster = new DatabaseCluster(directory, programs, account)
+  await cluster.create()
+  let isStartedHere = await cluster.start(options.settings ?? {})
   try {
     const url = await addressOf(directory)
     const owner = await connectWhenReady(url)
@@ -139,10 +78,10 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
       url,
       directory,
       addRole: (name) => addRole(owner, url, name),
-      stop: () => owner.end().then(stop),
+      stop: () => owner.end().then(() => cluster.stop()),
     }
   } catch (error) {
-    if (isStartedHere) await stop()
+    if (isStartedHere) await cluster.stop()
     if (!isRefusal(error)) throw error
     throw new EmbeddedServerError(
       `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`,
@@ -162,11 +101,6 @@ async function addressOf(directory: string): Promise<string> {
   const port = (await readFile(pidFile(directory), 'utf8')).split('\n')[3]
   const password = (await readFile(path.join(directory, 'password'), 'utf8')).trim()
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
-}
-
-/** The file that exists while the server is running. Its first line is the process id, the fourth is the port. */
-function pidFile(directory: string): string {
-  return path.join(directory, 'data', 'postmaster.pid')
 }
 
 /**
@@ -189,23 +123,6 @@ async function serverDirectory(wanted: string, account: Account): Promise<string
 function fallbackDirectory(wanted: string): string {
   const name = createHash('sha256').update(wanted).digest('hex').slice(0, 16)
   return path.join('/var/lib/petstore-inventory', name)
-}
-
-async function giveTo({ uid, gid }: Account, target: string): Promise<void> {
-  if (uid !== undefined && gid !== undefined) await chown(target, uid, gid)
-}
-
-/**
- * Returns false if the process in the file is not PostgreSQL, or a zombie: after a crash or a reboot, the process id may
- * belong to another program. Without /proc, pg_ctl decides.
- */
-async function isPostgres(file: string): Promise<boolean> {
-  if (!existsSync(file) || !existsSync('/proc/self/cmdline')) return true
-  const [pid] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
-  // The server has just created the file, or removed it.
-  if (pid === '') return true
-  const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-  return commandLine.includes('postgres')
 }
 
 /** Connects to the server, and waits if another process is starting it. */
@@ -252,18 +169,4 @@ async function addRole(client: pg.Client, url: string, name: string): Promise<st
   if (rowCount === 0) await client.query(`CREATE ROLE ${role} LOGIN`)
   await client.query(`ALTER ROLE ${role} PASSWORD ${pg.escapeLiteral(address.password)}`)
   return address.href
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() => {
-        if (typeof address === 'object' && address !== null) resolve(address.port)
-        else reject(new Error('The system assigned no port'))
-      })
-    })
-  })
 }
