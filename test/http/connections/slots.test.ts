@@ -13,28 +13,39 @@ const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${a
 const nothing = list.replace('/inventory', '/nothing')
 const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
 
+/** A check of API keys that accepts each one, and can be held up. */
+class KeyCheck {
+  calls = 0
+  release = (): void => {}
+  #released = Promise.resolve()
+
+  /** Holds up the checks from now on until `release` is called. */
+  hold(): void {
+    this.#released = new Promise((resolve) => {
+      this.release = resolve
+    })
+  }
+
+  readonly find = async (): Promise<{ name: string }> => {
+    this.calls++
+    await this.#released
+    return { name: 'tests' }
+  }
+}
+
 t.test('refuses requests when too many are in flight, whether or not their clients stay', async (t) => {
   const database = await testDatabase(t)
-  let lookups = 0
-  let finishLookups = (): void => {}
-  let lookedUp = Promise.resolve()
+  const keyCheck = new KeyCheck()
   const statistics = new RequestStatistics()
   const { port, send } = await startApp(t, database.url, {
-    app: {
-      requestStatistics: statistics,
-      findApiKey: async () => {
-        lookups++
-        await lookedUp
-        return { name: 'tests' }
-      },
-    },
+    app: { requestStatistics: statistics, findApiKey: keyCheck.find },
   })
-  lookedUp = new Promise((resolve) => (finishLookups = resolve))
-  while (lookups < 10_000) {
+  keyCheck.hold()
+  while (keyCheck.calls < 10_000) {
     const clients = await Promise.all(Array.from({ length: 500 }, () => openRaw(port)))
-    const enough = lookups + clients.length
+    const enough = keyCheck.calls + clients.length
     for (const { socket } of clients) socket.write(nothing)
-    await until(`${enough} requests in flight`, () => lookups >= enough)
+    await until(`${enough} requests in flight`, () => keyCheck.calls >= enough)
     await Promise.all(clients.map(reset))
   }
   t.equal(statistics.inFlight, 10_000)
@@ -47,9 +58,9 @@ t.test('refuses requests when too many are in flight, whether or not their clien
   )
   t.match(text, /Too many requests are in flight/)
   t.equal(refused.headers['retry-after'], '1')
-  t.equal(lookups, 10_000, 'nothing was done for the refused request')
+  t.equal(keyCheck.calls, 10_000, 'nothing was done for the refused request')
   t.equal((await send('GET', '/livez')).status, 200)
-  finishLookups()
+  keyCheck.release()
   await until('the end of the requests', () => statistics.inFlight === 0)
   t.equal((await send('GET', '/v1/nothing')).status, 404)
 })
@@ -58,18 +69,9 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const statistics = new RequestStatistics()
-  let lookups = 0
-  let finishLookups = (): void => {}
-  let lookedUp = Promise.resolve()
+  const keyCheck = new KeyCheck()
   const { port, send } = await startApp(t, database.url, {
-    app: {
-      requestStatistics: statistics,
-      findApiKey: async () => {
-        lookups++
-        await lookedUp
-        return { name: 'tests' }
-      },
-    },
+    app: { requestStatistics: statistics, findApiKey: keyCheck.find },
   })
   let least = 0
   const watch = setInterval(() => (least = Math.min(least, statistics.inFlight, statistics.queued)), 1)
@@ -97,30 +99,30 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   for (const [name, bytes] of Object.entries(resets)) {
     for (const waitsForAnswer of [false, true]) {
       const clients = await Promise.all(Array.from({ length: 4 }, () => openRaw(port)))
-      const before = lookups
+      const before = keyCheck.calls
       for (const { socket } of clients) socket.write(bytes)
       if (waitsForAnswer && !name.startsWith('half a body')) {
         await Promise.all(clients.map(({ socket }) => once(socket, 'data')))
       } else if (!bytes.startsWith(twoHosts)) {
-        await until('every key to be looked up', () => lookups >= before + clients.length)
+        await until('every key to be looked up', () => keyCheck.calls >= before + clients.length)
       }
       await Promise.all(clients.map(reset))
       await isEmpty(`${name}, reset ${waitsForAnswer ? 'after an answer' : 'before'}`)
     }
   }
 
-  lookedUp = new Promise((resolve) => (finishLookups = resolve))
-  lookups = 0
+  keyCheck.hold()
+  keyCheck.calls = 0
   const clients = await Promise.all(Array.from({ length: 200 }, () => openRaw(port)))
   for (const { socket } of clients) socket.write(patch.repeat(5))
   await until('all requests to arrive', () => statistics.inFlight + statistics.queued >= 5 * clients.length)
   const started = statistics.inFlight
   t.ok(started >= clients.length)
-  t.equal(lookups, started)
+  t.equal(keyCheck.calls, started)
   await Promise.all(clients.map(reset))
   await until('the queued requests to be dropped', () => statistics.queued === 0)
   t.equal(statistics.inFlight, started, 'started work keeps its slot')
-  finishLookups()
+  keyCheck.release()
   await isEmpty('the clients left while their keys were looked up')
   t.equal(least, 0, 'never less than none')
   t.equal((await send('GET', '/v1/inventory')).status, 200)
