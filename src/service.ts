@@ -26,6 +26,7 @@ import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
 import { coalesceChecks, READINESS_MAX_AGE_MS, type Readiness, type SharedReadiness } from './http/health.ts'
 import type { MonitoredStandbyOptions } from './inventory/list/monitored-standby.ts'
+import { listSettings } from './inventory/list/statements.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics, StandbyStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
@@ -140,7 +141,7 @@ export async function connectService(
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
     openDatabase({ url, server: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
   const database = open(connections - 1, timings.requests, { settings: updateSettings })
-  const lists = open(1, timings.lists)
+  const lists = open(1, timings.lists, { settings: listSettings })
   // Readiness checks and API keys use a separate connection: a busy pool must not take the service out of rotation, or keep a
   // revoked key active.
   const probe = open(1, timings.probe, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
@@ -154,7 +155,14 @@ export async function connectService(
     return {
       server,
       statistics,
-      standby: openDatabase({ url: readUrl, server, size: 1, limits: timings.standby, onConnectionLost }),
+      standby: openDatabase({
+        url: readUrl,
+        server,
+        size: 1,
+        limits: timings.standby,
+        settings: listSettings,
+        onConnectionLost,
+      }),
       onChange(error) {
         if (error === undefined) log.info('lists are read from the standby')
         else

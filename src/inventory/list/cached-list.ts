@@ -22,6 +22,13 @@ interface CachedList {
 const worthReading = (count: number): number => Math.max(Math.min(64, count >> 2), count >> 5)
 
 /**
+ * The longest list whose changes are read without asking first whether there are any, where they are expected. That saves
+ * a round trip, which takes as long as the check of about so many entries. The read takes a lock on the table, so it may
+ * fail where the question would not.
+ */
+const MAX_UNASKED_ENTRIES = 4096
+
+/**
  * Returns the list. A caller gets the entries as of a moment after its call, so with every update that was acknowledged
  * before, by any process. One read serves all callers that wait for it. Where the primary says that nothing was committed
  * since the last read, no entry is read at all, and else those that were written since: from the standby, if there is one
@@ -70,15 +77,12 @@ export function inventoryList(
     return { snapshot: await snapshotOfLines(lines, former), state }
   }
 
-  /**
-   * Whether to read the changes without asking first whether there are any, which saves a round trip where there are. It
-   * takes a lock on the table, so it may fail where the question would not.
-   */
+  /** Whether the last read found changes, so that the next one probably does. */
   let expectsChanges = false
 
   /** Returns the list as it is now, made from the cached one; undefined if it has to be read whole. */
   const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
-    if (!expectsChanges) {
+    if (!expectsChanges || former.count > MAX_UNASKED_ENTRIES) {
       const validator = await repository.validator()
       if (isSame(validator, state.validator)) return { snapshot: former, state }
       if (!repository.sharesHistory(state, validator)) return undefined

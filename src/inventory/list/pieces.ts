@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { setImmediate } from 'node:timers/promises'
 
 const NEWLINE = 0x0a
@@ -118,11 +118,10 @@ export function countEntries(pieces: readonly Piece[]): number {
  */
 export async function withChanges(pieces: readonly Piece[], changes: Entries): Promise<Piece[]> {
   const { starts } = changes
-  if (pieces.length === 0) return cut(changes)
   const all: Piece[] = []
   let first = 0
   let merges = 0
-  for (const [index, piece] of pieces.entries()) {
+  for (const [index, piece] of (pieces.length === 0 && starts.length > 0 ? [NO_ENTRIES] : pieces).entries()) {
     const next = pieces[index + 1]
     const end = next === undefined ? starts.length : findEntry(changes, next, 0, first)
     if (end === first) {
@@ -136,51 +135,69 @@ export async function withChanges(pieces: readonly Piece[], changes: Entries): P
   return all
 }
 
+const NO_ENTRIES: Piece = { bytes: Buffer.alloc(0), starts: new Uint32Array(), digest: '' }
+
+/** Entries of one source that follow each other in a merged piece. */
+interface Run {
+  readonly from: Entries
+  readonly first: number
+  readonly end: number
+}
+
 /** The pieces of one piece with the changes from `first` to before `end`. */
 function merged(piece: Piece, changes: Entries, first: number, end: number): Piece[] {
-  const size = piece.bytes.length + startOf(changes, end) - startOf(changes, first)
-  const bytes = Buffer.allocUnsafeSlow(size)
-  const starts = new Uint32Array(piece.starts.length + end - first)
-  let used = 0
-  let count = 0
+  const runs: Run[] = []
   let isSame = true
-  const take = (from: Entries, begin: number, finish: number): void => {
-    const at = startOf(from, begin)
-    for (let index = begin; index < finish; index++) starts[count++] = startOf(from, index) - at + used
-    used += from.bytes.copy(bytes, used, at, startOf(from, finish))
-  }
-
   let taken = 0
   for (let change = first; change < end; change++) {
     const found = findEntry(piece, changes, change, taken)
-    take(piece, taken, found)
-    take(changes, change, change + 1)
+    if (found > taken) runs.push({ from: piece, first: taken, end: found })
+    runs.push({ from: changes, first: change, end: change + 1 })
     const replaces = found < piece.starts.length && compareIds(piece, found, changes, change) === 0
     taken = replaces ? found + 1 : found
     isSame &&= replaces && areEqual(piece, found, changes, change)
   }
   if (isSame) return [piece]
-  take(piece, taken, piece.starts.length)
-  return cut({ bytes: bytes.subarray(0, used), starts: starts.subarray(0, count) })
+  if (taken < piece.starts.length) runs.push({ from: piece, first: taken, end: piece.starts.length })
+  return cut(runs)
 }
 
-/** Cuts entries into pieces of their own memory. */
-function cut(entries: Entries): Piece[] {
-  const { bytes, starts } = entries
+/**
+ * Makes pieces of runs. Only the first entry of a run can start a piece: the others followed the same entry in the piece
+ * that they come from.
+ */
+function cut(runs: readonly Run[]): Piece[] {
   const pieces: Piece[] = []
-  let first = 0
-  for (let end = 1; end <= starts.length; end++) {
-    if (end < starts.length && !startsPiece(bytes, startOf(entries, end))) continue
-    const at = startOf(entries, first)
-    const own = Uint32Array.from(starts.subarray(first, end), (start) => start - at)
-    pieces.push(pieceOf(Buffer.from(bytes.subarray(at, startOf(entries, end))), own))
-    first = end
+  let own: Run[] = []
+  for (const run of runs) {
+    if (own.length > 0 && startsPiece(run.from.bytes, startOf(run.from, run.first))) {
+      pieces.push(joined(own))
+      own = []
+    }
+    own.push(run)
   }
+  if (own.length > 0) pieces.push(joined(own))
   return pieces
 }
 
+/** One piece of all entries in the runs. */
+function joined(runs: readonly Run[]): Piece {
+  const size = runs.reduce((sum, { from, first, end }) => sum + startOf(from, end) - startOf(from, first), 0)
+  const bytes = Buffer.allocUnsafeSlow(size)
+  const starts = new Uint32Array(runs.reduce((count, { first, end }) => count + end - first, 0))
+  let used = 0
+  let count = 0
+  for (const { from, first, end } of runs) {
+    const at = startOf(from, first)
+    const offset = used - at
+    for (let index = first; index < end; index++) starts[count++] = startOf(from, index) + offset
+    used += from.bytes.copy(bytes, used, at, startOf(from, end))
+  }
+  return pieceOf(bytes, starts)
+}
+
 function pieceOf(bytes: Buffer, starts: Uint32Array): Piece {
-  return { bytes, starts, digest: createHash('sha256').update(bytes).digest('base64') }
+  return { bytes, starts, digest: hash('sha256', bytes, 'base64') }
 }
 
 /** Where an entry starts, or the end of all entries for the index after the last. */

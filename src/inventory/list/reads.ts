@@ -2,7 +2,7 @@ import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
 import { isCancelled } from '../../database/failures.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
-import type { Database } from '../../database/pool.ts'
+import type { Database, Statement } from '../../database/pool.ts'
 import {
   ALL_ENTRIES,
   changesText,
@@ -12,6 +12,7 @@ import {
   SNAPSHOT,
   sourceText,
   TABLE_STATE,
+  tableText,
 } from './statements.ts'
 
 /**
@@ -36,6 +37,8 @@ export interface ListState {
   readonly history: string
   /** The definition of the table. Where it is equal, a row that stayed has the same text. */
   readonly table: string
+  /** Equal only where `table` is, for one prepared statement; undefined if no prepared statement read the list. */
+  readonly parsedFor?: string | undefined
 }
 
 /** What PostgreSQL says of the table in the transaction that reads it. */
@@ -49,7 +52,7 @@ export interface ListSource {
 /** How a list differs from an earlier one. */
 export interface ListChanges {
   readonly state: ListState
-  /** How many entries there are; nothing is counted where the state is the same. */
+  /** How many entries there are. */
   readonly count: number
   /** The entries that are new or may have changed, in ascending petId, each a line; the last one has no newline. */
   readonly lines: Buffer
@@ -112,10 +115,12 @@ interface PositionRow extends ValidatorRow {
   readonly isAsynchronous: boolean
 }
 
-export interface ChangesRow extends ValidatorRow {
+interface ChangesRow extends ValidatorRow {
   readonly isStandby: boolean
-  readonly table: string | null
-  readonly isComparable: boolean
+  readonly isLocal: boolean
+  /** Absent behind a pooler, which has `table` instead. */
+  readonly parsedFor?: string | null
+  readonly table?: string | null
   readonly count: bigint
   readonly changed: number
   readonly lines: string | null
@@ -142,16 +147,23 @@ export function positionOf(lsn: string): bigint {
   return (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`)
 }
 
-/** Runs the statement of `changesText`; undefined where the server cancelled it by a time limit of its own. */
+/** The pool that reads changes, and its statements: those of `changesText` and `tableText`. */
+export interface ChangesReader {
+  readonly query: Database['query']
+  readonly statistics: Database['statistics']
+  readonly isPooled: boolean
+  readonly changes: Statement
+  readonly table: Statement
+}
+
+/** Reads the changes; undefined if they are not known or are more than `limit`. */
 export async function queryChanges(
-  query: Database['query'],
-  statement: { readonly name: string; readonly text: string },
-  { oldest, validator }: ListState,
+  reader: ChangesReader,
+  former: ListState,
   limit: number,
 ): Promise<ChangesRow | undefined> {
-  // No snapshot is empty, so that without a validator the table is scanned.
-  const values = [BigInt.asUintN(32, oldest), limit, validator?.snapshot ?? '']
-  const rows = await query<ChangesRow>(statement, values).catch((error: unknown) => {
+  const values = [BigInt.asUintN(32, former.oldest), limit]
+  const rows = await reader.query<ChangesRow>(reader.changes, values).catch((error: unknown) => {
     // Behind a pooler, the role has a limit for every statement; `lines` sets one for itself.
     if (isCancelled(error)) return undefined
     throw error
@@ -159,28 +171,38 @@ export async function queryChanges(
   if (rows === undefined) return undefined
   const [row] = rows
   if (row === undefined) throw new Error('PostgreSQL has answered without a row')
-  return row
+  const { next } = boundsOf(row.snapshot)
+  const areKnown = row.isLocal && next - former.oldest < OLDEST_AGE && row.changed <= limit
+  return areKnown && (await isSameTable(reader, former, row)) ? row : undefined
 }
 
-/** The changes in a row; undefined if they are not known or are more than `limit`. */
+/** The changes in a row that `queryChanges` has read. */
 export function changesOf(
   row: ChangesRow,
-  former: ListState,
-  latest: Omit<ListState, 'oldest' | 'table'>,
-  limit: number,
-): ListChanges | undefined {
-  const { oldest, next } = boundsOf(row.snapshot)
-  const isTold =
-    row.isComparable &&
-    row.table === former.table &&
-    next - former.oldest < OLDEST_AGE &&
-    row.changed <= limit
-  if (!isTold) return undefined
+  { table }: ListState,
+  latest: Pick<ListState, 'validator' | 'history'>,
+): ListChanges {
+  const { oldest } = boundsOf(row.snapshot)
   return {
-    state: { ...latest, oldest, table: former.table },
+    state: { ...latest, oldest, table, parsedFor: row.parsedFor ?? undefined },
     count: Number(row.count),
     lines: Buffer.from(row.lines ?? ''),
   }
+}
+
+/** Whether the definition of the table is that of an earlier state. */
+async function isSameTable(
+  { query, statistics, isPooled, table: statement }: ChangesReader,
+  { table, parsedFor }: ListState,
+  row: ChangesRow,
+): Promise<boolean> {
+  if (isPooled) return row.table === table
+  if (row.parsedFor == null) return false
+  if (row.parsedFor === parsedFor) return true
+  // Where the state is the same later, it was the same in between: no change of it can be undone.
+  const { opened } = statistics()
+  const [latest] = await query<{ source: string; table: string | null }>(statement)
+  return latest?.table === table && latest.source === row.source && statistics().opened === opened
 }
 
 /** Reads all entries by COPY. `onRow` gets the row of `columns` once, before the first piece. */
@@ -216,6 +238,13 @@ export function primaryListReads(
   history: () => string | undefined = () => undefined,
 ): PrimaryListReads {
   const source = sourceText(lists)
+  const changes: ChangesReader = {
+    query: lists.query,
+    statistics: lists.statistics,
+    isPooled: lists.isPooled,
+    changes: { name: 'inventory_list_changes', text: changesText(source, !lists.isPooled) },
+    table: { name: 'inventory_list_table', text: tableText(source) },
+  }
   /**
    * A crash ends every server process without another start of the server, and numbers of transactions that had not
    * committed may be assigned again after it. The next connection may get the same process id, so connections count.
@@ -246,12 +275,11 @@ export function primaryListReads(
       ),
 
     async changesSince(state, limit) {
-      const statement = { name: 'inventory_list_changes', text: changesText(source) }
-      const row = await queryChanges(lists.query, statement, state, limit)
+      const row = await queryChanges(changes, state, limit)
       if (row === undefined) return undefined
       const validator = validatorOf(row.source, row.snapshot, row.isReadOnly)
       if (!sharesHistory(state, validator)) return undefined
-      return changesOf(row, state, { validator, history: validator.source }, limit)
+      return changesOf(row, state, { validator, history: validator.source })
     },
 
     async validator() {

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto'
+import { hash } from 'node:crypto'
 import { compressed, type Encoding, encodings, encodingsOfPatchedLists } from './codings.ts'
 import { countEntries, type Piece, PieceBuilder } from './pieces.ts'
 
@@ -38,9 +38,8 @@ export class Snapshot implements Representation {
     this.chunks = merged(chunksOf(pieces))
     this.size = sizeOf(this.chunks)
     // A hash of hashes, so that a change costs that of its piece. Equal lists have equal pieces.
-    const hash = createHash('sha256')
-    for (const { digest } of pieces) hash.update(digest)
-    this.#digest = hash.digest('base64url').slice(0, 22)
+    const digests = pieces.map(({ digest }) => digest).join('')
+    this.#digest = hash('sha256', digests, 'base64url').slice(0, 22)
     this.etag = `"${this.#digest}"`
   }
 

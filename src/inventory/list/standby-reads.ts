@@ -5,6 +5,7 @@ import type { Database } from '../../database/pool.ts'
 import { StandbyError, type StandbyServer, standbyErrorOf } from '../../database/standby.ts'
 import {
   boundsOf,
+  type ChangesReader,
   changesOf,
   copyLines,
   type ListChanges,
@@ -17,7 +18,15 @@ import {
   queryChanges,
   SOURCE_COLUMNS,
 } from './reads.ts'
-import { changesText, IS_AHEAD, PLACE, REPLAY_POSITION, STANDBY_POINT, TABLE_ACCESS } from './statements.ts'
+import {
+  changesText,
+  IS_AHEAD,
+  PLACE,
+  REPLAY_POSITION,
+  STANDBY_POINT,
+  TABLE_ACCESS,
+  tableText,
+} from './statements.ts'
 
 /** How long to wait until the standby has replayed what the primary had written, in milliseconds. */
 const REPLAY_TIMEOUT_MS = 2000
@@ -75,11 +84,19 @@ interface StandbyPoint {
 export class StandbyReads {
   readonly #primary: PrimaryListReads
   readonly #standby: Database
+  readonly #changes: ChangesReader
   readonly #server: StandbyServer
 
   constructor({ primary, standby, server }: StandbyReadsOptions) {
     this.#primary = primary
     this.#standby = standby
+    this.#changes = {
+      query: this.#query,
+      statistics: standby.statistics,
+      isPooled: standby.isPooled,
+      changes: { name: 'inventory_standby_changes', text: changesText(PLACE, !standby.isPooled) },
+      table: { name: 'inventory_standby_table_state', text: tableText(PLACE) },
+    }
     this.#server = server
   }
 
@@ -141,12 +158,10 @@ export class StandbyReads {
   ): Promise<ListChanges | undefined> {
     if (![position.history, position.validator.source].includes(state.history)) return undefined
     const replayed = await this.#replay(position)
-    const statement = { name: 'inventory_standby_changes', text: changesText(PLACE) }
-    const row = await queryChanges(this.#query, statement, state, limit)
-    const changes = row && changesOf(row, state, stateAt(position, replayed), limit)
-    if (row === undefined || changes === undefined) return undefined
+    const row = await queryChanges(this.#changes, state, limit)
+    if (row === undefined) return undefined
     await this.#confirm(position, replayed, { ...row, place: row.source })
-    return changes
+    return changesOf(row, state, stateAt(position, replayed))
   }
 
   /** Waits until the standby has replayed the WAL up to the position. */

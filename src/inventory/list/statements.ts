@@ -27,13 +27,15 @@ export function sourceText({ isPooled }: Database): string {
 
 const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
 
+const WITHOUT_CITUS = "NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+
 /**
  * True where every change of the list is a commit that moves this server's snapshot, and writes a new version of each row
  * that changes: only for an ordinary table without
  * children that is stored here. Other kinds and access methods can have rows elsewhere, as the tables of an extension that
  * distributes them do; a row security policy can depend on the time; the text of other types can change with the type.
  */
-export const IS_COMPARABLE = `NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')
+export const IS_COMPARABLE = `${WITHOUT_CITUS}
   AND EXISTS (
     SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
     WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
@@ -96,35 +98,57 @@ export const IS_AHEAD = `SELECT EXISTS (SELECT FROM unnest($1::xid8[]) AS id WHE
 /** The query for all entries, each the JSON text of one, in ascending petId. */
 export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
-/** Differs after whatever gives rows another text or other versions without an UPDATE, such as ALTER TABLE or VACUUM FULL. */
+/**
+ * Differs after whatever gives rows another text or other versions without an UPDATE, such as ALTER TABLE or VACUUM FULL,
+ * and after everything that `IS_COMPARABLE` reads of the table has changed.
+ */
 export const TABLE_STATE = `(
   SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
-    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}))
+    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}),
+    (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary))
   FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
   WHERE pg_class.oid = ${TABLE}
 )`
 
 /**
+ * Equal in two runs of one prepared statement only if `TABLE_STATE` is equal, and much cheaper. PostgreSQL reads `'now'`
+ * and `'inventory'` when it parses a statement (PostgreSQL manual, section 8.5.1.4), and parses a prepared statement again
+ * after a change of its tables' definitions or of `search_path` (PREPARE, Notes). NULL if the name of the table now stands
+ * for another one than in the statement.
+ */
+const PARSED_FOR = `(
+  SELECT concat_ws(' ', 'now'::timestamptz, pg_backend_pid(), pg_postmaster_start_time(), pg_class.oid, xmin)
+  FROM pg_class WHERE pg_class.oid = 'inventory'::regclass AND pg_class.oid = ${TABLE}
+)`
+
+/** What the sessions set that read changes: they look up a few rows, as updates do (`updateSettings`). */
+export const listSettings = { random_page_cost: '1.1' }
+
+/**
  * Every version of a row that an earlier snapshot could not see was written by a transaction that was in progress then or
  * began later, so one that is not older than the oldest in progress then, `$1`. docs/decisions.md has the argument. Up to
- * `$2` entries are returned, found by their ids, so that PostgreSQL does not build a text of the whole table. Where the
- * snapshot is still `$3`, the table is not scanned.
+ * `$2` entries are returned, found by their places, so that PostgreSQL does not build a text of the whole table.
+ *
+ * A statement that is not prepared, as behind a pooler, returns the state of the table instead of `parsedFor`.
  */
-export function changesText(source: string): string {
+export function changesText(source: string, isPrepared: boolean): string {
   return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly",
-                 pg_is_in_recovery() AS "isStandby", ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AS "isComparable",
-                 count, changed,
+                 pg_is_in_recovery() AS "isStandby", ${WITHOUT_CITUS} AS "isLocal",
+                 ${isPrepared ? `${PARSED_FOR} AS "parsedFor"` : `${TABLE_STATE} AS "table"`}, count, changed,
                  CASE WHEN changed <= $2 THEN (
-                   SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id)
-                   FROM unnest(ids) AS id JOIN inventory ON pet_id = id
+                   SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id) FROM inventory WHERE ctid = ANY (places)
                  ) END AS lines
           FROM (
-            SELECT count, ids, coalesce(cardinality(ids), 0) AS changed
+            SELECT count, places, coalesce(cardinality(places), 0) AS changed
             FROM (
               SELECT count(*) AS count,
-                     array_agg(pet_id) FILTER (WHERE age(xmin) <= (SELECT age($1::xid))) AS ids
+                     array_agg(ctid) FILTER (WHERE age(xmin) <= (SELECT age($1::xid))) AS places
               FROM inventory
-              WHERE ${SNAPSHOT} <> $3
             ) AS scan
           ) AS scan`
+}
+
+/** The state of the table, for a comparison after `parsedFor` has changed. */
+export function tableText(source: string): string {
+  return `SELECT ${source} AS source, ${TABLE_STATE} AS "table"`
 }

@@ -69,6 +69,57 @@ t.test('a search path that a reload changes leads to the other table', async (t)
   )
 })
 
+t.test('a table that comes to be found first is the one that is listed, as are its changes', async (t) => {
+  const { list } = await setUp(t)
+  await server.query(`CREATE SCHEMA nearer; GRANT USAGE ON SCHEMA nearer TO ${server.role}`)
+  await server.query('ALTER SYSTEM SET search_path = nearer, public')
+  await server.query('SELECT pg_reload_conf()')
+  t.teardown(async () => {
+    await server.query('ALTER SYSTEM RESET search_path')
+    await server.query('SELECT pg_reload_conf()')
+    await server.query('DROP SCHEMA nearer CASCADE')
+  })
+  // PostgreSQL has parsed every statement of the connection for the first table.
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('UPDATE public.inventory SET quantity = quantity WHERE pet_id = 1')
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query(`CREATE TABLE nearer.inventory (LIKE public.inventory INCLUDING ALL);
+    INSERT INTO nearer.inventory TABLE public.inventory;
+    GRANT SELECT ON nearer.inventory TO ${server.role}`)
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('UPDATE nearer.inventory SET quantity = 7 WHERE pet_id = 1')
+  t.equal(await list(), `[{"petId":1,"quantity":7,"status":"available"},${second}]`)
+})
+
+t.test('a primary key that is dropped and added again hides no second entry with an id', async (t) => {
+  const { list } = await setUp(t)
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('UPDATE inventory SET quantity = quantity WHERE pet_id = 1')
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('ALTER TABLE inventory DROP CONSTRAINT inventory_pkey')
+  // As many entries as before.
+  await server.query(
+    "DELETE FROM inventory WHERE pet_id = 2; INSERT INTO inventory VALUES (1, 1, 'available')",
+  )
+  t.equal(await list(), `[${first},${first}]`)
+  await server.query(
+    "DELETE FROM inventory; INSERT INTO inventory VALUES (1, 1, 'available'), (2, 2, 'sold')",
+  )
+  await server.query('ALTER TABLE inventory ADD PRIMARY KEY (pet_id)')
+  t.equal(await list(), `[${first},${second}]`)
+})
+
+t.test('columns that exchange their names exchange their values', async (t) => {
+  const { list } = await setUp(t)
+  await server.query('ALTER TABLE inventory ADD spare integer DEFAULT 9')
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query('UPDATE inventory SET quantity = quantity WHERE pet_id = 1')
+  t.equal(await list(), `[${first},${second}]`)
+  await server.query(`BEGIN; ALTER TABLE inventory RENAME quantity TO former;
+    ALTER TABLE inventory RENAME spare TO quantity; COMMIT`)
+  t.equal(await list(), `[${first.replace(':1,"s', ':9,"s')},${second.replace(':2,"s', ':9,"s')}]`)
+})
+
 t.test(
   'children that come while the service runs are listed, and so is what is written to them',
   async (t) => {
