@@ -73,6 +73,17 @@ export function withPeers(cases: readonly Case[]): Case[] {
 const connectionCounts = [1, 16, 64, 256]
 const networkConnectionCounts = [1, 4, 16, 64]
 const roundTripsMs = [0, 1, 5, 20]
+/** The cases in which several workers are compared with one. */
+const workerLoads = [
+  ['list', 1],
+  ['list', 64],
+  ['update', 1],
+  ['update', 16],
+  ['update', 64],
+  ['mix', 64],
+] as const
+const workerTitles = { list: 'List', update: 'Update', mix: '90 % lists and 10 % updates' } as const
+const workerBaselines = { list: 'node-http', update: 'direct', mix: 'node-http' } as const
 const tableSizes = [1_000, 100_000, 1_000_000]
 
 const workNames = { list: 'List', update: 'Update', mix: '90 % lists and 10 % updates' } as const
@@ -125,22 +136,19 @@ export const cases: readonly Case[] = [
     connections: 64,
     contenders: ['service', 'plain', 'node-http'],
   },
-  {
-    name: 'workers-list',
-    title: 'List on several cores, 1,000 entries',
-    work: 'list',
-    entries: 1000,
-    connections: 64,
-    contenders: ['service', 'service-2', 'service-4', 'node-http'],
-  },
-  {
-    name: 'workers-update',
-    title: 'Update on several cores, 1,000 entries',
-    work: 'update',
-    entries: 1000,
-    connections: 64,
-    contenders: ['service', 'service-2', 'service-4', 'direct'],
-  },
+  ...workerLoads.map(([work, connections]): Case => {
+    const isFull = connections === 64
+    return {
+      name: `workers-${work}${isFull ? '' : `-${connections}`}`,
+      title: `${workerTitles[work]} on several cores, 1,000 entries`,
+      work,
+      entries: 1000,
+      connections,
+      contenders: isFull
+        ? ['service', 'service-2', 'service-4', workerBaselines[work]]
+        : ['service', 'service-2'],
+    }
+  }),
   {
     name: 'with-commits',
     title: 'List, 1,000 entries, with 1,000 commits per second in another database of the server',

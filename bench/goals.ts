@@ -63,6 +63,22 @@ const goals: readonly Goal[] = [
     atLeast: 8,
   },
   {
+    work: 'mix, 64 connections, against Go (--peers)',
+    caseName: 'mix',
+    contender: 'service',
+    against: 'go',
+    atLeast: 4.5,
+  },
+  ...['list-1', 'list', 'update-1', 'update-16', 'update', 'mix'].map(
+    (name): Goal => ({
+      work: `two workers against one, workers-${name}`,
+      caseName: `workers-${name}`,
+      contender: 'service-2',
+      against: 'service',
+      atLeast: 1,
+    }),
+  ),
+  {
     work: '1,000 entries, one client right after a change, against plain Fastify',
     caseName: 'after-change-1000',
     contender: 'service',

@@ -1,4 +1,4 @@
-import { type OutgoingHttpHeaders, request } from 'node:http'
+import { Agent, type OutgoingHttpHeaders, request } from 'node:http'
 import type { Contender } from './cases.ts'
 import { type BenchDatabase, changedPet } from './database.ts'
 import type { Generator } from './load/generator.ts'
@@ -18,11 +18,11 @@ export interface HttpContenderOptions {
 export function httpContender({ server, key, generator, database, list }: HttpContenderOptions): Contender {
   const authorization = `Bearer ${key}`
   const listUrl = `${server.origin}/v1/inventory`
-  const askList = (etag?: string): Promise<TimedAnswer> =>
-    ask(listUrl, { headers: { authorization, ...(etag ? { 'if-none-match': etag } : {}) } })
-  const listAfterChange = async (): Promise<number> => {
+  const askList = (etag?: string, agent?: Agent): Promise<TimedAnswer> =>
+    ask(listUrl, { headers: { authorization, ...(etag ? { 'if-none-match': etag } : {}) }, agent })
+  const listAfterChange = async (agent: Agent): Promise<number> => {
     const quantity = await database.change()
-    const { status, body, milliseconds } = await askList()
+    const { status, body, milliseconds } = await askList(undefined, agent)
     if (status !== 200 || !body.subarray(0, 1000).includes(entryText(quantity)))
       throw new Error(`the list after a change has the status ${status} and does not show the change`)
     return milliseconds
@@ -49,7 +49,11 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
     },
 
     async measure({ work, entries, connections }, seconds) {
-      if (work === 'after-change') return repeat(seconds, listAfterChange)
+      if (work === 'after-change') {
+        // One client keeps one connection, as it does in the other cases.
+        const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+        return repeat(seconds, () => listAfterChange(agent)).finally(() => agent.destroy())
+      }
       const { origin } = server
       const sample = await generator.run({
         origin,
@@ -85,7 +89,7 @@ function expectAnswer(what: string, { status, body }: TimedAnswer, expected: Buf
   )
 }
 
-/** One response, and the time from the connection to its last byte. */
+/** One response, and the time from the request, or its connection, to the last byte. */
 interface TimedAnswer {
   readonly status: number
   readonly etag: string | undefined
@@ -93,14 +97,19 @@ interface TimedAnswer {
   readonly milliseconds: number
 }
 
-/** Sends one request on its own connection. */
+/** Sends one request, on its own connection without an agent. */
 function ask(
   url: string,
-  { method = 'GET', headers, body }: { method?: string; headers: OutgoingHttpHeaders; body?: string },
+  {
+    method = 'GET',
+    headers,
+    body,
+    agent,
+  }: { method?: string; headers: OutgoingHttpHeaders; body?: string; agent?: Agent | undefined },
 ): Promise<TimedAnswer> {
   return new Promise((resolve, reject) => {
     const start = performance.now()
-    const outgoing = request(url, { method, headers, agent: false }, (incoming) => {
+    const outgoing = request(url, { method, headers, agent: agent ?? false }, (incoming) => {
       const chunks: Buffer[] = []
       incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
       incoming.on('error', reject)
