@@ -62,6 +62,9 @@ export function inventoryList(
     const changes = await reads.changesSince(state, worthReading(former.count))
     if (changes === undefined) return undefined
     if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
+    // The commits were to other tables or databases.
+    if (changes.lines.length === 0 && changes.count === former.count)
+      return { snapshot: former, state: changes.state }
     const latest = new Snapshot(await withChanges(former.pieces, entriesOfLines(changes.lines)), true)
     if (latest.count !== changes.count) return undefined
     return { snapshot: latest, state: changes.state }
