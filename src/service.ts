@@ -178,6 +178,7 @@ export async function connectService(
     traced(database, 'requests'),
     traced(lists, 'lists'),
     standby && { ...standby, standby: traced(standby.standby, 'standby') },
+    options.workers,
   )
 
   const migrations = await knownMigrations()

@@ -31,7 +31,7 @@ export interface UpdateTimes {
 
 export const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
-/** Maximum batches in flight where the round trip is short. */
+/** Maximum batches in flight of all processes where the round trip is short; each process may have one. */
 const MIN_BATCHES = 2
 
 /** Each such part of the round trip allows one more batch in flight: about what a statement costs both sides. */
@@ -107,6 +107,7 @@ export class UpdateQueue {
   readonly #retries: InFlight = new Map()
   readonly #roundTrip: RoundTrip
   readonly #maxRetries: number
+  readonly #minBatches: number
   readonly #maxBatches: number
   #mode: 'sending' | 'suspended' | 'probing' = 'sending'
   #probes = 0
@@ -128,6 +129,7 @@ export class UpdateQueue {
     this.#roundTrip = roundTrip
     // Retries wait for a locked row; batches always have connections of their own.
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
+    this.#minBatches = Math.max(1, Math.floor(MIN_BATCHES / repository.updateProcesses))
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
@@ -202,7 +204,7 @@ export class UpdateQueue {
     if (this.#mode === 'probing') return 1
     const { shortest, quick } = this.#roundTrip
     const areFew = this.#pets.size <= FEW_PETS && quick >= NETWORK_ROUND_TRIP_MS
-    const limit = MIN_BATCHES + Math.floor(shortest / ROUND_TRIP_PER_BATCH_MS)
+    const limit = this.#minBatches + Math.floor(shortest / ROUND_TRIP_PER_BATCH_MS)
     return Math.min(this.#maxBatches, areFew ? Math.max(FEW_PETS, limit) : limit)
   }
 

@@ -31,6 +31,7 @@ interface Statement {
 /** A repository whose statements do what the test says. */
 class ScriptedRepository implements UpdateRepository {
   readonly updateConnections: number
+  updateProcesses = 1
   /** The statements that nobody has looked at yet. */
   readonly statements: Statement[] = []
   /** How many there were. */
@@ -162,6 +163,21 @@ t.test('a single update goes out at once, those that arrive meanwhile as one bat
   batch.store()
   two.store()
   t.strictSame(await Promise.all([second, ...others]), ['2=22', '5=55', '3=33', '4=44'])
+})
+
+t.test('two processes have two batches in flight together', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.updateProcesses = 2
+  const { set } = queueOf(repository)
+  const first = set(1, 11)
+  const one = await repository.next(t, '1=11')
+  const others = [set(2, 22), set(3, 33)]
+  await repository.nothing(t)
+  one.store()
+  t.equal(await first, '1=11')
+  const batch = await repository.next(t, '2=22 3=33')
+  batch.store()
+  t.strictSame(await Promise.all(others), ['2=22', '3=33'])
 })
 
 t.test('a long round trip has more batches in flight, up to the connections', async (t) => {
