@@ -26,6 +26,7 @@ export const contenderNames = {
   'service-citus-2': 'this service, 2 shards on 2 workers',
   'service-citus-32': 'this service, 32 shards on 2 workers',
   'service-citus-reference': 'this service, a reference table',
+  'service-updates': 'this service, with updates',
   plain: 'plain Fastify',
   go: 'Go',
   'node-http': 'node:http',
@@ -212,4 +213,12 @@ export const cases: readonly Case[] = [
     cluster: 'citus' as const,
     contenders: citusContenders,
   })),
+  {
+    name: 'polled-1000000',
+    title: 'List of 1,000,000 entries, 20 clients, with 100 updates per second',
+    work: 'list',
+    entries: 1_000_000,
+    connections: 20,
+    contenders: ['service', 'service-updates'],
+  },
 ]

@@ -1,4 +1,5 @@
-/** What some cases put around a contender: a distant database, commits in another database of its server, or a standby. */
+/** What some cases put around a contender: a distant database, commits on its server, or a standby. */
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -6,6 +7,7 @@ import pg from 'pg'
 import type { Contender } from './cases.ts'
 
 const COMMITS_PER_SECOND = 1000
+const UPDATES_PER_SECOND = 100
 const COMMIT_INTERVAL_MS = 10
 
 /** How long a service may take until it uses its standby, in milliseconds. */
@@ -68,7 +70,11 @@ export function withCommits(contender: Contender, otherDatabaseUrl: string): Con
   return {
     ...contender,
     async measure(given, seconds) {
-      const commits = await startCommits(otherDatabaseUrl)
+      const commits = await startCommits(
+        otherDatabaseUrl,
+        COMMITS_PER_SECOND,
+        () => 'PERFORM pg_current_xact_id()',
+      )
       try {
         return await contender.measure(given, seconds)
       } finally {
@@ -78,16 +84,38 @@ export function withCommits(contender: Contender, otherDatabaseUrl: string): Con
   }
 }
 
-/** One statement with many commits: a client runs one statement at a time. Outside a transaction, a DO block may commit. */
-function commitStatement(commits: number): string {
-  return `DO $$ BEGIN FOR number IN 1..${commits} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`
+/** The same contender, measured while entries are updated directly in the database. */
+export function withUpdates(contender: Contender, databaseUrl: string): Contender {
+  return {
+    ...contender,
+    async measure(given, seconds) {
+      const updates = await startCommits(databaseUrl, UPDATES_PER_SECOND, () => {
+        return `UPDATE inventory SET quantity = quantity + 1 WHERE pet_id = ${randomInt(1, given.entries + 1)}`
+      })
+      try {
+        return await contender.measure(given, seconds)
+      } finally {
+        await updates.stop()
+      }
+    },
+  }
+}
+
+/** One statement that commits each of the others, as a client runs one at a time. Outside a transaction, a DO block may commit. */
+function commitsText(statements: readonly string[]): string {
+  return `DO $$ BEGIN ${statements.map((statement) => `${statement}; COMMIT;`).join(' ')} END $$`
 }
 
 /**
- * Commits at a steady rate until it is stopped. The commits do not wait for the disk, whose speed is not measured here.
+ * Commits PL/pgSQL statements at a steady rate until it is stopped. The commits do not wait for the disk, whose speed is not
+ * measured here.
  * `stop` rejects if the server did not keep up.
  */
-async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
+async function startCommits(
+  url: string,
+  rate: number,
+  next: () => string,
+): Promise<{ stop(): Promise<void> }> {
   const client = new pg.Client({ connectionString: url, options: '-c synchronous_commit=off' })
   await client.connect()
   const start = performance.now()
@@ -95,8 +123,8 @@ async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
   let count = 0
   const running = (async () => {
     while (isRunning) {
-      const due = Math.floor(((performance.now() - start) / 1000) * COMMITS_PER_SECOND)
-      if (due > count) await client.query(commitStatement(due - count))
+      const due = Math.floor(((performance.now() - start) / 1000) * rate)
+      if (due > count) await client.query(commitsText(Array.from({ length: due - count }, next)))
       count = due
       await sleep(COMMIT_INTERVAL_MS)
     }
@@ -107,7 +135,7 @@ async function startCommits(url: string): Promise<{ stop(): Promise<void> }> {
       await running
       const perSecond = count / ((performance.now() - start) / 1000)
       await client.end()
-      if (perSecond < 0.9 * COMMITS_PER_SECOND)
+      if (perSecond < 0.9 * rate)
         throw new Error(`only ${Math.round(perSecond)} commits per second were made during the lists`)
     },
   }

@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
 import type { Contender, ContenderName } from './cases.ts'
-import { withCommits, withStandby } from './conditions.ts'
+import { withCommits, withStandby, withUpdates } from './conditions.ts'
 import { type BenchDatabase, COPY_LIST } from './database.ts'
 import { httpContender } from './http-contender.ts'
 import type { Generator } from './load/generator.ts'
@@ -52,6 +52,8 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       const [server, metrics] = await startServiceOnPair(setup)
       return withStandby(overHttp(server), metrics)
     }
+    case 'service-updates':
+      return withUpdates(overHttp(await startService(setup, 1)), database.url)
     case 'plain':
       return overHttp(await startPlainFastify(setup))
     case 'go':
