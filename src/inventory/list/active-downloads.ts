@@ -3,19 +3,19 @@ import { setTimeout } from 'node:timers/promises'
 import type { Representation } from './snapshot.ts'
 
 export interface ActiveDownloadsOptions {
-  /** Maximum memory that downloads of superseded snapshots may keep in use. */
+  /** Maximum memory that downloads of superseded snapshots may hold. */
   readonly budgetBytes: number
-  /** How long slow downloads of a superseded snapshot may delay the next one. */
+  /** How long slow downloads of superseded snapshots may delay the next snapshot. */
   readonly timeoutMs: number
 }
 
-/** Snapshots below this size are not counted. */
+/** Downloads of smaller snapshots are not tracked. */
 const MIN_COUNTED_BYTES = 65_536
 
-/** The interval between two checks whether downloads have ended. */
+/** Interval between checks for downloads that have ended. */
 const POLL_INTERVAL_MS = 10
 
-/** The downloads in progress and their snapshots. It bounds the memory that slow clients can hold, however many they are. */
+/** Tracks the downloads in progress, and limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
   readonly #responses = new Map<Representation, Set<ServerResponse>>()
   readonly #options: ActiveDownloadsOptions
@@ -24,7 +24,7 @@ export class ActiveDownloads {
     this.#options = options
   }
 
-  /** Counts a response as a download of the snapshot until it has ended. */
+  /** Tracks a response as a download of the snapshot until it ends. */
   add(snapshot: Representation, response: ServerResponse): void {
     if (snapshot.size < MIN_COUNTED_BYTES) return
     const responses = this.#responses.get(snapshot) ?? new Set()
@@ -32,14 +32,15 @@ export class ActiveDownloads {
     response.once('close', () => this.#forget(snapshot, response))
   }
 
-  /** Returns the number of downloads of the snapshot. */
+  /** Returns the number of tracked downloads of the snapshot. */
   count(snapshot: Representation): number {
     return this.#responses.get(snapshot)?.size ?? 0
   }
 
   /**
-   * Waits until there is memory for one more snapshot beside the current one. After `timeoutMs`, downloads of the oldest
-   * snapshot are cut off: the client sees an incomplete response and can repeat the request.
+   * Waits until the superseded snapshots leave enough memory for a new one in addition to the current one. After
+   * `timeoutMs`, closes the connections that download the oldest snapshot: these clients see an incomplete response and can
+   * repeat the request.
    */
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
@@ -72,14 +73,17 @@ export class ActiveDownloads {
 }
 
 /**
- * Whether a response has ended. The event `close` does not suffice: it is not emitted for a response behind others on a
- * connection that breaks, and it came too early for a response that had ended before it was counted.
+ * Whether a response has ended. The `close` event is not enough: if a connection breaks, Node does not emit it for
+ * responses queued behind others, and a response that ended before `add` has already emitted it.
  */
 function hasEnded(response: ServerResponse): boolean {
   return response.closed || response.req.socket.destroyed
 }
 
-/** The bytes that superseded snapshots keep in memory. Pieces that they share with each other or the current one count once. */
+/**
+ * Returns the bytes that only superseded snapshots hold. Chunks of the current snapshot are excluded, and shared chunks
+ * count once.
+ */
 function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {
   const seen = new Set(current?.chunks)
   let size = 0

@@ -9,32 +9,33 @@ import { entriesOfLines, withChanges } from './pieces.ts'
 import type { ListReads, ListSource, ListState, ListValidator } from './reads.ts'
 import { Snapshot, snapshotOfLines } from './snapshot.ts'
 
-/** A list and the state that it was read from, which is undefined if later changes cannot be found from it. */
+/** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
 interface CachedList {
   readonly snapshot: Snapshot
   readonly state: ListState | undefined
 }
 
 /**
- * How many changed entries are worth reading. Finding one by its id takes PostgreSQL as long as reading ten in order, so
- * beyond a thirty-second of a list it is faster to read all of them; for a short list, the statement itself counts more.
+ * Returns the maximum number of changed entries to look up; if more have changed, reading the whole list is faster. One
+ * lookup takes PostgreSQL as long as reading ten entries in order, so the limit is 1/32 of a long list. For a short list,
+ * the fixed cost of a statement dominates, so the limit is higher.
  */
-const worthReading = (count: number): number => Math.max(Math.min(64, count >> 2), count >> 5)
+const maxChanges = (count: number): number => Math.max(Math.min(64, count >> 2), count >> 5)
 
 /**
- * The longest list whose changes are read without asking first whether there are any, where they are expected. That saves
- * a round trip, which takes as long as the check of about so many entries. The read takes a lock on the table, so it may
- * fail where the question would not.
+ * Maximum length of a list whose changes are read without comparing the validators first, if changes are expected. Skipping
+ * that comparison saves a round trip, which takes about as long as scanning this many entries. The drawback is that the
+ * read locks the table, so it may fail although the comparison would succeed.
  */
-const MAX_UNASKED_ENTRIES = 4096
+const MAX_UNCHECKED_ENTRIES = 4096
 
 /**
- * Returns the list. A caller gets the entries as of a moment after its call, so with every update that was acknowledged
- * before, by any process. One read serves all callers that wait for it. Where the primary says that nothing was committed
- * since the last read, no entry is read at all, and else those that were written since: from the standby, if there is one
- * that can be used, or from the primary.
+ * Returns a function that returns the list as of a moment after the call, so the list includes every update that any
+ * process acknowledged before. One read serves all callers that wait for it. If the primary reports no commit since the
+ * last read, the function returns the cached list. Otherwise it reads the entries that were written since then, or all
+ * entries if the changes are unknown or too many: from the standby if it can be used, else from the primary.
  *
- * @throws {DatabaseUnavailableError} out of the returned function, when no answer can be had
+ * @throws {DatabaseUnavailableError} from the returned function, if the primary is unavailable
  */
 export function inventoryList(
   repository: InventoryRepository,
@@ -53,16 +54,16 @@ export function inventoryList(
     log.info(known, comparable ? 'lists are reused until there is a commit' : 'every list is read in full')
   }
 
-  /** Returns undefined if the changes are not known, are too many, or include removals. */
+  /** Returns the list with the changes applied, or undefined if they are unknown, too many, or include removals. */
   const readChanges = async (
     reads: ListReads,
     former: Snapshot,
     state: ListState,
   ): Promise<CachedList | undefined> => {
-    const changes = await reads.changesSince(state, worthReading(former.count))
+    const changes = await reads.changesSince(state, maxChanges(former.count))
     if (changes === undefined) return undefined
     if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
-    // The commits were to other tables or databases.
+    // All commits since then changed other tables or databases.
     if (changes.lines.length === 0 && changes.count === former.count)
       return { snapshot: former, state: changes.state }
     const latest = new Snapshot(await withChanges(former.pieces, entriesOfLines(changes.lines)), true)
@@ -71,7 +72,7 @@ export function inventoryList(
   }
 
   const readWhole = async (reads: ListReads, former: Snapshot | undefined): Promise<CachedList> => {
-    // The state is from before the entries are read, so a commit in between is read again and never missed.
+    // The state is read before the entries, so a commit in between may be read twice but is never missed.
     let state: ListState | undefined
     const lines = reads.lines((source) => {
       state = source.state
@@ -80,23 +81,23 @@ export function inventoryList(
     return { snapshot: await snapshotOfLines(lines, former), state }
   }
 
-  /** Whether the last read found changes, so that the next one probably does. */
+  /** Whether the last read found changes, so that the next one probably finds some, too. */
   let expectsChanges = false
 
-  /** Returns the list as it is now, made from the cached one; undefined if it has to be read whole. */
+  /** Brings the cached list up to date. Returns undefined if the whole list must be read. */
   const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
-    if (!expectsChanges || former.count > MAX_UNASKED_ENTRIES) {
+    if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
       const validator = await repository.validator()
       if (isSame(validator, state.validator)) return { snapshot: former, state }
       if (!repository.sharesHistory(state, validator)) return undefined
     }
     await downloads.waitForMemory(former)
-    // Asks first the next time, unless there are changes.
+    // The next read compares the validators first, unless this one finds changes.
     expectsChanges = false
     return readChanges(repository, former, state)
   }
 
-  /** Caches a list that was made from the changes since the last one, or found unchanged. */
+  /** Counts the outcome, and caches the list if it has changed. */
   const cacheLatest = (former: Snapshot, state: ListState, latest: CachedList): Snapshot => {
     if (latest.state === state) {
       lists.unchanged++
@@ -126,7 +127,7 @@ export function inventoryList(
     return cacheWhole(former, await readWhole(repository, former))
   }
 
-  /** Returns undefined if the standby cannot be read now. */
+  /** Returns the list, or undefined if it cannot be read from the standby now. */
   const readFromStandby = async (standby: MonitoredStandby): Promise<Snapshot | undefined> => {
     const { snapshot: former, state } = cached ?? {}
     try {
@@ -150,16 +151,16 @@ export function inventoryList(
 
   const read = async (): Promise<Snapshot> => {
     const { standby } = repository
-    // A table whose changes can go unnoticed may have rows elsewhere, which a standby need not have.
-    const isSuited = cached === undefined || cached.state !== undefined
-    const latest = standby?.isInUse && isSuited ? await readFromStandby(standby) : undefined
+    // If the list has no state, the table may have rows on other servers, which a standby may lack.
+    const isStandbyExact = cached === undefined || cached.state !== undefined
+    const latest = standby?.isInUse && isStandbyExact ? await readFromStandby(standby) : undefined
     return latest ?? readFromPrimary()
   }
 
   return coalesceReads(read, () => lists.joined++)
 }
 
-/** The same list in place of an equal former one, which may have been compressed before. */
+/** Returns the latest list, but with the former snapshot if both are equal, to keep its compressed representations. */
 function keepCompressed(former: Snapshot | undefined, { snapshot, state }: CachedList): CachedList {
   return { snapshot: former?.etag === snapshot.etag ? former : snapshot, state }
 }

@@ -2,8 +2,8 @@ import { setImmediate } from 'node:timers/promises'
 
 /**
  * Coalesces reads: at most one is in flight, and a caller joins only a read that has not started, so its result is never
- * older than its request. If a read fails, the callers that wait for it to end fail with it, because another read would
- * take as long to fail. `onCoalesced` is called for every caller that joins the read of another.
+ * older than its request. If a read fails, callers that wait for the next read fail with the same error, because their read
+ * would probably take as long to fail. `onCoalesced` is called for every caller that joins another caller's read.
  */
 export function coalesceReads<T>(
   read: () => Promise<T>,
@@ -15,7 +15,7 @@ export function coalesceReads<T>(
   const readNext = async (): Promise<T> => {
     try {
       await running
-      // Requests that arrive later in the same event-loop iteration join, too.
+      // Lets requests that arrive later in the same event-loop iteration join, too.
       await setImmediate()
     } finally {
       next = undefined

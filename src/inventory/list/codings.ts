@@ -5,12 +5,12 @@ import { type GzipPart, gzipPart, joinedGzip } from './gzip.ts'
 /** A content coding of RFC 9110, section 8.4.1. */
 export type Encoding = 'identity' | 'zstd' | 'br' | 'gzip'
 
-/** Compresses the bytes of all chunks outside of the event loop. */
+/** Compresses chunks with a total length of `size` bytes in Node's thread pool. */
 type Compressor = (chunks: readonly Buffer[], size: number) => Promise<Buffer[]>
 
-/** Levels at which compressing takes about as long as reading the same entries from PostgreSQL. */
+/** The available compressors. At these levels, compressing a list takes about as long as reading it from PostgreSQL. */
 const compressors: Readonly<Partial<Record<Encoding, Compressor>>> = {
-  // Node has it from 22.15 on.
+  // Node supports zstd since 22.15.
   ...(typeof zlib.createZstdCompress === 'function'
     ? { zstd: (chunks) => compressWhole(chunks, zlib.createZstdCompress()) }
     : {}),
@@ -28,7 +28,7 @@ const compressors: Readonly<Partial<Record<Encoding, Compressor>>> = {
   },
 }
 
-/** What chunks were compressed to, for as long as a list has them. */
+/** The compressed form of each chunk, cached for as long as a list contains the chunk. */
 const gzipParts = new WeakMap<Buffer, Promise<GzipPart>>()
 
 function gzipOnce(chunk: Buffer): Promise<GzipPart> {
@@ -41,12 +41,13 @@ function compressWhole(chunks: readonly Buffer[], stream: Transform): Promise<Bu
   return Readable.from(chunks).compose(stream).toArray()
 }
 
-/** The content codings that can be made here, the preferred ones first. */
+/** The content codings that this version of Node supports, in order of preference. */
 export const encodings: readonly Encoding[] = ['zstd', 'br', 'gzip', 'identity'].filter(isEncoding)
 
 /**
- * The same for a large list that changes: a change affects few chunks, and in gzip only these are compressed again. Brotli
- * has no parts that could be joined; zstd has frames, but Node for one decompresses the first of them only.
+ * The same codings in order of preference for a large list that was made from an earlier one. Few of its chunks are new,
+ * and gzip compresses only these. Brotli streams cannot be concatenated. Zstandard frames can, but some decoders, including
+ * Node's, stop after the first frame.
  */
 export const encodingsOfPatchedLists: readonly Encoding[] = ['gzip', 'zstd', 'br', 'identity'].filter(
   isEncoding,
@@ -56,7 +57,10 @@ function isEncoding(name: string): name is Encoding {
   return name === 'identity' || name in compressors
 }
 
-/** Compresses chunks; those that were compressed by `gzip` before are not compressed again. */
+/**
+ * Returns the list's chunks in the content coding; `size` is their total length in bytes. With `gzip`, chunks that were
+ * compressed before are not compressed again.
+ */
 export async function compressed(
   chunks: readonly Buffer[],
   size: number,

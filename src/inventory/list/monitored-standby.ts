@@ -7,23 +7,23 @@ import { type PositionInHistory, StandbyReads, type StandbyReadsOptions } from '
 /** Interval between checks of a standby that is not in use, in milliseconds. */
 const CHECK_INTERVAL_MS = 1000
 
-/** A standby in use is checked after this time without a list, in milliseconds. */
+/** Time without a list after which a standby in use is checked, in milliseconds. */
 const IDLE_CHECK_MS = 5000
 
-/** Problems of a single read: the next read is as likely to succeed as any. */
-const passingProblems: readonly StandbyProblem[] = ['conflict', 'interrupted']
+/** Problems that affect one read only, so the standby stays in use. */
+const transientProblems: readonly StandbyProblem[] = ['conflict', 'interrupted']
 
 export interface MonitoredStandbyOptions extends StandbyReadsOptions {
   readonly statistics: StandbyStatistics
-  /** Called with the problem when the standby is no longer used, and without one when it is used again. */
+  /** Called with an error when the standby is no longer used, and with undefined when it is used again. */
   readonly onChange: (problem: StandbyError | undefined) => void
 }
 
 /**
- * Reads lists from a standby as long as that works. After a problem that the next list would meet as well, the standby is not
- * used until a background check succeeds, so that only one list waits for it.
+ * Reads lists from a standby as long as it can be used. After a problem that would probably affect the next list, too, the
+ * standby is not used until a background check succeeds, so that no other list waits for it.
  *
- * Reads reject with the errors of StandbyReads.
+ * The methods reject with the same errors as those of StandbyReads.
  */
 export class MonitoredStandby {
   readonly #reads: StandbyReads
@@ -63,7 +63,7 @@ export class MonitoredStandby {
     return this.#counted(() => this.#reads.position())
   }
 
-  /** The reads of a standby that has replayed the WAL up to that position. */
+  /** Returns reads that wait until the standby has replayed the WAL up to `position`. */
   at(position: PositionInHistory): ListReads {
     const reads = this.#reads.at(position)
     return {
@@ -100,7 +100,7 @@ export class MonitoredStandby {
     this.#lastUse = performance.now()
   }
 
-  /** Counts the problem, and stops using the standby if the next list would meet it as well. */
+  /** Counts the problem, and stops using the standby unless the problem is transient. */
   #failed(error: unknown): void {
     if (!(error instanceof StandbyError)) return
     this.#statistics.outcomes[error.problem]++
@@ -119,7 +119,7 @@ export class MonitoredStandby {
     try {
       await this.#reads.check()
     } catch (error) {
-      // If the primary does not respond, nothing is known about the standby.
+      // An error of the primary says nothing about the standby.
       if (error instanceof StandbyError) this.#giveUp(error)
       return
     }
@@ -131,7 +131,7 @@ export class MonitoredStandby {
   }
 
   #giveUp(error: StandbyError): void {
-    if (passingProblems.includes(error.problem)) return
+    if (transientProblems.includes(error.problem)) return
     this.#statistics.isInUse = false
     // Another host of the address may be a standby, or the address may lead to another server by the next check.
     this.#server.skip(this.#server.host)

@@ -5,52 +5,52 @@ const NEWLINE = 0x0a
 const COMMA = 0x2c
 const MINUS = 0x2d
 
-/** What precedes the digits of the petId: the comma before the entry and the start of its JSON text. */
+/** Offset of the petId's digits from the comma before the entry. */
 const ID_OFFSET = ',{"petId":'.length
 
 /**
- * The average number of entries in a piece, a power of two: few enough to copy and hash one at each change, and enough for
- * the pieces to be sent as fast as the list in one would be.
+ * Average number of entries in a piece, a power of two. A piece is small enough to be copied and hashed at each change, and
+ * large enough that sending a list in pieces takes no longer than sending it as one buffer.
  */
 const AVERAGE_ENTRIES = 4096
 
-/** The size with which the buffer of a piece starts, in bytes. */
+/** Initial size of the buffer of a `PieceBuilder`, in bytes. */
 const INITIAL_BYTES = 65_536
 
-/** How many pieces are changed in one iteration of the event loop; each takes about 0.3 ms. */
+/** Maximum pieces to change in one event-loop iteration. Each takes about 0.3 ms. */
 const MERGES_PER_ITERATION = 4
 
-/** Entries in ascending petId, where they are found in a buffer. */
+/** Entries in ascending petId, and their offsets in a buffer. */
 export interface Entries {
-  /** The JSON texts of the entries, with a comma before each of them. */
+  /** The JSON text of each entry, preceded by a comma. */
   readonly bytes: Buffer
-  /** Where each entry starts, at its comma. */
+  /** The offset of each entry's comma in `bytes`. */
   readonly starts: Uint32Array
 }
 
 /**
- * A run of entries of a list. Nothing in it ever changes, so lists share the pieces that they have in common.
+ * Consecutive entries of a list. A piece is immutable, so lists share the pieces that they have in common.
  *
- * An entry starts a new piece if a hash of its petId says so. So equal lists are cut at the same places, whether they were
- * read whole or came about by changes, and a change affects no other piece.
+ * A hash of its petId decides whether an entry starts a new piece (content-defined chunking). Equal lists are therefore cut
+ * into equal pieces, whether they were read in full or made from changes, and a change affects only its own piece.
  */
 export interface Piece extends Entries {
   /** The SHA-256 of the bytes, in base64. */
   readonly digest: string
 }
 
-/** Cuts lines into pieces; each line is the JSON text of an entry, and lines come in parts of any length. */
+/** Cuts lines into pieces. Each line is the JSON text of an entry; the lines arrive in chunks of any length. */
 export class PieceBuilder {
   #buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES)
-  /** Where the free part of the buffer starts. */
+  /** Offset of the free part of the buffer. */
   #used = this.#buffer.writeUInt8(COMMA, 0)
-  /** Where the first line starts that is not complete. */
+  /** Offset of the first incomplete line. */
   #start = 0
   #starts: number[] = []
   readonly #pieces: Piece[] = []
   readonly #known: ReadonlyMap<string, Piece>
 
-  /** Of two pieces with the same entries, a known one is preferred, so that what was derived from it stays. */
+  /** Pieces in `known` replace equal new ones, so that data cached for them, such as their compressed form, stays in use. */
   constructor(known: readonly Piece[] = []) {
     this.#known = new Map(known.map((piece) => [piece.digest, piece]))
   }
@@ -61,7 +61,7 @@ export class PieceBuilder {
     for (;;) {
       const end = this.#buffer.indexOf(NEWLINE, this.#start + 1)
       if (end === -1 || end >= this.#used) return
-      // What ends a line separates two entries.
+      // The newline that ends a line becomes the comma before the next entry.
       this.#buffer[end] = COMMA
       const length = end - this.#start
       if (this.#starts.length > 0 && startsPiece(this.#buffer, this.#start)) this.#cut()
@@ -70,13 +70,13 @@ export class PieceBuilder {
     }
   }
 
-  /** Returns all pieces. Nothing can be added any more. */
+  /** Returns all pieces. Call it once, after the last `add`. */
   finish(): Piece[] {
     if (this.#starts.length > 0) this.#cut()
     return this.#pieces
   }
 
-  /** Makes a piece of all complete entries, and moves the rest to the start of the buffer. */
+  /** Makes a piece from the complete entries, and moves the rest to the start of the buffer. */
   #cut(): void {
     const piece = pieceOf(Buffer.from(this.#buffer.subarray(0, this.#start)), Uint32Array.from(this.#starts))
     this.#pieces.push(this.#known.get(piece.digest) ?? piece)
@@ -94,7 +94,7 @@ export class PieceBuilder {
   }
 }
 
-/** Finds the entries in lines, each the JSON text of one; the last line has no newline. */
+/** Returns the entries in the lines. Each line is the JSON text of an entry; the last one has no newline. */
 export function entriesOfLines(lines: Buffer): Entries {
   if (lines.length === 0) return { bytes: lines, starts: new Uint32Array() }
   const bytes = Buffer.allocUnsafeSlow(lines.length + 1)
@@ -113,8 +113,8 @@ export function countEntries(pieces: readonly Piece[]): number {
 }
 
 /**
- * Returns the pieces of the list in which the changes replace the entries with the same petId, or come between the others.
- * Pieces that stay as they are, are the same objects.
+ * Returns the pieces of the list after the changes: each changed entry replaces the one with the same petId, or is inserted
+ * if there is none. Unaffected pieces are returned as the same objects.
  */
 export async function withChanges(pieces: readonly Piece[], changes: Entries): Promise<Piece[]> {
   const { starts } = changes
@@ -137,14 +137,14 @@ export async function withChanges(pieces: readonly Piece[], changes: Entries): P
 
 const NO_ENTRIES: Piece = { bytes: Buffer.alloc(0), starts: new Uint32Array(), digest: '' }
 
-/** Entries of one source that follow each other in a merged piece. */
+/** Consecutive entries of one source, from index `first` up to but excluding `end`. */
 interface Run {
   readonly from: Entries
   readonly first: number
   readonly end: number
 }
 
-/** The pieces of one piece with the changes from `first` to before `end`. */
+/** Returns the pieces that replace `piece` after the changes from `first` up to but excluding `end`. */
 function merged(piece: Piece, changes: Entries, first: number, end: number): Piece[] {
   const runs: Run[] = []
   let isSame = true
@@ -163,8 +163,8 @@ function merged(piece: Piece, changes: Entries, first: number, end: number): Pie
 }
 
 /**
- * Makes pieces of runs. Only the first entry of a run can start a piece: the others followed the same entry in the piece
- * that they come from.
+ * Cuts runs into pieces. Only the first entry of a run can start a piece, because all others followed it in the same piece
+ * before, where none of them started a new one.
  */
 function cut(runs: readonly Run[]): Piece[] {
   const pieces: Piece[] = []
@@ -180,7 +180,7 @@ function cut(runs: readonly Run[]): Piece[] {
   return pieces
 }
 
-/** One piece of all entries in the runs. */
+/** Joins all entries of the runs into one piece. */
 function joined(runs: readonly Run[]): Piece {
   const size = runs.reduce((sum, { from, first, end }) => sum + startOf(from, end) - startOf(from, first), 0)
   const bytes = Buffer.allocUnsafeSlow(size)
@@ -200,12 +200,12 @@ function pieceOf(bytes: Buffer, starts: Uint32Array): Piece {
   return { bytes, starts, digest: hash('sha256', bytes, 'base64') }
 }
 
-/** Where an entry starts, or the end of all entries for the index after the last. */
+/** Returns the offset of an entry, or the end of `bytes` for the index after the last entry. */
 function startOf({ bytes, starts }: Entries, index: number): number {
   return starts[index] ?? bytes.length
 }
 
-/** The index of the first entry from `from` on whose petId is not below that of the other entry. */
+/** Returns the index of the first entry, starting at `from`, whose petId is not less than the other entry's. */
 function findEntry(entries: Entries, other: Entries, otherIndex: number, from: number): number {
   let low = from
   let high = entries.starts.length
@@ -223,7 +223,7 @@ function areEqual(one: Entries, index: number, other: Entries, otherIndex: numbe
   return one.bytes.compare(other.bytes, at, end, startOf(one, index), startOf(one, index + 1)) === 0
 }
 
-/** Compares two petIds as decimals, exactly: as numbers they would be rounded, as BigInts they would have to be made. */
+/** Compares two petIds by their digits: numbers would be rounded, and BigInts would have to be allocated. */
 function compareIds(one: Entries, index: number, other: Entries, otherIndex: number): number {
   const at = startOf(one, index) + ID_OFFSET
   const otherAt = startOf(other, otherIndex) + ID_OFFSET
@@ -231,12 +231,12 @@ function compareIds(one: Entries, index: number, other: Entries, otherIndex: num
   if (isNegative !== (other.bytes[otherAt] === MINUS)) return isNegative ? -1 : 1
   const end = one.bytes.indexOf(COMMA, at)
   const otherEnd = other.bytes.indexOf(COMMA, otherAt)
-  // Of two decimals without leading zeros, the longer one is larger.
+  // Without leading zeros, the longer of two numbers is larger.
   const order = end - at - (otherEnd - otherAt) || one.bytes.compare(other.bytes, otherAt, otherEnd, at, end)
   return isNegative ? -order : order
 }
 
-/** True for one petId in `AVERAGE_ENTRIES`, by the hash FNV-1a of its digits, with its bits mixed. */
+/** Whether the entry starts a new piece, by the FNV-1a hash of its petId's digits. One in `AVERAGE_ENTRIES` does. */
 function startsPiece(bytes: Buffer, start: number): boolean {
   let hash = 0x811c9dc5
   for (let at = start + ID_OFFSET; bytes[at] !== COMMA; at++) {

@@ -16,87 +16,94 @@ import {
 } from './statements.ts'
 
 /**
- * Identifies the committed state that a list was read from: where two validators are equal, nothing was committed in
- * between, and the name of the table stands for the same table. Only a primary has one: the snapshot of a standby does not
- * name the transactions in progress.
+ * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
+ * and the table's name resolves to the same table. Only a primary has validators, because the snapshot of a standby omits
+ * transactions in progress.
  */
 export interface ListValidator {
-  /** The start of the server, the session, and the table that the session finds by its name. */
+  /** Identifies the server's start, the session, and the table that its name resolves to in this session. */
   readonly source: string
-  /** Which transactions have ended (PostgreSQL manual, section 9.27.9, `pg_current_snapshot`). */
+  /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.9). */
   readonly snapshot: string
 }
 
-/** The state that a list was read from, as far as later changes can be found from it. */
+/** The state that a list was read from, with everything that is needed to find later changes. */
 export interface ListState {
-  /** Undefined where the list may lack a commit that the validator covers. */
+  /** Undefined if the list may lack a commit that the primary's validator covers. */
   readonly validator: ListValidator | undefined
-  /** What the list lacks was written by a transaction that is not older than this one. */
-  readonly oldest: bigint
-  /** Equal where transaction ids mean the same: the source of a validator, or the history of a cluster's WAL. */
+  /** The snapshot's xmin: the transaction that wrote a change missing from the list has this id or a later one. */
+  readonly xmin: bigint
+  /**
+   * The source of a validator, or the WAL history of a cluster. Transaction ids of two states are comparable only if their
+   * histories are equal.
+   */
   readonly history: string
-  /** The definition of the table. Where it is equal, a row that stayed has the same text. */
+  /** Identifies the definition of the table. If it is equal, an unchanged row has the same JSON text. */
   readonly table: string
-  /** Equal only where `table` is, for one prepared statement; undefined if no prepared statement read the list. */
+  /**
+   * Identifies when PostgreSQL parsed the prepared statement. Equal only if `table` is equal. Undefined if no prepared
+   * statement read the list.
+   */
   readonly parsedFor?: string | undefined
 }
 
-/** What PostgreSQL says of the table in the transaction that reads it. */
+/** What PostgreSQL reports about the server and the table in the transaction that reads the entries. */
 export interface ListSource {
-  /** The version of the server in its own words. */
+  /** The text that `version()` returns. */
   readonly version: string
-  /** That of the entries, or an earlier one. Undefined where a change could go unnoticed. */
+  /** The state of the entries, or an earlier one. Undefined if changes of the table cannot be detected reliably. */
   readonly state: ListState | undefined
 }
 
 /** How a list differs from an earlier one. */
 export interface ListChanges {
   readonly state: ListState
-  /** How many entries there are. */
+  /** Number of entries in the list. */
   readonly count: number
-  /** The entries that are new or may have changed, in ascending petId, each a line; the last one has no newline. */
+  /** The entries that are new or may have changed, in ascending petId, one per line. The last line has no newline. */
   readonly lines: Buffer
 }
 
-/** Reads entries. Every method raises DatabaseUnavailableError when no answer can be had. */
+/** Reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
 export interface ListReads {
   /**
-   * Reads every entry in ascending petId as of one moment, each a line of the JSON text that the response schema makes of
-   * it. `onSource` is called once, before the first line.
+   * Reads all entries as of one moment, in ascending petId. Each line is the JSON text of an entry, as the response schema
+   * serializes it. Calls `onSource` once, before the first line.
    */
   lines(onSource: (source: ListSource) => void): AsyncIterable<Buffer>
 
   /**
-   * Reads the entries that were written since that state, in one statement that counts all entries. Whether entries were
-   * removed is not among the changes: then there are fewer than the former ones and the new ones together. Undefined where
-   * the changes are not known, are more than `limit`, or the server cancelled the statement by a time limit of its own.
+   * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
+   * reported: if there are any, `count` is less than the number of former and new entries together. Returns undefined if
+   * the changes are unknown or more than `limit`, or if the server cancelled the statement after its own time limit.
    */
   changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
 }
 
-/** Where the primary stands, and so how far a standby has to be for a list from there to be exact. */
+/** The primary's validator and WAL positions, which determine how far a standby must have replayed the WAL for an exact list. */
 export interface PrimaryPosition {
   readonly validator: ListValidator
-  /** The position in the WAL before which every acknowledged commit is. */
+  /** The position that follows every acknowledged commit. */
   readonly acknowledged: bigint
-  /** The position in the WAL before which every commit is that the validator covers. */
+  /** The position that follows every commit that the validator covers. */
   readonly visible: bigint
-  /** Which table the name leads to, of which database. */
+  /** Identifies the database and the table that the table's name resolves to. */
   readonly place: string
-  /** The server's timeline and start, as `ServerIdentity` has them. */
+  /** As in `ServerIdentity`. */
   readonly timeline: number
+  /** As in `ServerIdentity`. */
   readonly startedAt: string
 }
 
 /** Reads entries from the primary. */
 export interface PrimaryListReads extends ListReads {
-  /** The validator of a list that would be read now. It reads no table and so waits for no lock. */
+  /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
   validator(): Promise<ListValidator>
 
-  /** Whether transaction ids of that state mean the same on the server with that validator. */
+  /** Whether the transaction ids of the state are comparable with those of the server that the validator comes from. */
   sharesHistory(state: ListState, validator: ListValidator): boolean
 
-  /** The validator and the position in the WAL, in one statement; it waits for no lock either. */
+  /** Returns the validator and the WAL positions, in one statement. Does not wait for locks. */
   position(): Promise<PrimaryPosition>
 }
 
@@ -118,7 +125,7 @@ interface PositionRow extends ValidatorRow {
 interface ChangesRow extends ValidatorRow {
   readonly isStandby: boolean
   readonly isLocal: boolean
-  /** Absent behind a pooler, which has `table` instead. */
+  /** Absent behind a pooler, where `table` is present instead. */
   readonly parsedFor?: string | null
   readonly table?: string | null
   readonly count: bigint
@@ -126,28 +133,31 @@ interface ChangesRow extends ValidatorRow {
   readonly lines: string | null
 }
 
-/** Columns of a row that `linesOf` reads before the lines. */
+/** Columns of the row that `copyLines` reads before the lines. */
 export const SOURCE_COLUMNS = `version(), ${TABLE_STATE}, ${IS_COMPARABLE}`
 
 /**
- * How many transactions there may be between two states that are compared. Row versions have the lower 32 bits of the
- * number of their transaction, of which half are after a given one and half before it.
+ * Maximum number of transactions between two states that are compared. Row versions store the lower 32 bits of a
+ * transaction id, so PostgreSQL can order only ids that are less than 2^31 apart.
  */
-const OLDEST_AGE = 2n ** 30n
+const MAX_TRANSACTION_AGE = 2n ** 30n
 
-/** The oldest transaction in progress, and the first that has not begun, by the text of a snapshot. */
-export function boundsOf(snapshot: string): { oldest: bigint; next: bigint } {
-  const [oldest = '', next = ''] = snapshot.split(':')
-  return { oldest: BigInt(oldest), next: BigInt(next) }
+/**
+ * Returns the bounds in the text of a snapshot: all transactions before `xmin` have ended, and none from `xmax` on has
+ * (PostgreSQL manual, section 9.27.9).
+ */
+export function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
+  const [xmin = '', xmax = ''] = snapshot.split(':')
+  return { xmin: BigInt(xmin), xmax: BigInt(xmax) }
 }
 
-/** A position in the WAL, such as `16/B374D848`, as a number. */
+/** Converts a position in the WAL (an LSN such as `16/B374D848`) to a number. */
 export function positionOf(lsn: string): bigint {
   const [high = '', low = ''] = lsn.split('/')
   return (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`)
 }
 
-/** The pool that reads changes, and its statements: those of `changesText` and `tableText`. */
+/** A pool that reads changes, and its statements from `changesText` and `tableText`. */
 export interface ChangesReader {
   readonly query: Database['query']
   readonly statistics: Database['statistics']
@@ -156,41 +166,41 @@ export interface ChangesReader {
   readonly table: Statement
 }
 
-/** Reads the changes; undefined if they are not known or are more than `limit`. */
+/** Reads the changes since `former`. Returns undefined if they are unknown or more than `limit`. */
 export async function queryChanges(
   reader: ChangesReader,
   former: ListState,
   limit: number,
 ): Promise<ChangesRow | undefined> {
-  const values = [BigInt.asUintN(32, former.oldest), limit]
+  const values = [BigInt.asUintN(32, former.xmin), limit]
   const rows = await reader.query<ChangesRow>(reader.changes, values).catch((error: unknown) => {
-    // Behind a pooler, the role has a limit for every statement; `lines` sets one for itself.
+    // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own.
     if (isCancelled(error)) return undefined
     throw error
   })
   if (rows === undefined) return undefined
   const [row] = rows
-  if (row === undefined) throw new Error('PostgreSQL has answered without a row')
-  const { next } = boundsOf(row.snapshot)
-  const areKnown = row.isLocal && next - former.oldest < OLDEST_AGE && row.changed <= limit
+  if (row === undefined) throw new Error('PostgreSQL returned no row')
+  const { xmax } = boundsOf(row.snapshot)
+  const areKnown = row.isLocal && xmax - former.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
   return areKnown && (await isSameTable(reader, former, row)) ? row : undefined
 }
 
-/** The changes in a row that `queryChanges` has read. */
+/** Returns the changes in a row from `queryChanges`, with the resulting state. */
 export function changesOf(
   row: ChangesRow,
   { table }: ListState,
   latest: Pick<ListState, 'validator' | 'history'>,
 ): ListChanges {
-  const { oldest } = boundsOf(row.snapshot)
+  const { xmin } = boundsOf(row.snapshot)
   return {
-    state: { ...latest, oldest, table, parsedFor: row.parsedFor ?? undefined },
+    state: { ...latest, xmin, table, parsedFor: row.parsedFor ?? undefined },
     count: Number(row.count),
     lines: Buffer.from(row.lines ?? ''),
   }
 }
 
-/** Whether the definition of the table is that of an earlier state. */
+/** Whether the table still has the definition of an earlier state. May query the table's state. */
 async function isSameTable(
   { query, statistics, isPooled, table: statement }: ChangesReader,
   { table, parsedFor }: ListState,
@@ -199,13 +209,14 @@ async function isSameTable(
   if (isPooled) return row.table === table
   if (row.parsedFor == null) return false
   if (row.parsedFor === parsedFor) return true
-  // Where the state is the same later, it was the same in between: no change of it can be undone.
+  // Every change of the definition, even one that reverts another, gives a new state. So if the state is equal after the
+  // read, it was equal during the read.
   const { opened } = statistics()
   const [latest] = await query<{ source: string; table: string | null }>(statement)
   return latest?.table === table && latest.source === row.source && statistics().opened === opened
 }
 
-/** Reads all entries by COPY. `onRow` gets the row of `columns` once, before the first piece. */
+/** Streams all entries with COPY. Calls `onRow` once, with the row of `columns`, before the first chunk. */
 export async function* copyLines(
   database: Database,
   columns: string,
@@ -224,14 +235,14 @@ export async function* copyLines(
     row = undefined
     yield read(piece)
   }
-  // Of a list without entries there is no piece.
+  // COPY sends no data for an empty table.
   if (row !== undefined) onRow(row)
 }
 
 /**
- * Reads from the primary by one pool.
+ * Returns reads from the primary over one pool.
  *
- * @param history says which history the WAL of the primary in use has, where that is known
+ * @param history returns the WAL history of the primary in use, or undefined if it is unknown
  */
 export function primaryListReads(
   lists: Database,
@@ -246,21 +257,22 @@ export function primaryListReads(
     table: { name: 'inventory_list_table', text: tableText(source) },
   }
   /**
-   * A crash ends every server process without another start of the server, and numbers of transactions that had not
-   * committed may be assigned again after it. The next connection may get the same process id, so connections count.
+   * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
+   * server processes but keeps its start time, PostgreSQL may reuse the ids of transactions that had not committed, and a
+   * new connection may get the same process id.
    */
   const validatorOf = (text: string, snapshot: string, isReadOnly: boolean): ListValidator => {
-    // Where nothing can be written, the updates of other processes may be going to another server already.
+    // If this server is read-only, other processes may already be sending their updates to another one.
     if (isReadOnly) throw lists.refuseServer()
     return { source: `${text} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
   }
   const sourceIn = ([text, snapshot, isReadOnly, version, table, isComparable]: TextRow): ListSource => {
     if (text == null || snapshot == null || version == null)
-      throw new Error('PostgreSQL has not named the source of a list')
+      throw new Error('PostgreSQL did not report the source of the list')
     const validator = validatorOf(text, snapshot, isReadOnly === 't')
     const isExact = isComparable === 't' && table != null && isPlainPostgres(version)
-    const { oldest } = boundsOf(snapshot)
-    return { version, state: isExact ? { validator, oldest, history: validator.source, table } : undefined }
+    const { xmin } = boundsOf(snapshot)
+    return { version, state: isExact ? { validator, xmin, history: validator.source, table } : undefined }
   }
 
   const sharesHistory = (state: ListState, validator: ListValidator): boolean =>
@@ -287,14 +299,14 @@ export function primaryListReads(
         name: 'inventory_list_validator',
         text: `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`,
       })
-      if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+      if (row === undefined) throw new Error('PostgreSQL returned no row')
       return validatorOf(row.source, row.snapshot, row.isReadOnly)
     },
 
     async position() {
       const text = positionText(source)
       const [row] = await lists.query<PositionRow>({ name: 'inventory_list_position', text })
-      if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+      if (row === undefined) throw new Error('PostgreSQL returned no row')
       const { place, flushed, inserted, timeline, startedAt, isAsynchronous } = row
       const validator = validatorOf(row.source, row.snapshot, row.isReadOnly)
       if (flushed === null || inserted === null || timeline === null) throw lists.refuseServer()

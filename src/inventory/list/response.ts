@@ -9,7 +9,7 @@ import type { ActiveDownloads } from './active-downloads.ts'
 import type { Snapshot } from './snapshot.ts'
 
 /**
- * Responds with the list in the content coding that the client prefers, or with 304 if the client has the same list already
+ * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
  * (RFC 9110, sections 12.5.3 and 13.1.2).
  *
  * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), 400 if that header is malformed
@@ -25,7 +25,7 @@ export async function sendList(
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   if (!meetsIfMatch(headers, etag)) throw listNotMatched()
   reply.header('etag', etag)
-  // Only the client itself may cache the list, and it must validate it before each use.
+  // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
   if (matches(headers['if-none-match'], etag)) return reply.code(304).send()
@@ -39,19 +39,21 @@ export async function sendList(
     .send(Readable.from(inShares(chunks, () => downloads.count(snapshot))))
 }
 
-/** Returns a 412. */
+/** Returns the error for a list that does not match `If-Match` (412). */
 export function listNotMatched(): ApiError {
   return new ApiError(412, 'The list has none of the entity tags in If-Match.')
 }
 
-/** Maximum bytes of a list that all downloads together write in one event-loop iteration, and the least share of one. */
+/** Maximum bytes of a snapshot that all its downloads together write in one event-loop iteration. */
 const MAX_BYTES_PER_ITERATION = 1_048_576
+
+/** Minimum share of a single download in these bytes. */
 const MIN_SHARE_BYTES = 65_536
 
 /**
- * Yields the chunks in shares, at most one in each event-loop iteration. Otherwise a client that reads as fast as this
- * process writes would get the whole list in one iteration, while all other requests wait. Concurrent downloads divide the
- * bytes of an iteration among them, so that it takes no longer the more they are.
+ * Yields the chunks in shares, at most one per event-loop iteration. Otherwise a client that reads as fast as this process
+ * writes would get the whole list in one iteration, while all other requests wait. Concurrent downloads divide the bytes of
+ * an iteration among them, so that more downloads do not make it longer.
  */
 async function* inShares(chunks: readonly Buffer[], downloads: () => number): AsyncGenerator<Buffer> {
   let written = 0

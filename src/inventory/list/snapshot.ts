@@ -5,23 +5,23 @@ import { countEntries, type Piece, PieceBuilder } from './pieces.ts'
 /** The bytes of a list in one content coding. */
 export interface Representation {
   readonly chunks: readonly Buffer[]
-  /** Of all chunks together, in bytes. */
+  /** Total size of the chunks in bytes. */
   readonly size: number
-  /** A strong validator in its quotes (RFC 9110, section 8.8.3): the same bytes have the same one everywhere. */
+  /** A strong validator, with its quotes (RFC 9110, section 8.8.3). Equal bytes have the same one in every process. */
   readonly etag: string
 }
 
-/** A list that is smaller, in bytes, is kept in one chunk, the fastest to send. */
+/** Lists smaller than this are kept in one chunk, which is the fastest to send. */
 const LARGE_LIST_BYTES = 1_048_576
 
 const OPENING = Buffer.from('[')
 const CLOSING = Buffer.from(']')
 
-/** A list as of one moment, serialized once for everybody who gets it. Nothing in it ever changes. */
+/** The list as of one moment, serialized once for all clients. Immutable. */
 export class Snapshot implements Representation {
-  /** Every entry of the list. */
+  /** All entries of the list. */
   readonly pieces: readonly Piece[]
-  /** How many entries there are. */
+  /** Number of entries. */
   readonly count: number
   readonly chunks: readonly Buffer[]
   readonly size: number
@@ -30,25 +30,27 @@ export class Snapshot implements Representation {
   readonly #digest: string
   readonly #encoded = new Map<Encoding, Promise<Representation>>()
 
-  /** `isPatched` says that it was made from an earlier list and the changes since. */
+  /** @param isPatched whether the list was made from an earlier one and the changes since then */
   constructor(pieces: readonly Piece[], isPatched = false) {
     this.#isPatched = isPatched
     this.pieces = pieces
     this.count = countEntries(pieces)
     this.chunks = merged(chunksOf(pieces))
     this.size = sizeOf(this.chunks)
-    // A hash of hashes, so that a change costs that of its piece. Equal lists have equal pieces.
+    // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
     this.#digest = hash('sha256', digests, 'base64url').slice(0, 22)
     this.etag = `"${this.#digest}"`
   }
 
-  /** The content codings that the list can be had in, the preferred ones first. */
+  /** The content codings in which the list is available, in order of preference. */
   get encodings(): readonly Encoding[] {
     return this.#isPatched && this.chunks.length > 1 ? encodingsOfPatchedLists : encodings
   }
 
-  /** The list in a content coding; made at the first call, outside of the event loop, and kept. */
+  /**
+   * Returns the list in a content coding. The first call compresses it in Node's thread pool; later calls reuse the result.
+   */
   encoded(encoding: Encoding): Representation | Promise<Representation> {
     if (encoding === 'identity') return this
     let representation = this.#encoded.get(encoding)
@@ -66,9 +68,8 @@ export class Snapshot implements Representation {
 }
 
 /**
- * Makes a snapshot out of lines, each the JSON text of one entry in ascending petId, as they come in parts of any length.
- * Never works on more than one part at a time, so that the event loop stays free. Shares the pieces that a former list has
- * as well.
+ * Makes a snapshot from lines that arrive in chunks of any length. Each line is the JSON text of an entry, in ascending
+ * petId. Processes one chunk at a time, so that the event loop is not blocked for long. Reuses equal pieces of `former`.
  */
 export async function snapshotOfLines(lines: AsyncIterable<Buffer>, former?: Snapshot): Promise<Snapshot> {
   const builder = new PieceBuilder(former?.pieces)
@@ -78,7 +79,7 @@ export async function snapshotOfLines(lines: AsyncIterable<Buffer>, former?: Sna
 
 function chunksOf(pieces: readonly Piece[]): Buffer[] {
   const [first, ...others] = pieces.map(({ bytes }) => bytes)
-  // Each entry has a comma before it, the first one of all included.
+  // Each piece starts with a comma; the list must not.
   return first === undefined ? [OPENING, CLOSING] : [OPENING, first.subarray(1), ...others, CLOSING]
 }
 

@@ -28,42 +28,42 @@ import {
   tableText,
 } from './statements.ts'
 
-/** How long to wait until the standby has replayed what the primary had written, in milliseconds. */
+/** How long to wait until the standby has replayed the WAL up to the primary's position, in milliseconds. */
 const REPLAY_TIMEOUT_MS = 2000
 
-/** Minimum time to wait for each response of the standby meanwhile, in milliseconds. */
-const MIN_ANSWER_MS = 250
+/** Minimum time limit for each of the standby's responses during this wait, in milliseconds. */
+const MIN_RESPONSE_TIMEOUT_MS = 250
 
-/** How long to wait until the primary shows the commits that the standby shows, in milliseconds. */
+/** How long to wait until all commits that are visible on the standby are visible on the primary, in milliseconds. */
 const CONFIRM_TIMEOUT_MS = 500
 
-/** The longest pause between two queries while waiting, in milliseconds. */
+/** Maximum pause between two queries of a wait, in milliseconds. */
 const MAX_PAUSE_MS = 10
 
-/** Maximum number of transactions to ask the standby about. */
-const MAX_DOUBTFUL = 1000
+/** Maximum number of transactions whose status is queried on the standby. */
+const MAX_UNCONFIRMED = 1000
 
 export interface StandbyReadsOptions {
   readonly primary: PrimaryListReads
-  /** A pool of one connection, which `server` verifies. */
+  /** A pool with a single connection, which `server` verifies. */
   readonly standby: Database
   readonly server: StandbyServer
 }
 
-/** What one connection has replayed before its next statement takes a snapshot. */
+/** How far the standby has replayed the WAL, measured on a connection before its next statement takes a snapshot. */
 interface Replayed {
   readonly position: bigint
-  /** Tells the connection from later ones. */
+  /** Number of connections that the pool had opened. If it has grown, the connection was replaced. */
   readonly connection: number
 }
 
-/** A position of the primary. Positions of other servers are comparable if their history is equal. */
+/** A position of the primary. Positions are comparable only if their histories are equal. */
 export interface PositionInHistory extends PrimaryPosition {
-  /** The history of the primary's WAL. */
+  /** Identifies the history of the primary's WAL. */
   readonly history: string
 }
 
-/** What the standby showed when the entries were read, or a moment later. */
+/** The standby's state when the entries were read, or a moment later. */
 interface StandbyPoint {
   readonly isStandby: boolean
   readonly snapshot: string
@@ -71,15 +71,15 @@ interface StandbyPoint {
 }
 
 /**
- * Reads lists from a standby, which are as exact as those of the primary:
+ * Reads lists from a standby that are as exact as those from the primary:
  *
- * 1. Asks the primary for its position in the WAL.
- * 2. Waits until the standby has replayed the WAL up to there, so that it shows every update that was acknowledged before.
- * 3. Reads from the standby.
- * 4. Waits until the primary shows every commit that the standby has shown, so that no later list lacks one.
+ * 1. Ask the primary for its position in the WAL.
+ * 2. Wait until the standby has replayed the WAL up to this position, so that all updates acknowledged before are visible.
+ * 3. Read from the standby.
+ * 4. Wait until all commits that were visible on the standby are visible on the primary, so that no later list lacks them.
  *
- * docs/decisions.md proves that this is exact. Every method rejects with a StandbyError if the list has to be read from the
- * primary, and with a DatabaseUnavailableError if the primary does not respond.
+ * docs/decisions.md proves that this is exact. Every method rejects with a StandbyError if the list must be read from the
+ * primary, and with a DatabaseUnavailableError if the primary is unavailable.
  */
 export class StandbyReads {
   readonly #primary: PrimaryListReads
@@ -105,15 +105,15 @@ export class StandbyReads {
     const { history } = this.#server
     if (history === undefined) throw new StandbyError('unverified')
     const position = await this.#primary.position().catch((error: unknown) => {
-      // A server that only speaks PostgreSQL's protocol, or a role that may not run the functions.
+      // The server lacks the functions because it is not PostgreSQL, or the role may not run them.
       throw wasRefused(error) ? new StandbyError('unverified', { cause: error }) : error
     })
-    // Another primary may have taken over, or a pooler may have asked another server.
+    // After a failover, or behind a pooler, another server may have run the statement.
     if (!this.#server.isPrimary(position.timeline, position.startedAt)) throw new StandbyError('interrupted')
     return { ...position, history }
   }
 
-  /** The reads of a standby that has replayed the WAL up to that position. */
+  /** Returns reads that wait until the standby has replayed the WAL up to `position`. */
   at(position: PositionInHistory): ListReads {
     return {
       lines: (onSource) => this.#lines(position, onSource),
@@ -121,7 +121,7 @@ export class StandbyReads {
     }
   }
 
-  /** Does everything that a list does, except for reading entries. */
+  /** Performs every step of a list except for reading entries. Rejects if a list could not be read now. */
   async check(): Promise<void> {
     const position = await this.position()
     const replayed = await this.#replay(position)
@@ -135,17 +135,17 @@ export class StandbyReads {
   ): AsyncGenerator<Buffer, void, void> {
     const replayed = await this.#replay(position)
     const columns = `${PLACE}, pg_snapshot_xmin(pg_current_snapshot())::text, ${SOURCE_COLUMNS}`
-    const lines = copyLines(this.#standby, columns, ([place, oldest, version, table, isComparable]) => {
+    const lines = copyLines(this.#standby, columns, ([place, xmin, version, table, isComparable]) => {
       if (place !== position.place) throw new StandbyError('other_table')
       if (
-        oldest == null ||
+        xmin == null ||
         version == null ||
         table == null ||
         isComparable !== 't' ||
         !isPlainPostgres(version)
       )
         throw new StandbyError('unsuited')
-      onSource({ version, state: { ...stateAt(position, replayed), oldest: BigInt(oldest), table } })
+      onSource({ version, state: { ...stateAt(position, replayed), xmin: BigInt(xmin), table } })
     })
     yield* this.#translated(lines)
     await this.#confirm(position, replayed, await this.#point())
@@ -164,11 +164,11 @@ export class StandbyReads {
     return changesOf(row, state, stateAt(position, replayed))
   }
 
-  /** Waits until the standby has replayed the WAL up to the position. */
+  /** Waits until the standby has replayed the WAL up to the last acknowledged commit. */
   async #replay({ acknowledged }: PrimaryPosition): Promise<Replayed> {
     const deadline = performance.now() + REPLAY_TIMEOUT_MS
     for (let pause = 1; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
-      const answer = Math.max(MIN_ANSWER_MS, Math.ceil(deadline - performance.now()))
+      const answer = Math.max(MIN_RESPONSE_TIMEOUT_MS, Math.ceil(deadline - performance.now()))
       const statement = { name: 'inventory_standby_position', text: REPLAY_POSITION, answer }
       const [row] = await this.#query<{ isStandby: boolean; replayed: string | null }>(statement)
       if (row?.isStandby !== true || row.replayed === null) throw new StandbyError('not_standby')
@@ -182,13 +182,14 @@ export class StandbyReads {
   async #point(): Promise<StandbyPoint> {
     const statement = { name: 'inventory_standby_point', text: STANDBY_POINT }
     const [row] = await this.#query<StandbyPoint>(statement)
-    if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+    if (row === undefined) throw new Error('PostgreSQL returned no row')
     return row
   }
 
   /**
-   * Waits until the primary shows every commit that the standby shows. A commit is in the WAL, and so on the standby, before
-   * other sessions of the primary see it: a moment before, or for as long as it waits for a synchronous standby.
+   * Waits until all commits that are visible on the standby are visible on the primary. The standby can show a commit
+   * first: the primary writes it to the WAL before other sessions see it, usually a moment before, but if the commit waits
+   * for a synchronous standby, for as long as that takes.
    */
   async #confirm(
     { validator, place }: PrimaryPosition,
@@ -198,20 +199,21 @@ export class StandbyReads {
     if (!point.isStandby) throw new StandbyError('not_standby')
     if (point.place !== place) throw new StandbyError('other_table')
     const deadline = performance.now() + CONFIRM_TIMEOUT_MS
-    const { next } = boundsOf(point.snapshot)
+    const { xmax } = boundsOf(point.snapshot)
     let { snapshot } = validator
-    for (let pause = 1; mayLack(snapshot, next); pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
+    for (let pause = 1; mayLackCommits(snapshot, xmax); pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
       const latest = await this.#primary.validator()
       if (latest.source !== validator.source) throw new StandbyError('interrupted')
       snapshot = latest.snapshot
-      const doubtful = doubtfulIn(snapshot, next)
-      if (doubtful !== undefined && !(await this.#isAnyCommitted(doubtful))) break
+      const unconfirmed = unconfirmedIn(snapshot, xmax)
+      if (unconfirmed !== undefined && !(await this.#isAnyCommitted(unconfirmed))) break
       if (performance.now() > deadline) throw new StandbyError('ahead')
       await setTimeout(pause)
     }
     if (this.#standby.statistics().opened !== replayed.connection) throw new StandbyError('interrupted')
   }
 
+  /** Whether any of these transactions is committed on the standby, or may be. */
   async #isAnyCommitted(transactions: readonly bigint[]): Promise<boolean> {
     if (transactions.length === 0) return false
     const statement = { name: 'inventory_standby_ahead', text: IS_AHEAD }
@@ -237,14 +239,20 @@ export class StandbyReads {
     }
   }
 
-  /** The failure of a statement that began in that generation. A new one ends all connections, whatever the server does. */
+  /**
+   * Converts an error of a statement that began in `generation`. If a new generation has begun since, the connection was
+   * closed for that reason, and the error says nothing about the standby.
+   */
   #failureOf(error: unknown, generation: number): StandbyError {
     if (generation === this.#server.generation) return standbyErrorOf(error)
     return new StandbyError('interrupted', { cause: error })
   }
 }
 
-/** Commits that the validator covers and that had not reached the primary's disk may not be on the standby yet. */
+/**
+ * Returns the state of a list from the standby. It has no validator if the standby may lack commits that the validator
+ * covers, because they had not reached the primary's disk.
+ */
 function stateAt(
   { validator, visible, history }: PositionInHistory,
   { position }: Replayed,
@@ -252,20 +260,20 @@ function stateAt(
   return { validator: position >= visible ? validator : undefined, history }
 }
 
-/** Whether a snapshot of the primary may lack a commit of the transactions before `next`. */
-function mayLack(snapshot: string, next: bigint): boolean {
-  return doubtfulIn(snapshot, next)?.length !== 0
+/** Whether a snapshot of the primary may lack commits of transactions before `xmax`. */
+function mayLackCommits(snapshot: string, xmax: bigint): boolean {
+  return unconfirmedIn(snapshot, xmax)?.length !== 0
 }
 
 /**
- * The transactions before `next` that are in progress or have not begun by a snapshot of the primary. Undefined if there
- * are too many of them.
+ * Returns the transactions before `xmax` that have not ended in a snapshot of the primary. Returns undefined if there are
+ * too many.
  */
-function doubtfulIn(snapshot: string, next: bigint): bigint[] | undefined {
+function unconfirmedIn(snapshot: string, xmax: bigint): bigint[] | undefined {
   const inProgress = (snapshot.split(':')[2] ?? '').split(',').filter((id) => id !== '')
-  const begun = boundsOf(snapshot).next
-  if (next - begun > MAX_DOUBTFUL) return undefined
-  const doubtful = inProgress.map(BigInt).filter((id) => id < next)
-  for (let id = begun; id < next; id++) doubtful.push(id)
-  return doubtful
+  const primaryXmax = boundsOf(snapshot).xmax
+  if (xmax - primaryXmax > MAX_UNCONFIRMED) return undefined
+  const unconfirmed = inProgress.map(BigInt).filter((id) => id < xmax)
+  for (let id = primaryXmax; id < xmax; id++) unconfirmed.push(id)
+  return unconfirmed
 }

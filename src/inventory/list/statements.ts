@@ -9,15 +9,16 @@ export const SNAPSHOT = 'pg_current_snapshot()::text'
 export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
 
 /**
- * Everything that a validator rests on and that can change without a commit: the server and its process, and, by a reload
- * of the configuration, what `search_path` and `row_security` make of the table's name. Whatever else it rests on is in
- * the system catalogs, which change by a commit only, as the entries do.
+ * SQL text for everything that a validator depends on and that can change without a commit: the server, its process, and
+ * how `search_path` and `row_security`, which a configuration reload can change, affect the table. Everything else that a
+ * validator depends on is in the table and in the system catalogs, which change only by a commit.
  */
 export function sourceText({ isPooled }: Database): string {
   const parts = [
     'pg_postmaster_start_time()',
     'pg_backend_pid()',
-    // Costs as much as all the others, and is needed only where the process is not the one that this client connected to.
+    // Behind a pooler, the number of this client's connections does not identify the server process. As expensive as the
+    // other parts together.
     ...(isPooled ? ['(SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid()))'] : []),
     TABLE,
     `row_security_active(${TABLE})`,
@@ -30,10 +31,10 @@ const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ colu
 const WITHOUT_CITUS = "NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
 /**
- * True where every change of the list is a commit that moves this server's snapshot, and writes a new version of each row
- * that changes: only for an ordinary table without
- * children that is stored here. Other kinds and access methods can have rows elsewhere, as the tables of an extension that
- * distributes them do; a row security policy can depend on the time; the text of other types can change with the type.
+ * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
+ * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
+ * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
+ * the text of a value of another type can change with the definition of the type.
  */
 export const IS_COMPARABLE = `${WITHOUT_CITUS}
   AND EXISTS (
@@ -52,14 +53,17 @@ export const IS_COMPARABLE = `${WITHOUT_CITUS}
       )
   )`
 
-/** Which table the name leads to, of which database: equal on a primary and its standby if they lead to the same rows. */
+/**
+ * Identifies the database and the table that the table's name resolves to. Equal on a primary and its standby if both read
+ * the same rows.
+ */
 export const PLACE = `concat_ws(' ',
   (SELECT oid FROM pg_database WHERE datname = current_database()), ${TABLE}, row_security_active(${TABLE}))`
 
 /**
- * The validator with the position of the WAL. A statement takes its snapshot first, so whatever that covers is before the
- * end of the WAL, and before the end of what has reached the disk, too, unless it committed without waiting for the disk
- * (`synchronous_commit = off`). Such commits are acknowledged nevertheless; whether there can be any is asked here.
+ * Returns a statement for the validator and the WAL positions. The statement takes its snapshot first, so every commit in
+ * the snapshot precedes the insert position. It also precedes the flush position, unless it did not wait for the disk
+ * (`synchronous_commit = off`). Such commits are acknowledged, too, so `isAsynchronous` reports whether there can be any.
  */
 export function positionText(source: string): string {
   return `SELECT source, snapshot, "isReadOnly", place, "startedAt", "isAsynchronous",
@@ -79,28 +83,31 @@ export function positionText(source: string): string {
           ) AS server`
 }
 
-/** Where a standby stands, before the snapshot of any later statement on the same connection. */
+/**
+ * Returns how far the standby has replayed the WAL. Snapshots of later statements on the connection include all commits up
+ * to there.
+ */
 export const REPLAY_POSITION =
   'SELECT pg_is_in_recovery() AS "isStandby", pg_last_wal_replay_lsn()::text AS replayed'
 
-/** Fails where the entries cannot be read. */
+/** Fails if the role cannot read the table. */
 export const TABLE_ACCESS = 'SELECT FROM inventory LIMIT 0'
 
-/** What a standby shows now, for a comparison with the primary. */
+/** Returns the state of a standby, for a comparison with the primary. */
 export const STANDBY_POINT = `SELECT pg_is_in_recovery() AS "isStandby", ${SNAPSHOT} AS snapshot, ${PLACE} AS place`
 
 /**
- * Whether one of the transactions `$1` is committed on a standby. Its snapshots name the oldest transaction in progress and
- * the first that it has not seen, and none in between, so that it has to be asked for each.
+ * Whether any of the transactions `$1` is committed on a standby. A snapshot of a standby has only xmin and xmax, and omits
+ * the transactions in progress between them, so the status of each transaction is queried.
  */
 export const IS_AHEAD = `SELECT EXISTS (SELECT FROM unnest($1::xid8[]) AS id WHERE pg_xact_status(id) = 'committed') AS "isAhead"`
 
-/** The query for all entries, each the JSON text of one, in ascending petId. */
+/** Returns all entries as JSON text, in ascending petId. */
 export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
 /**
- * Differs after whatever gives rows another text or other versions without an UPDATE, such as ALTER TABLE or VACUUM FULL,
- * and after everything that `IS_COMPARABLE` reads of the table has changed.
+ * Identifies the definition and the storage of the table. Changes if a command other than UPDATE changes the text or the
+ * versions of rows, such as ALTER TABLE or VACUUM FULL, and if anything changes that `IS_COMPARABLE` reads about the table.
  */
 export const TABLE_STATE = `(
   SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
@@ -111,25 +118,26 @@ export const TABLE_STATE = `(
 )`
 
 /**
- * Equal in two runs of one prepared statement only if `TABLE_STATE` is equal, and much cheaper. PostgreSQL reads `'now'`
- * and `'inventory'` when it parses a statement (PostgreSQL manual, section 8.5.1.4), and parses a prepared statement again
- * after a change of its tables' definitions or of `search_path` (PREPARE, Notes). NULL if the name of the table now stands
- * for another one than in the statement.
+ * Equal in two executions of a prepared statement only if `TABLE_STATE` is equal, and much cheaper. PostgreSQL evaluates
+ * the constants `'now'` and `'inventory'` when it parses a statement (PostgreSQL manual, section 8.5.1.4), and parses a
+ * prepared statement again after a change of `search_path` or of its tables' definitions (PREPARE, Notes). NULL if the
+ * table's name now resolves to another table than when the statement was parsed.
  */
 const PARSED_FOR = `(
   SELECT concat_ws(' ', 'now'::timestamptz, pg_backend_pid(), pg_postmaster_start_time(), pg_class.oid, xmin)
   FROM pg_class WHERE pg_class.oid = 'inventory'::regclass AND pg_class.oid = ${TABLE}
 )`
 
-/** What the sessions set that read changes: they look up a few rows, as updates do (`updateSettings`). */
+/** Settings of the sessions that read changes. Like updates (`updateSettings`), they look up a few rows. */
 export const listSettings = { random_page_cost: '1.1' }
 
 /**
- * Every version of a row that an earlier snapshot could not see was written by a transaction that was in progress then or
- * began later, so one that is not older than the oldest in progress then, `$1`. docs/decisions.md has the argument. Up to
- * `$2` entries are returned, found by their places, so that PostgreSQL does not build a text of the whole table.
+ * Returns a statement that finds the changes since an earlier snapshot with the xmin `$1`. A row version that was not
+ * visible to that snapshot was written by a transaction that was in progress then or began later, so the version's xmin is
+ * `$1` or later; docs/decisions.md has the proof. If at most `$2` entries have changed, they are fetched by ctid, so that
+ * PostgreSQL never builds the JSON text of the whole table.
  *
- * A statement that is not prepared, as behind a pooler, returns the state of the table instead of `parsedFor`.
+ * If `isPrepared` is false, as behind a pooler, the statement returns the state of the table instead of `parsedFor`.
  */
 export function changesText(source: string, isPrepared: boolean): string {
   return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly",
@@ -148,7 +156,7 @@ export function changesText(source: string, isPrepared: boolean): string {
           ) AS scan`
 }
 
-/** The state of the table, for a comparison after `parsedFor` has changed. */
+/** Returns a statement for the state of the table, which is compared after `parsedFor` has changed. */
 export function tableText(source: string): string {
   return `SELECT ${source} AS source, ${TABLE_STATE} AS "table"`
 }
