@@ -4,36 +4,36 @@ import type { DatabaseAddress } from './address.ts'
 import { isReadOnly, isRefusal, ServerChangedError } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
 
-/** How long a connection may be idle before it is closed. */
+/** How long a connection may be idle in pg's pool before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/** How long connections are kept for the next statement before one is released to pg's pool. */
+/** How long connections are kept for the next statement before the kept one is released to pg's pool. */
 const KEEP_MS = 1000
 
 /**
- * Decides which server a pool's connections are on. Every new connection is verified before its first use. Connections
- * belong to a generation, and those of an older one are not used again.
+ * Decides which server a pool connects to. Every new connection is verified before its first use. Connections belong to a
+ * generation, and those of an older generation are not used again.
  */
 export interface VerifiedServer {
   readonly address: DatabaseAddress
-  /** Which of the address's hosts new connections go to. */
+  /** Index of the host in the address that new connections go to. */
   readonly host: number
   readonly generation: number
-  /** Calls `listener` at the beginning of every generation. */
+  /** Registers a listener that is called at the beginning of every generation. */
   onRenewal(listener: () => void): void
-  /** True where the connection was verified and may be used. */
+  /** Whether the connection was verified and may be used. */
   isCurrent(client: pg.ClientBase): boolean
-  /** True where the connection was verified, in this generation or an older one. */
+  /** Whether the connection was ever verified, in this generation or an older one. */
   isKnown(client: pg.ClientBase): boolean
-  /** Verifies a new connection; rejects where it is on a server that may not be used. */
+  /** Verifies a new connection within `limitMs`. Rejects if its server must not be used. */
   verify(client: pg.ClientBase, limitMs: number): Promise<void>
-  /** Gives up every connection. */
+  /** Starts a new generation, so that no current connection is used again. */
   renew(reason: string): void
-  /** Has new connections go to the next host, unless they go to another than this one already. */
+  /** Makes new connections go to the next host, if they currently go to `host`. */
   skip(host: number): void
-  /** Remembers that no host could be used. */
+  /** Records that no host can be used, and why. */
   refuse(error: unknown): void
-  /** Why no host could be used a moment ago; undefined where it is worth another try. */
+  /** Why no host could be used a moment ago, or undefined if new connections should be tried. */
   readonly refusal: unknown
 }
 
@@ -45,24 +45,25 @@ export interface ConnectionHost {
 }
 
 export interface ConnectionOptions {
-  /** In the order of the address. */
+  /** The hosts, in the order of the address. */
   readonly hosts: readonly ConnectionHost[]
   /** Absent if a connection to any server is allowed. */
   readonly server: VerifiedServer | undefined
   /** Maximum connections. */
   readonly size: number
-  /** How long a caller waits for a connection, and how long one host may take of that. */
+  /** How long a caller waits for a connection. */
   readonly connectMs: number
+  /** Maximum part of `connectMs` for a single host. */
   readonly hostConnectMs: number
-  /** How long a connection is used. */
+  /** How long a connection is used before it is closed. */
   readonly lifetimeSeconds: number
   /** Called with the reason when an idle connection is lost. */
   readonly onConnectionLost: (reason: string) => void
 }
 
 /**
- * The connections of a pool. Each one that `take` returns is on the verified server: a new one is verified first, at each host
- * until one can be used, and connections of older generations are closed.
+ * The connections of a pool. If there is a `server`, it verifies each new connection before its first use; if the connection
+ * must not be used, the next host is tried. Connections of older generations are closed.
  */
 export class Connections {
   readonly #hosts: readonly ConnectionHost[]
@@ -104,22 +105,22 @@ export class Connections {
       idleTimeoutMillis: IDLE_TIMEOUT_MS,
       maxLifetimeSeconds: lifetimeSeconds,
     })
-    // Without a listener, an idle connection that breaks would end the process.
-    // Only the message is passed on: the error refers to the client, with the key to cancel its statements.
+    // Without a listener, an idle connection that breaks would crash the process. Only the message is passed on, because the
+    // error refers to the client, which contains the secret key for cancelling its statements.
     this.#pool.on('error', ({ message }) => onConnectionLost(message))
     this.#pool.on('connect', (client) => {
       this.#opened++
-      // pg's pool does not listen while a connection is checked out, and it may break between two statements.
+      // pg's pool does not handle errors of a checked-out connection, which may break between two statements.
       client.on('error', ({ message }) => this.#dropKept(client, message))
     })
-    // The results of their statements are of no use, and the server may not respond any more.
+    // The results of statements in progress are not used any more, and the old server may never respond.
     server?.onRenewal(() => {
       for (const client of this.#busy) void client.end()
       for (const socket of connecting) socket.destroy()
     })
   }
 
-  /** Returns the connection that was kept for the next statement, or undefined if none can be used. */
+  /** Returns the connection that is kept for the next statement, or undefined if there is none that can be used. */
   takeKept(): pg.PoolClient | undefined {
     const client = this.#kept
     if (client === undefined) return undefined
@@ -132,23 +133,26 @@ export class Connections {
     return undefined
   }
 
-  /** Returns a connection; waits for one if none is idle. */
+  /**
+   * Returns an idle connection or a new one; waits if the pool is exhausted. Rejects if no connection is available within
+   * `connectMs`, or if no host can be used.
+   */
   async take(): Promise<pg.PoolClient> {
     const client = this.takeKept() ?? (await this.#checkOut())
     this.#busy.add(client)
     return client
   }
 
-  /** Releases a connection. One that is broken or of an older generation is closed. */
+  /** Releases a connection, and closes it if it is broken or of an older generation. */
   release(client: pg.PoolClient, isBroken: boolean): void {
     this.#busy.delete(client)
     client.release(isBroken || !this.#isCurrent(client))
   }
 
   /**
-   * Releases a connection that works, and keeps it for the next statement, because checking one out of pg's pool and
-   * releasing it costs a third of a statement. Every `KEEP_MS` one is released to that pool, which closes connections that
-   * are idle or at the end of their lifetime.
+   * Releases a working connection, and keeps it for the next statement, because checking it out of pg's pool and releasing
+   * it takes a third as long as a statement. Every `KEEP_MS`, the kept connection is released to pg's pool, which closes
+   * connections that are idle or have reached the end of their lifetime.
    */
   keep(client: pg.PoolClient): void {
     const isKeeping = this.#keepTimer !== undefined
@@ -223,7 +227,7 @@ export class Connections {
           throw error
         }
       } catch (error) {
-        // The address may have resolved to another server when this attempt began.
+        // The address may have led to another server when this attempt began.
         if (server.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
         if (!isNew || isRefusal(error)) throw error
         failed.push({ host: this.#hosts[host]?.name ?? '', error })

@@ -62,34 +62,34 @@ export class ServerChangedError extends Error {
 /** SQLSTATE 25006: the transaction is read-only. */
 const READ_ONLY_STATE = '25006'
 
-/** SQLSTATE codes of a server that does not support a statement. */
+/** SQLSTATE codes with which a server reports that it does not support a statement. */
 const unsupportedStates = [
-  '0A000', // not supported
-  '42601', // its syntax is not known
-  '42704', // no such type, or another object
-  '42883', // no such function
+  '0A000', // feature not supported
+  '42601', // syntax error
+  '42704', // undefined object, such as a type
+  '42883', // undefined function
 ]
 
 /**
- * SQLSTATE codes, and classes of two characters, that are about the state of the server and not about the statement
- * (PostgreSQL manual, appendix A).
+ * SQLSTATE codes, and classes of two characters, that concern the state of the server rather than the statement (PostgreSQL
+ * manual, appendix A).
  */
 const unavailableStates = new Set([
   '08', // connection exceptions
   '28', // invalid authorization, which the operator has to fix
   '53', // insufficient resources, such as too many connections
-  '57', // operator intervention: shutdown, crash, cancelled by statement_timeout
+  '57', // operator intervention: shutdown, crash, cancellation by statement_timeout
   '58', // system errors
-  READ_ONLY_STATE, // this server is a standby now
-  '25P03', // idle in transaction for too long
-  '3D000', // no such database
+  READ_ONLY_STATE, // for example after a failover, when the server has become a standby
+  '25P03', // idle_in_transaction_session_timeout
+  '3D000', // the database does not exist
   '40001', // serialization failure
   '40P01', // deadlock
-  '42P01', // no such table: the migrations have not been run
-  '42703', // no such column: likewise
-  '42501', // no permission for the table
+  '42P01', // the table does not exist: the migrations have not been run
+  '42703', // a column does not exist: the migrations have not been run
+  '42501', // the role lacks a privilege for the table
   '55P03', // lock_timeout
-  // What a server that only speaks PostgreSQL's protocol, or Citus, does not support: no fault of the request.
+  // Citus, or a server that is only compatible with PostgreSQL, lacks a feature. The request is correct.
   ...unsupportedStates,
 ])
 
@@ -116,8 +116,8 @@ export function isFatal(error: unknown): boolean {
 }
 
 /**
- * Connection exceptions that a server reports about another server. 08007 (the outcome is unknown) is excluded, and so is 08P01,
- * which connection poolers report when they lose the server.
+ * Connection exceptions that a server reports about another server. 08007 (the outcome is unknown) is excluded, and so is
+ * 08P01, which connection poolers report when they lose the server.
  */
 const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
 
@@ -254,7 +254,7 @@ export function isNotSupported(error: unknown): boolean {
   return cause instanceof pg.DatabaseError && cause.code === '0A000'
 }
 
-/** True where the server does not know or support what a statement of this service uses. */
+/** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
 export function isUnsupportedFeature(error: unknown): boolean {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   return cause instanceof pg.DatabaseError && unsupportedStates.includes(cause.code ?? '')

@@ -2,7 +2,9 @@ import type { Connection, CustomTypesConfig, QueryResultRow, Submittable } from 
 
 declare module 'pg' {
   interface Connection {
-    /** The texts of the statements that the server has parsed, by name. pg keeps it, for its own queries too. */
+    /**
+     * Texts of the statements that the server has parsed, by name. Maintained by pg, which also uses it for its own queries.
+     */
     readonly parsedStatements: Readonly<Record<string, string>>
   }
 }
@@ -12,17 +14,20 @@ interface Column {
   readonly parse: (text: string) => unknown
 }
 
-/** The columns of the statements that were described on a connection, by their names. */
+/** Columns of the statements that were described on a connection, by statement name. */
 const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
 
 /**
- * Runs a named statement, for a client's `query` (PostgreSQL manual, section 54.2.3). The server parses and describes it
- * once for each connection; after that only Bind, Execute and Sync are sent. pg's own query has it described every time,
- * and costs this process twice as much. The description holds: if the type of a column has changed since, PostgreSQL
- * rejects the statement (SQLSTATE 0A000).
+ * A named statement, to be passed to a client's `query` (PostgreSQL manual, section 54.2.3). The server parses and describes
+ * it once per connection; after that, only Bind, Execute and Sync are sent. pg's own named queries request a description at
+ * each execution, which takes this process twice the CPU time. A description stays valid: if the type of a column changes,
+ * PostgreSQL rejects the statement (SQLSTATE 0A000).
  */
 export class PreparedStatement<Row extends QueryResultRow> implements Submittable {
-  /** The rows once the statement is committed. Rejects with the error that the server reports or that ends the connection. */
+  /**
+   * Resolves with the rows once the statement is committed. Rejects with the server's error, or the one that broke the
+   * connection.
+   */
   readonly rows: Promise<Row[]>
   readonly name: string
   readonly text: string
@@ -49,7 +54,7 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
     const { name, text } = this
     const described = descriptions.get(connection) ?? new Map<string, readonly Column[]>()
     this.#columns = described.get(name)
-    // All messages in one system call.
+    // Sends all messages in one system call.
     connection.stream.cork()
     if (connection.parsedStatements[name] !== text) connection.parse({ name, text, types: [] }, true)
     connection.bind({ statement: name, values: this.#values }, true)
@@ -90,8 +95,8 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
     this.#reject(error)
   }
 
-  /** Rejects for lack of an answer. The connection cannot be used any more. */
+  /** Rejects `rows` because the server did not respond in time. The connection must not be used again. */
   giveUp(): void {
-    this.#reject(new Error('No answer in time'))
+    this.#reject(new Error('PostgreSQL did not respond in time'))
   }
 }

@@ -3,28 +3,29 @@ import { parseAddress } from './address.ts'
 import { askServer } from './session-server.ts'
 import { askStandby, problemOf, type StandbyProblem, standbyErrorOf, standbyProblems } from './standby.ts'
 
-/** How long each server may take to answer a command, in milliseconds. */
-const LIMIT_MS = 5000
+/** Time limit for each connection attempt and each statement, in milliseconds. */
+const RESPONSE_TIMEOUT_MS = 5000
 
-/** Whether lists can be read from the standby. */
+/** The result of a check whether lists can be read from the standby. */
 export interface StandbyStatus {
-  /** Host and port; of several, those of the first that can be used, else of the last one. */
+  /** Host and port. If the address names several hosts: the first that can be used, or the last if none can. */
   readonly address: string
+  /** Why the standby cannot be read, or null if it can. */
   readonly problem: StandbyProblem | null
-  /** What happened, in words; null where nothing did. */
+  /** The problem as text for the operator, or null if there is none. */
   readonly reason: string | null
-  /** How much WAL it has yet to replay, in bytes; null where that cannot be said. */
+  /** WAL that the standby has not replayed yet, in bytes, or null if the standby cannot be read. */
   readonly behindBytes: number | null
 }
 
 /**
- * Looks at the standby of a primary as the server does before it reads lists from there.
+ * Verifies the standby of a primary in the same way as the service does for each connection to it.
  *
- * @param primaryUrl names one host
+ * @param primaryUrl an address with a single host
  */
 export async function standbyStatus(primaryUrl: string, standbyUrl: string): Promise<StandbyStatus> {
   const { identity, flushed } = await onClient(primaryUrl, async (client) => {
-    const { identity } = await askServer(client, LIMIT_MS)
+    const { identity } = await askServer(client, RESPONSE_TIMEOUT_MS)
     if (identity === undefined) return { identity, flushed: null }
     const { rows } = await client.query<{ flushed: string }>(
       'SELECT pg_current_wal_flush_lsn()::text AS flushed',
@@ -35,7 +36,7 @@ export async function standbyStatus(primaryUrl: string, standbyUrl: string): Pro
   const look = async ({ url, name: address }: typeof first): Promise<StandbyStatus> => {
     try {
       return await onClient(url, async (client) => {
-        const problem = problemOf(await askStandby(client, LIMIT_MS), identity) ?? null
+        const problem = problemOf(await askStandby(client, RESPONSE_TIMEOUT_MS), identity) ?? null
         if (problem !== null) return { address, problem, reason: standbyProblems[problem], behindBytes: null }
         const { rows } = await client.query<{ behind: string }>(
           'SELECT greatest(0, pg_wal_lsn_diff($1, pg_last_wal_replay_lsn()))::text AS behind',
@@ -58,8 +59,8 @@ async function onClient<Result>(url: string, work: (client: pg.Client) => Promis
   const client = new pg.Client({
     connectionString: url,
     application_name: 'petstore-inventory cli',
-    connectionTimeoutMillis: LIMIT_MS,
-    query_timeout: LIMIT_MS,
+    connectionTimeoutMillis: RESPONSE_TIMEOUT_MS,
+    query_timeout: RESPONSE_TIMEOUT_MS,
   })
   client.on('error', () => {})
   try {

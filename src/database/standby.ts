@@ -25,7 +25,7 @@ export const standbyProblems = {
 
 export type StandbyProblem = keyof typeof standbyProblems
 
-/** The standby cannot answer now, so the primary has to. */
+/** The standby cannot be read now, so the read must use the primary. */
 export class StandbyError extends Error {
   override readonly name = 'StandbyError'
   readonly problem: StandbyProblem
@@ -36,18 +36,18 @@ export class StandbyError extends Error {
   }
 }
 
-/** SQLSTATE codes of statements that recovery cancels, or whose lock it holds: serialization failure, deadlock, lock_timeout. */
+/** SQLSTATE codes of statements that conflict with recovery: serialization failure, deadlock, lock_timeout. */
 const conflictStates = ['40001', '40P01', '55P03']
 
-/** SQLSTATE of a statement that a server in recovery cannot run, such as one about an unlogged table. */
+/** SQLSTATE of a statement that a server in recovery does not support, such as a read of an unlogged table. */
 const UNSUPPORTED_STATE = '0A000'
 
-/** The failure of a statement on a standby, as one of the problems. */
+/** Converts the error of a statement on a standby to a StandbyError with one of the problems. */
 export function standbyErrorOf(error: unknown): StandbyError {
   const cause = error instanceof DatabaseUnavailableError ? error.cause : error
   if (cause instanceof StandbyError) return cause
   if (cause instanceof ServerChangedError) return new StandbyError('interrupted', { cause })
-  // Of several hosts, one that is no standby is as it should be where another one may be.
+  // With several hosts, the primary may be one of them, so `not_standby` is reported only if no host has another problem.
   const causes: readonly unknown[] = cause instanceof AggregateError ? cause.errors : [cause]
   const errors = causes.filter((one) => one instanceof StandbyError)
   const reported = errors.find(({ problem }) => problem !== 'not_standby') ?? errors[0]
@@ -62,29 +62,34 @@ function problemByState(code = ''): StandbyProblem {
   return code === UNSUPPORTED_STATE ? 'unsuited' : 'unreachable'
 }
 
-/** What a server says of itself that its standby has to share. */
+/** Identity of a standby, to compare with the identity of the primary. */
 export interface StandbyIdentity {
   readonly isStandby: boolean
   readonly systemIdentifier: string
-  /** The newest timeline that the server is known to have replayed; the one that it is on may be newer. */
+  /** The newest timeline that the server is known to have replayed. Its current timeline may be newer. */
   readonly timeline: number
 }
 
 /**
- * In recovery PostgreSQL does not say which timeline it is on. The control file has that of the last restartpoint and of
- * the last page that was written; the WAL receiver's is known at once, to roles that may read all statistics.
+ * In recovery, PostgreSQL does not report its current timeline. The control file has the timelines of the last restartpoint
+ * and of the minimum recovery point. The WAL receiver's timeline is newer, but visible only to roles that may read all
+ * statistics (`pg_read_all_stats`).
  */
 const STANDBY_IDENTITY = `SELECT pg_is_in_recovery() AS "isStandby", system_identifier::text AS "systemIdentifier",
   greatest(timeline_id, min_recovery_end_timeline, (SELECT received_tli FROM pg_stat_wal_receiver)) AS timeline
   FROM pg_control_system(), pg_control_checkpoint(), pg_control_recovery()`
 
-/** @throws {StandbyError} where the role may not ask, or the server speaks only PostgreSQL's language */
+/**
+ * Returns the identity of the server that the client is connected to; waits at most `limitMs`.
+ *
+ * @throws {StandbyError} if the role may not run the functions, or the server is not PostgreSQL and lacks them
+ */
 export async function askStandby(client: ClientBase, limitMs: number): Promise<StandbyIdentity> {
   const config = { text: STANDBY_IDENTITY, query_timeout: limitMs }
   try {
     const { rows } = await client.query<StandbyIdentity>(config)
     const [row] = rows
-    if (row === undefined) throw new Error('PostgreSQL has answered without a row')
+    if (row === undefined) throw new Error('PostgreSQL returned no row')
     return row
   } catch (error) {
     if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
@@ -92,7 +97,7 @@ export async function askStandby(client: ClientBase, limitMs: number): Promise<S
   }
 }
 
-/** Why that server is no standby of that primary; undefined where it is one. */
+/** Returns why the server is not a standby of the primary, or undefined if it is one. */
 export function problemOf(
   standby: StandbyIdentity,
   primary: ServerIdentity | undefined,
@@ -103,20 +108,23 @@ export function problemOf(
   return standby.timeline === primary.timeline ? undefined : 'other_timeline'
 }
 
-/** Equal for servers whose WAL has one history, so that positions in it and transaction ids mean the same. */
+/**
+ * Identifies the history of a server's WAL. If it is equal for two servers, their WAL positions and transaction ids are
+ * comparable.
+ */
 export function historyOf({ systemIdentifier, timeline }: ServerIdentity): string {
   return `cluster ${systemIdentifier}, timeline ${timeline}`
 }
 
-/** What a connection was verified against. */
+/** The generation and the WAL history for which a connection was verified. */
 interface Verification {
   readonly generation: number
   readonly history: string
 }
 
 /**
- * The standby of the primary that is in use. A new connection proves that it is on one before its first use. With the
- * primary, its connections are renewed, too, so that none outlives a failover.
+ * Verifies that connections are on a standby of the primary in use. Each new connection is verified before its first use. When
+ * the connections to the primary are renewed, those to the standby are renewed, too, so that none outlives a failover.
  */
 export class StandbyServer implements VerifiedServer {
   readonly address: DatabaseAddress
@@ -140,13 +148,13 @@ export class StandbyServer implements VerifiedServer {
     return this.#generation
   }
 
-  /** The history of the primary that is in use; undefined where that cannot say. */
+  /** The WAL history of the primary in use, or undefined if it is unknown. */
   get history(): string | undefined {
     const { identity } = this.#primary
     return identity && historyOf(identity)
   }
 
-  /** True where a statement was answered by the primary that is in use. */
+  /** Whether the timeline and the start time are those of the primary in use. */
   isPrimary(timeline: number, startedAt: string): boolean {
     const { identity } = this.#primary
     return identity?.timeline === timeline && identity.startedAt === startedAt
@@ -165,7 +173,7 @@ export class StandbyServer implements VerifiedServer {
     return this.#verifications.has(client)
   }
 
-  /** @throws {StandbyError} where it is no standby of the primary in use */
+  /** @throws {StandbyError} if the server is not a standby of the primary in use */
   async verify(client: ClientBase, limitMs: number): Promise<void> {
     const { identity } = this.#primary
     const generation = this.#generation
@@ -174,7 +182,7 @@ export class StandbyServer implements VerifiedServer {
     this.#verifications.set(client, { generation, history: historyOf(identity) })
   }
 
-  /** Gives up every connection. */
+  /** Starts a new generation, so that no current connection is used again. */
   renew(): void {
     this.#generation++
     for (const listener of this.#renewals) listener()
@@ -184,7 +192,7 @@ export class StandbyServer implements VerifiedServer {
     if (this.#host === host) this.#host = (host + 1) % this.address.hosts.length
   }
 
-  /** Nothing is remembered: a standby that cannot be used is not asked again for every list. */
+  /** Does nothing: after a failure, MonitoredStandby does not use the standby for lists until a check succeeds. */
   refuse(): void {}
 
   readonly refusal = undefined
