@@ -9,19 +9,19 @@ import type { QuantityUpdate } from './quantity-update.ts'
 import { RoundTrip } from './round-trip.ts'
 import type { UpdateRepository } from './statements.ts'
 
-/** Connects the trace of a statement with those of the requests that it serves. */
+/** Links the trace of a statement to the traces of the requests that it serves. */
 export interface BatchTracer {
-  /** The request that is being served now. */
+  /** Returns the trace context of the current request. */
   current(): Context
-  /** Runs a statement that serves these requests. */
+  /** Runs `work`, a statement that serves these requests, and returns its result. */
   run<Result>(requests: readonly Context[], work: () => Promise<Result>): Promise<Result>
 }
 
 /** Time limits of the queue, in milliseconds. */
 export interface UpdateTimes {
-  /** How long an update may wait until its last statement is sent. */
+  /** How long after its arrival an update may still be sent. After that, it is rejected. */
   readonly wait: number
-  /** How long a statement may be without an answer until it is overdue: longer than a connection may take. */
+  /** Time without a response after which a statement is overdue. Longer than the time limit for a connection. */
   readonly overdue: number
   /** Interval between checks for late updates and overdue statements. */
   readonly check: number
@@ -31,19 +31,22 @@ export interface UpdateTimes {
 
 export const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
-/** Maximum batches in flight of all processes where the round trip is short; each process may have one. */
+/**
+ * Maximum batches in flight if the round trip is short. The workers divide it among them, and each of them may have at least
+ * one.
+ */
 const MIN_BATCHES = 2
 
-/** Each such part of the round trip allows one more batch in flight: about what a statement costs both sides. */
+/** Increase in the round trip that allows one more batch in flight: about the time that both sides spend on a statement. */
 const ROUND_TRIP_PER_BATCH_MS = 0.5
 
-/** Maximum pets that are always sent individually over a network. */
+/** If at most this many pets have updates, each of them is sent individually over a network. */
 const FEW_PETS = 4
 
-/** Quick round trips from this on are those of a network. On the same machine, they take about half as long. */
+/** A quick round trip of at least this time indicates a network. On the same machine, it takes about half as long. */
 const NETWORK_ROUND_TRIP_MS = 0.8
 
-/** Overdue statements that suspend the queue. */
+/** Number of overdue statements that suspends the queue. */
 const OVERDUE_STATEMENTS = 3
 
 /** Maximum probes in flight. */
@@ -58,12 +61,12 @@ const reasons: Readonly<Record<WaitReason, string>> = {
 const NO_ANSWER = 'The database does not answer.'
 const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
 
-/** The statements in flight, each under an object of its own, with the time when it was sent (`performance.now()`). */
+/** The time when each statement in flight was sent (`performance.now()`), by an object that identifies the statement. */
 type InFlight = Map<object, number>
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit. This
- * file decides when a batch is sent, `batch.ts` what happens to its updates then. The updates of each pet are in one of
+ * class decides when a batch is sent; `batch.ts` sends it and settles its updates. The updates of each pet are in one of
  * these states:
  *
  * | State     | Meaning                                                | Leaves it                                           |
@@ -76,13 +79,15 @@ type InFlight = Map<object, number>
  *
  * In every state, updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  *
- * The number of batches in flight follows the round trip. Two keep PostgreSQL busy: it works on one while the other is
- * under way. A long round trip leaves both sides idle, so another batch may be sent for each half millisecond of the
- * shortest round trip of the last seconds, up to the number of connections. An overloaded server makes every other round
- * trip longer, and smaller batches would make that worse. A batch is sent as soon as the number allows it. Over a network,
- * each pet is sent individually if the number allows it for all that wait, as callers in one batch wait for the slowest.
- * Up to four pets always are, because with so few callers both sides are idle most of the time, and a wait for a statement
- * in flight would cost more than another statement.
+ * The maximum number of batches in flight depends on the round trip. Two batches keep PostgreSQL busy: it executes one while
+ * the other is in transit. During a long round trip both sides are idle, so the maximum grows by one for each half
+ * millisecond, up to the number of connections. The shortest round trip of the last seconds counts, because an overloaded
+ * server makes most round trips longer, and more and smaller batches would increase the overload. A batch is sent as soon as
+ * fewer than the maximum are in flight.
+ *
+ * Over a network, each pet is sent individually if the maximum allows it for all waiting pets, because all callers of a batch
+ * wait for its slowest update. Up to four pets are always sent individually: with so few callers, both sides are idle most
+ * of the time, and waiting for a statement in flight would take longer than sending another one.
  *
  * The queue is in one of these modes:
  *
@@ -99,11 +104,11 @@ export class UpdateQueue {
   readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
-  /** Every pet with updates that have no outcome, longest waiting first. */
+  /** All pets with updates that have no outcome yet, longest waiting first. */
   readonly #pets = new Map<bigint, PendingUpdates>()
-  /** When the statements in flight were sent, but for those that suspended the queue. */
+  /** The batches in flight. Excludes those that were in flight when the queue was suspended. */
   readonly #batches: InFlight = new Map()
-  /** The same for retries of a locked row. */
+  /** The retries of locked rows in flight, with the same exception. */
   readonly #retries: InFlight = new Map()
   readonly #roundTrip: RoundTrip
   readonly #maxRetries: number
@@ -127,17 +132,17 @@ export class UpdateQueue {
     this.#tracer = tracer
     this.#times = times
     this.#roundTrip = roundTrip
-    // Retries wait for a locked row; batches always have connections of their own.
+    // Retries wait for row locks, so they use their own share of the connections and never delay batches.
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#minBatches = Math.max(1, Math.floor(MIN_BATCHES / repository.updateProcesses))
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
   /**
-   * Returns the entry as stored, after the commit, or undefined if the pet has none.
+   * Returns the stored entry after the commit, or undefined if the pet has no entry.
    *
-   * @throws {ApiError} 412 if the entry is not as the condition requires; 503 if the update has waited for too long; 400 if
-   *   a rule of the database does not accept it
+   * @throws {ApiError} 412 if the entry does not meet the condition; 503 if the update has waited for too long; 400 if a
+   *   constraint or trigger of the database rejects it
    * @throws {DatabaseUnavailableError} if the outcome is unknown
    */
   set({ petId, quantity, condition }: QuantityUpdate): Promise<InventoryItem | undefined> {
@@ -159,7 +164,9 @@ export class UpdateQueue {
     })
   }
 
-  /** Dispatches at once if nothing is in flight; else when all requests that have arrived by now are read. */
+  /**
+   * Schedules a dispatch: in a microtask if no batch is in flight, else after all requests that have already arrived are read.
+   */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
@@ -188,7 +195,7 @@ export class UpdateQueue {
     }
   }
 
-  /** Counts the statements that others wait for: an overdue one does not keep them from being sent. */
+  /** Counts the statements that are not overdue. Overdue ones do not prevent others from being sent. */
   #notOverdue(inFlight: InFlight): number {
     return inFlight.size - this.#overdue(inFlight)
   }
@@ -225,7 +232,7 @@ export class UpdateQueue {
     return undefined
   }
 
-  /** Rejects late updates of the pet, and returns whether others wait. */
+  /** Rejects the pet's updates that have waited for too long. Returns whether it has others that wait. */
   #hasWaiting(pet: PendingUpdates): boolean {
     this.#rejectWaiting(pet, performance.now() - this.#times.wait, reasons[pet.waitsFor])
     return pet.waiting > 0
@@ -252,7 +259,7 @@ export class UpdateQueue {
     const took = performance.now() - sentAt
     if (isAnswered) this.#roundTrip.observe(took)
     for (const pet of batch) this.#keepInOrder(pet)
-    // The queue was suspended meanwhile if the statement is not in flight any more.
+    // If the statement is not in the map any more, the queue was suspended in the meantime.
     if (inFlight.delete(statement)) {
       if (isAnswered && this.#mode === 'probing') this.#mode = 'sending'
       if (!isAnswered && took >= this.#times.overdue) this.#suspend()
@@ -260,7 +267,7 @@ export class UpdateQueue {
     this.#dispatch()
   }
 
-  /** Forgets a pet without updates. Moves one behind the others if its updates were decided or its row is locked. */
+  /** Removes a pet without updates. Moves a pet behind the others if its updates were decided or its row is locked. */
   #keepInOrder(pet: PendingUpdates): void {
     if (pet.isEmpty) {
       this.#forget(pet)
@@ -271,8 +278,8 @@ export class UpdateQueue {
   }
 
   /**
-   * Forgets a pet without updates. While its batch asks why other pets got no row, another batch may have forgotten it
-   * already, and newer updates of the pet may be in another object, which has to stay.
+   * Removes a pet without updates. While its batch checks why other pets got no row, another batch may already have removed
+   * the pet, and newer updates of the pet may be in another object, which must not be removed.
    */
   #forget(pet: PendingUpdates): void {
     if (this.#pets.get(pet.petId) === pet) this.#pets.delete(pet.petId)
@@ -283,7 +290,7 @@ export class UpdateQueue {
     const overdue = this.#overdue(this.#batches) + this.#overdue(this.#retries)
     if (overdue >= (this.#mode === 'probing' ? 1 : OVERDUE_STATEMENTS)) this.#suspend()
     this.#dispatch()
-    // Not as soon as nothing waits: a single caller would start and stop the timer with each update.
+    // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
     if (this.#pets.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
@@ -295,7 +302,7 @@ export class UpdateQueue {
     this.#retries.clear()
   }
 
-  /** Asks whether commits wait for a standby, if updates wait. A probe changes nothing. */
+  /** If updates wait, asks PostgreSQL whether commits wait for a synchronous standby. A probe changes no data. */
   #probe(): void {
     const now = performance.now()
     if (this.#pets.size === 0 || this.#probes >= MAX_PROBES || now - this.#probedAt < this.#times.probe)
