@@ -1,6 +1,6 @@
 import type { Sample } from './statistics.ts'
 
-/** The requests of a case. */
+/** The kind of load in a case. */
 export type Work =
   /** Repeated lists while nothing changes. */
   | 'list'
@@ -8,15 +8,15 @@ export type Work =
   | 'update'
   /** 90 % lists and 10 % updates, at random. */
   | 'mix'
-  /** Lists by callers that already have the current one. */
+  /** Lists for callers that already have the current list. */
   | 'if-none-match'
   /** One list at a time, each right after a change made directly in the database. */
   | 'after-change'
 
-/** A primary with a standby; or Citus, with a coordinator and two workers. */
+/** A primary with a standby, or Citus with a coordinator and two workers. */
 export type ClusterKind = 'standby' | 'citus'
 
-/** The contenders, with their names in the tables. */
+/** The names of the contenders in the result tables. */
 export const contenderNames = {
   service: 'this service',
   'service-2': 'this service, 2 workers',
@@ -37,34 +37,34 @@ export type ContenderName = keyof typeof contenderNames
 
 export interface Case {
   readonly name: string
-  /** The heading of its table. */
+  /** The heading of the case's table in the results. */
   readonly title: string
   readonly work: Work
   /** Number of entries in the inventory. */
   readonly entries: number
   readonly connections: number
-  /** Round trip between the servers and the database; on the same machine if absent. */
+  /** Simulated round trip to the database in milliseconds. Absent if there is no delay. */
   readonly roundTripMs?: number
-  /** Servers of PostgreSQL that only this case needs. */
+  /** PostgreSQL servers that only this case needs. */
   readonly cluster?: ClusterKind
   readonly contenders: readonly ContenderName[]
 }
 
-/** A contender that is ready for measurements. */
+/** A contender that is ready to be measured. */
 export interface Contender {
   /**
-   * Sends each request once and compares the responses, byte for byte, with the expected ones for the initial inventory.
-   * Rejects if one is wrong, because the speed of wrong responses means nothing.
+   * Sends each kind of request once, and compares the responses byte for byte with those expected for the initial inventory.
+   * Rejects if a response is wrong, because the speed of wrong responses means nothing.
    */
   verify(given: Case): Promise<void>
-  /** Generates the load of a case for `seconds`, or a little longer. */
+  /** Generates the load of the case for at least `seconds`, and returns the result. */
   measure(given: Case, seconds: number): Promise<Sample>
-  /** The CPU time of its processes since their start, in seconds, if they can be known. */
+  /** Returns the CPU time of the contender's processes since their start, in seconds, or undefined if it is unknown. */
   cpuSeconds?(): Promise<number | undefined>
   stop(): Promise<void>
 }
 
-/** Adds the peers in other languages to each case that has plain Fastify. */
+/** Adds the servers in other languages to each case that includes plain Fastify. */
 export function withPeers(cases: readonly Case[]): Case[] {
   return cases.map((given) =>
     given.contenders.includes('plain') ? { ...given, contenders: [...given.contenders, 'go'] } : given,
@@ -74,7 +74,7 @@ export function withPeers(cases: readonly Case[]): Case[] {
 const connectionCounts = [1, 16, 64, 256]
 const networkConnectionCounts = [1, 4, 16, 64]
 const roundTripsMs = [0, 1, 5, 20]
-/** The cases in which several workers are compared with one. */
+/** Load and number of connections of the cases that compare several workers with one. */
 const workerLoads = [
   ['list', 1],
   ['list', 64],
@@ -92,7 +92,7 @@ const workNames = { list: 'List', update: 'Update', mix: '90 % lists and 10 % up
 const standbyContenders = ['service', 'service-standby'] as const
 const citusContenders = ['service', 'service-citus-2', 'service-citus-32', 'service-citus-reference'] as const
 
-/** All cases, in the order in which they run: from small tables to large ones. */
+/** All cases in the order in which they run: small tables first. */
 export const cases: readonly Case[] = [
   ...connectionCounts.map((connections) => ({
     name: `list-${connections}`,
@@ -165,7 +165,7 @@ export const cases: readonly Case[] = [
       work: 'list',
       entries,
       connections: 4,
-      // Each list of a million takes the plain server seconds and half a gigabyte, so four at once would crash it.
+      // Plain Fastify needs seconds and half a gigabyte for each list of a million entries, so four at once would crash it.
       contenders: entries < 1_000_000 ? ['service', 'plain', 'node-http'] : ['service', 'node-http'],
     },
     {

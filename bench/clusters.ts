@@ -8,39 +8,39 @@ import { urlOf } from '../test/support/template.ts'
 import type { ClusterKind, ContenderName } from './cases.ts'
 import { type BenchDatabase, benchDatabase, settings } from './database.ts'
 
-/** The database of a contender. */
+/** The database that a contender uses, and its standby. */
 export interface Place {
   readonly database: BenchDatabase
-  /** The standby of that database. */
+  /** Address of the database on the standby. */
   readonly readUrl?: string
 }
 
-/** Servers of PostgreSQL with the databases of some contenders. Every other contender uses the benchmark's own. */
+/** PostgreSQL servers with databases for some contenders. The other contenders use the benchmark's own database. */
 export interface Cluster {
   readonly places: Readonly<Partial<Record<ContenderName, Place>>>
   stop(): Promise<void>
 }
 
-/** The kinds of clusters, in words. */
+/** Descriptions of the clusters for the report. */
 export const clusterNames: Readonly<Record<ClusterKind, string>> = {
   standby: 'a primary with a standby',
   citus: 'Citus with two workers',
 }
 
-/** How Citus keeps the table, by contender. */
+/** The statement that distributes the table with Citus, by contender. */
 const layouts: readonly (readonly [ContenderName, layout: string])[] = [
   ['service-citus-2', "create_distributed_table('inventory', 'pet_id', shard_count => 2)"],
   ['service-citus-32', "create_distributed_table('inventory', 'pet_id', shard_count => 32)"],
   ['service-citus-reference', "create_reference_table('inventory')"],
 ]
 
-/** Why a cluster cannot be started here; undefined if it can. */
+/** Returns why a cluster cannot be started on this machine, or undefined if it can. */
 export async function missingFor(kind: ClusterKind): Promise<string | undefined> {
   if (kind === 'standby' || (await citusPrograms()) !== undefined) return undefined
   return 'There is no Citus here. Set CITUS_BIN to the folder of the programs of a PostgreSQL with Citus (https://docs.citusdata.com).'
 }
 
-/** Starts a cluster. `onOpen` gets what stops it. */
+/** Starts a cluster. Calls `onOpen` with a function that stops it, before anything is started. */
 export async function openCluster(
   kind: ClusterKind,
   directory: string,

@@ -1,4 +1,4 @@
-/** What some cases put around a contender: a distant database, commits on its server, or a standby. */
+/** Conditions that some cases simulate: a distant database, concurrent commits, or lists from a standby. */
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
@@ -10,19 +10,19 @@ const COMMITS_PER_SECOND = 1000
 const UPDATES_PER_SECOND = 100
 const COMMIT_INTERVAL_MS = 10
 
-/** How long a service may take until it uses its standby, in milliseconds. */
+/** How long to wait until a service uses its standby, in milliseconds. */
 const STANDBY_LIMIT_MS = 10_000
 
-/** A TCP proxy that simulates a database at a distance of some milliseconds. */
+/** A TCP proxy that simulates a distant database by adding latency. */
 export interface DelayingProxy {
-  /** The address of the database through the proxy. */
+  /** Address of the database through the proxy. */
   readonly url: string
   stop(): Promise<void>
 }
 
 /**
- * Starts a proxy that delays what clients send by the whole round trip: Node's timers count whole milliseconds, so half
- * of one for each direction would become two whole ones. What the database sends is not delayed.
+ * Starts a proxy that delays the data of clients by the whole round trip, and does not delay the data of the database. Node's
+ * timers have a resolution of one millisecond, so delays of 0.5 ms in each direction would add up to 2 ms.
  */
 export async function startDelayingProxy(databaseUrl: string, roundTripMs: number): Promise<DelayingProxy> {
   const target = new URL(databaseUrl)
@@ -65,7 +65,7 @@ export async function startDelayingProxy(databaseUrl: string, roundTripMs: numbe
   }
 }
 
-/** The same contender, measured while another database of the same server gets commits. */
+/** Returns the contender, measured while transactions are committed in another database of the same server. */
 export function withCommits(contender: Contender, otherDatabaseUrl: string): Contender {
   return {
     ...contender,
@@ -84,7 +84,7 @@ export function withCommits(contender: Contender, otherDatabaseUrl: string): Con
   }
 }
 
-/** The same contender, measured while entries are updated directly in the database. */
+/** Returns the contender, measured while entries are updated directly in the database. */
 export function withUpdates(contender: Contender, databaseUrl: string): Contender {
   return {
     ...contender,
@@ -101,15 +101,14 @@ export function withUpdates(contender: Contender, databaseUrl: string): Contende
   }
 }
 
-/** One statement that commits each of the others, as a client runs one at a time. Outside a transaction, a DO block may commit. */
+/** Returns a DO block that commits each statement separately. It must run outside a transaction (PostgreSQL manual, DO). */
 function commitsText(statements: readonly string[]): string {
   return `DO $$ BEGIN ${statements.map((statement) => `${statement}; COMMIT;`).join(' ')} END $$`
 }
 
 /**
- * Commits PL/pgSQL statements at a steady rate until it is stopped. The commits do not wait for the disk, whose speed is not
- * measured here.
- * `stop` rejects if the server did not keep up.
+ * Runs and commits PL/pgSQL statements at a steady rate, in commits per second, until `stop` is called. The commits do not
+ * wait for the disk, whose speed is not measured here. `stop` rejects if the server reached less than 90 % of the rate.
  */
 async function startCommits(
   url: string,
@@ -141,7 +140,7 @@ async function startCommits(
   }
 }
 
-/** The same contender, which is measured only if it reads lists from its standby before and after. */
+/** Returns the contender, whose measurement fails unless it uses its standby before and after. */
 export function withStandby(contender: Contender, metricsUrl: string): Contender {
   const isInUse = async (): Promise<boolean> =>
     /^inventory_standby_in_use 1$/m.test(await (await fetch(metricsUrl)).text())

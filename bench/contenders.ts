@@ -67,7 +67,7 @@ export async function openContender(name: ContenderName, options: ContenderOptio
   }
 }
 
-/** One-row updates directly with pg, without HTTP, by as many clients as the case has connections. */
+/** Updates one row per statement directly with pg, without HTTP. The case's number of connections is the number of clients. */
 function pgContender({ url }: BenchDatabase): Contender {
   return {
     verify: async () => {},
@@ -82,7 +82,7 @@ function pgContender({ url }: BenchDatabase): Contender {
   }
 }
 
-/** The list as text by COPY, read completely and discarded: with psql if it is installed, otherwise with pg. */
+/** Reads the list as text with COPY and discards it: with psql if it is installed, otherwise with pg. */
 function copyContender(database: BenchDatabase, list: Buffer, psql: string | undefined): Contender {
   const copy = psql === undefined ? copyByPg : copyByPsql
   return {
@@ -104,7 +104,7 @@ function copyContender(database: BenchDatabase, list: Buffer, psql: string | und
   }
 }
 
-/** The version of psql; undefined if it is not installed. */
+/** Returns the version of psql, or undefined if it is not installed. */
 export async function installedPsql(): Promise<string | undefined> {
   return promisify(execFile)('psql', ['--version']).then(
     ({ stdout }) => stdout.trim(),
@@ -115,7 +115,7 @@ export async function installedPsql(): Promise<string | undefined> {
 async function copyByPsql(url: string): Promise<void> {
   const address = new URL(url)
   const password = decodeURIComponent(address.password)
-  // Not on the command line, which everyone on the machine can read.
+  // All users of the machine can read the command line, so the password is passed in the environment.
   address.password = ''
   const child = spawn('psql', ['--no-psqlrc', `--dbname=${address.href}`, `--command=${COPY_LIST}`], {
     env: { ...process.env, PGPASSWORD: password },

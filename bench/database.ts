@@ -9,16 +9,16 @@ import { startEmbeddedServer } from '../src/local/embedded.ts'
 import { onServer, urlOf } from '../test/support/template.ts'
 import { cpuSecondsOf } from './cpu.ts'
 
-/** The benchmark's own database, which all contenders use. */
+/** A database that contenders use. */
 export interface BenchDatabase {
   readonly url: string
-  /** The address of another database of the same server. */
+  /** Address of another database of the same server. */
   readonly otherUrl: string
-  /** The version of the server, and the settings that determine the durability of commits. */
+  /** The server's version, and its settings for the durability of commits. */
   readonly description: string
-  /** Maximum connections of the server. */
+  /** The server's `max_connections`. */
   readonly maxConnections: number
-  /** Replaces all entries with this many new ones, with ids from 1. */
+  /** Replaces all entries with `entries` new ones, with ids from 1. */
   fill(entries: number): Promise<void>
   /** Waits until no other session has run a statement for a moment. */
   quiet(): Promise<void>
@@ -26,28 +26,28 @@ export interface BenchDatabase {
   reset(): Promise<void>
   /** Changes the quantity of `changedPet`, and returns the new one. */
   change(): Promise<number>
-  /** The list that a correct response has now, byte for byte. */
+  /** Returns the body of a correct list response, byte for byte. */
   list(): Promise<Buffer>
-  /** What the servers have used since their start; undefined for one on another machine. */
+  /** Returns the CPU time of the PostgreSQL servers since their start, or undefined if they are on another machine. */
   cpuSeconds(): Promise<CpuSeconds | undefined>
   stop(): Promise<void>
 }
 
 /** CPU time in seconds. */
 export interface CpuSeconds {
-  /** Of the server that takes the updates. */
+  /** CPU time of the server that receives the updates. */
   readonly first: number
-  /** Of its standby or its workers, together. */
+  /** Total CPU time of its standby or its workers. */
   readonly others: number
 }
 
 /** The entry that `change` changes; its status is `available`. */
 export const changedPet = 3
 
-/** Reads the whole list as text, one entry per line: as many bytes as the list has. */
+/** Reads the whole list as text, one entry per line, with about as many bytes as the response. */
 export const COPY_LIST = `COPY (SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id) TO STDOUT`
 
-/** Settings of a production server; only sizes whose defaults are for very small machines are raised. */
+/** Settings of a production server: full durability, and higher values for sizes whose defaults are for very small machines. */
 export const settings = {
   fsync: 'on',
   synchronous_commit: 'on',
@@ -57,7 +57,7 @@ export const settings = {
   max_wal_size: '4GB',
 }
 
-/** Creates the database on the server at `DATABASE_URL`, or on an embedded one with its data in `directory`. */
+/** Creates a database on the server at `DATABASE_URL`, or on an embedded server with its data in `directory`. */
 export async function openBenchDatabase(directory: string): Promise<BenchDatabase> {
   const given = process.env['DATABASE_URL']
   const server = given ? { url: given, stop: async () => {} } : await startEmbedded(directory)
@@ -82,20 +82,20 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
 }
 
 export interface BenchDatabaseOptions {
-  /** The database, with the newest schema, for a role that may do everything there. */
+  /** Address of a migrated database, for a role with all privileges. */
   readonly url: string
-  /** The same for the servers that are measured, if they have another role. */
+  /** Address for the servers that are measured, if they use another role. */
   readonly serviceUrl?: string
   readonly otherUrl: string
-  /** Where the server is, in words. */
+  /** Where the server is, for the description. */
   readonly where: string
-  /** The folder with the server's data, if it runs on this machine. */
+  /** The server's data directory, if it runs on this machine. */
   readonly data?: string
-  /** Those of its standby or its workers. */
+  /** The data directories of its standby or its workers. */
   readonly otherData?: readonly string[]
 }
 
-/** A database that is there; `stop` closes the connection to it. */
+/** Connects to an existing database. `stop` closes the connection. */
 export async function benchDatabase({
   url,
   serviceUrl = url,
@@ -182,7 +182,7 @@ async function startEmbedded(
   }
 }
 
-/** The CPU time of all processes of the server with that data since its start, in seconds. */
+/** Returns the CPU time of all processes of a PostgreSQL server since its start, in seconds. `data` is its data directory. */
 async function cpuSecondsOfServer(data: string): Promise<number> {
   const [pid] = (await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')
   return (await cpuSecondsOf(Number(pid))) ?? Number.NaN

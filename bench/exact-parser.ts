@@ -1,5 +1,5 @@
 /**
- * Prints how long three parsers take to read the same list: JSON.parse, which rounds ids; the one in
+ * Prints how long three parsers take for the same list: JSON.parse, which rounds large ids; the parser in
  * examples/typescript/client.ts; and lossless-json.
  */
 import { isLosslessNumber, parse } from 'lossless-json'
@@ -25,7 +25,7 @@ const parsers = {
     }),
 }
 
-/** The median time. */
+/** Returns the median time. */
 function medianMs(read: () => unknown): number {
   const times: number[] = []
   for (let round = 0; round < ROUNDS; round++) {

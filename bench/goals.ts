@@ -1,13 +1,13 @@
 import type { ContenderName } from './cases.ts'
 import type { Results } from './results.ts'
 
-/** A ratio to reach in one run. */
+/** A ratio between two contenders that a run should reach. */
 interface Goal {
   readonly work: string
   readonly caseName: string
   readonly contender: ContenderName
   readonly against: ContenderName
-  /** At least this ratio of throughput, or at most this ratio of the median time. */
+  /** Minimum ratio of the throughputs, or maximum ratio of the median times. */
   readonly atLeast?: number
   readonly atMost?: number
 }
@@ -115,16 +115,16 @@ const goals: readonly Goal[] = [
   },
 ]
 
-/** A goal in words, and its outcome. */
+/** A goal as text, and its outcome. */
 export interface Outcome {
   readonly work: string
   readonly goal: string
-  /** NaN if one of the two could not be measured. */
+  /** NaN if one of the two contenders could not be measured. */
   readonly reached: number
   readonly met: boolean
 }
 
-/** The outcome of every goal whose case belongs to the run. */
+/** Returns the outcome of each goal whose case was part of the run. */
 export function outcomes(results: Results): Outcome[] {
   const measured = goals.filter(({ caseName }) => results.cases.some(({ name }) => name === caseName))
   return measured.map(({ work, caseName, contender, against, atLeast, atMost }) => {

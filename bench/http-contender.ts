@@ -10,11 +10,11 @@ export interface HttpContenderOptions {
   readonly key: string
   readonly generator: Generator
   readonly database: BenchDatabase
-  /** The list of the initial inventory. */
+  /** The list response for the initial inventory. */
   readonly list: Buffer
 }
 
-/** A server that is measured over HTTP. */
+/** Returns a contender that measures a server over HTTP. */
 export function httpContender({ server, key, generator, database, list }: HttpContenderOptions): Contender {
   const authorization = `Bearer ${key}`
   const listUrl = `${server.origin}/v1/inventory`
@@ -50,7 +50,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
 
     async measure({ work, entries, connections }, seconds) {
       if (work === 'after-change') {
-        // One client keeps one connection, as it does in the other cases.
+        // A single client keeps its connection open, as in the other cases.
         const agent = new Agent({ keepAlive: true, maxSockets: 1 })
         return repeat(seconds, () => listAfterChange(agent)).finally(() => agent.destroy())
       }
@@ -65,7 +65,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
         connections,
         seconds,
       })
-      // The server still works on requests that the generator aborted at the end; its pool serves this one after them.
+      // The server may still process requests that the load generator aborted. Its pool serves this request after them.
       await askList()
       return sample
     },
@@ -75,7 +75,7 @@ export function httpContender({ server, key, generator, database, list }: HttpCo
   }
 }
 
-/** The JSON text of the entry that the verification changes. */
+/** Returns the JSON text of the entry that the verification changes. */
 function entryText(quantity: number): Buffer {
   return Buffer.from(`{"petId":${changedPet},"quantity":${quantity},"status":"available"}`)
 }
@@ -89,7 +89,7 @@ function expectAnswer(what: string, { status, body }: TimedAnswer, expected: Buf
   )
 }
 
-/** One response, and the time from the request, or its connection, to the last byte. */
+/** A response, and the time from the request to its last byte, including the time to connect. */
 interface TimedAnswer {
   readonly status: number
   readonly etag: string | undefined
@@ -97,7 +97,7 @@ interface TimedAnswer {
   readonly milliseconds: number
 }
 
-/** Sends one request, on its own connection without an agent. */
+/** Sends a request. Without an agent, it opens its own connection. */
 function ask(
   url: string,
   {

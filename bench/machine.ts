@@ -6,7 +6,7 @@ import { Value } from '@sinclair/typebox/value'
 
 const Manifest = Type.Object({ version: Type.String() })
 
-/** Everything besides the code that the figures depend on, as pairs of a name and a value. */
+/** Returns what the results depend on besides the code, such as hardware and versions, as pairs of a name and a value. */
 export function machine(): [name: string, value: string][] {
   const cores = cpus()
   return [
@@ -25,7 +25,7 @@ function distribution(): string {
   return name === undefined ? '' : `${name}, `
 }
 
-/** The commit, and whether files differ from it; unknown outside a repository. */
+/** Returns the commit, and whether files differ from it, or `unknown` outside a Git repository. */
 function commit(): string {
   const git = (...args: string[]): string =>
     execFileSync('git', args, { encoding: 'utf8', stdio: 'pipe' }).trim()
@@ -36,7 +36,7 @@ function commit(): string {
   }
 }
 
-/** The name and the installed version of a package. */
+/** Returns the name and the installed version of a package. */
 export function packageVersion(name: string): string {
   const file = new URL(`../node_modules/${name}/package.json`, import.meta.url)
   return `${name} ${Value.Parse(Manifest, JSON.parse(readFileSync(file, 'utf8'))).version}`

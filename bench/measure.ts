@@ -12,16 +12,16 @@ export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFil
   readonly rounds: number
   readonly seconds: number
   readonly results: Results
-  /** Aborts the run before the next measurement. */
+  /** Ends the run before the next measurement. */
   readonly stop: AbortSignal
-  /** Called with every contender that was opened, so that it is stopped if the run ends early. */
+  /** Called for every contender that was opened, so that it can be stopped if the run ends early. */
   readonly onOpen: (stop: () => Promise<void>) => void
 }
 
-/** Cases that share their servers: one size of inventory, one distance to the database, and one cluster. */
+/** Cases that share their servers: those with the same number of entries, the same round trip and the same cluster. */
 type Setting = readonly [Case, ...Case[]]
 
-/** Groups cases by setting, in their order. */
+/** Groups cases by setting, and keeps their order. */
 export function settingsOf(cases: readonly Case[]): Setting[] {
   const settings = new Map<string, [Case, ...Case[]]>()
   for (const given of cases) {
@@ -67,13 +67,13 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
   await proxy?.stop()
 }
 
-/** A contender, and the database that it uses. */
+/** An opened contender, and the database that it uses. */
 interface PlacedContender {
   readonly contender: Contender
   readonly database: BenchDatabase
 }
 
-/** Each round measures all contenders, so that a slow minute of the machine affects all of them. */
+/** Measures all contenders in each round, so that a temporary slowdown of the machine affects all of them. */
 async function measureCase(
   given: Case,
   contenders: ReadonlyMap<ContenderName, PlacedContender>,
@@ -106,11 +106,11 @@ async function takeTurn(
   isFirst: boolean,
   { seconds }: MeasureOptions,
 ): Promise<Sample> {
-  // Requests that the generator aborted may still be on their way from the last server to the database.
+  // The previous server may still be sending statements for requests that the load generator aborted.
   await database.quiet()
   await database.reset()
   await contender.verify(given)
-  // Once is enough: in later rounds the code is compiled and the connections are open.
+  // One warm-up is enough: in later rounds, the code is compiled and the connections are open.
   if (isFirst && seconds > 1) await contender.measure(given, 1)
   const before = await cpuSeconds(contender, database)
   const sample = await contender.measure(given, seconds)
@@ -126,7 +126,7 @@ async function takeTurn(
   }
 }
 
-/** The CPU time of everything behind a contender so far; NaN where it cannot be known. */
+/** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */
 async function cpuSeconds(
   contender: Contender,
   database: BenchDatabase,

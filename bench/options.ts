@@ -1,7 +1,7 @@
 import { Command, InvalidArgumentError } from 'commander'
 import { type Case, cases, withPeers } from './cases.ts'
 
-/** What a run measures, and for how long. */
+/** The options of a run. */
 export interface Options {
   readonly cases: readonly Case[]
   readonly rounds: number
@@ -11,7 +11,7 @@ export interface Options {
   readonly output: string | undefined
 }
 
-/** One or two cases of every kind. */
+/** The cases of a short run: one or two of every kind. */
 const quickCases = [
   'list-64',
   'update-64',

@@ -6,17 +6,17 @@ import type { Results } from './results.ts'
 
 export interface ReportOptions {
   readonly results: Results
-  /** Everything besides the code that the figures depend on. */
+  /** What the results depend on besides the code, as returned by `machine.ts`. */
   readonly facts: readonly (readonly [name: string, value: string])[]
   readonly started: Date
   /** The command line. */
   readonly args: readonly string[]
   readonly options: Options
-  /** Whether there is a plot next to the report. */
+  /** Whether the report links to a plot in the same folder. */
   readonly plotted: boolean
 }
 
-/** The text of RESULTS.md. */
+/** Returns the text of RESULTS.md. */
 export function report({ results, facts, started, args, options, plotted }: ReportOptions): string {
   const { rounds, seconds } = options
   const hasGo = results.cases.some(({ contenders }) => contenders.includes('go'))
@@ -51,7 +51,7 @@ ${tables(results).replaceAll(/^###/gm, '##')}
 /** The contenders that others are compared with. */
 const baselines: readonly ContenderName[] = ['plain', 'go', 'node-http', 'direct', 'copy']
 
-/** All results as Markdown that is also readable in a terminal: a table for each title, then the goals. */
+/** Formats all results as Markdown that is also readable in a terminal: one table per title, then the goals. */
 export function tables(results: Results): string {
   const titles = [...new Set(results.cases.map(({ title }) => title))]
   const parts = titles.map((title) => `### ${title}\n\n${resultTable(results, title)}`)
@@ -126,12 +126,14 @@ function table(head: readonly string[], rows: readonly (readonly string[])[]): s
   return [line(head), line(rule), ...rows.map(line)].join('\n')
 }
 
-/** The plotted works. */
+/** The plotted kinds of load. */
 const works = ['list', 'update'] as const
 /** The plotted contenders. */
 const shown: readonly ContenderName[] = ['service', 'plain', 'node-http', 'direct']
 
-/** Plots throughput against connections as SVG, lists next to updates; undefined if no such case was measured. */
+/**
+ * Plots throughput against connections as SVG, with lists next to updates. Returns undefined if no such case was measured.
+ */
 export function throughputPlot(results: Results): string | undefined {
   const steps = results.cases.filter(({ name }) => works.some((work) => name.startsWith(`${work}-`)))
   if (steps.length === 0) return undefined

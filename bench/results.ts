@@ -17,17 +17,17 @@ export class Results {
     this.#samples.set(`${given.name} ${contender}`, [...this.of(given.name, contender), sample])
   }
 
-  /** The samples of a contender in a case, first round first; empty if it was not measured. */
+  /** Returns the samples of a contender in a case, one per round in order. Empty if it was not measured. */
   of(caseName: string, contender: ContenderName): readonly Sample[] {
     return this.#samples.get(`${caseName} ${contender}`) ?? []
   }
 
-  /** The median of one value over the rounds. */
+  /** Returns the median of one value over all rounds. */
   median(caseName: string, contender: ContenderName, value: keyof Sample): number {
     return median(this.of(caseName, contender).map((sample) => sample[value] ?? Number.NaN))
   }
 
-  /** The ratio of a value between two contenders; NaN if one of them was not measured. */
+  /** Returns the ratio of a value between two contenders, or NaN if one of them was not measured. */
   ratio(
     caseName: string,
     contender: ContenderName,
@@ -37,7 +37,7 @@ export class Results {
     return ratio(this.of(caseName, contender), this.of(caseName, against), value)
   }
 
-  /** The number of a contender's failed responses in a case. */
+  /** Returns the number of a contender's failed responses in a case. */
   errors(caseName: string, contender: ContenderName): number {
     return this.of(caseName, contender).reduce((sum, { errors }) => sum + errors, 0)
   }
@@ -47,7 +47,7 @@ export class Results {
     this.#failures.push(`${given.name}: ${contenderNames[contender]}: ${reason}`)
   }
 
-  /** Reasons to repeat the run: contenders that could not be measured, and cases with failed responses of the service. */
+  /** Returns reasons to repeat the run: contenders that could not be measured, and failed responses of the service. */
   failures(): string[] {
     const failed = this.cases.flatMap((given) =>
       given.contenders

@@ -16,10 +16,10 @@ import { readOptions } from './options.ts'
 import { report, tables, throughputPlot } from './report.ts'
 import { Results } from './results.ts'
 
-/** In the checkout, because temporary files may be in memory, where a commit costs nothing. */
+/** Data folder. It is in the checkout, because a temporary folder may be in memory, where commits cost nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 
-/** The service's default for one process, used for every other pool, too. */
+/** Pool size of all servers: the service's default for a single process. */
 const POOL_SIZE = 10
 
 const args = process.argv.slice(2)
@@ -32,7 +32,7 @@ async function closeAll(): Promise<void> {
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
 
-/** The chosen cases, without those whose servers are not installed, of which it says so. */
+/** Returns the chosen cases except those whose servers are not installed. Prints a message for each of these. */
 async function possibleCases(): Promise<Case[]> {
   const possible: Case[] = []
   for (const given of options.cases) {
@@ -94,7 +94,7 @@ async function run(): Promise<void> {
   if (failures.length > 0) process.exitCode = 1
 }
 
-/** In addition to the clients that update directly with pg, all servers of one setting are connected. */
+/** Checks that the server allows enough connections for all servers of a setting and for the clients that use pg directly. */
 function requireConnections(cases: readonly Case[], available: number): void {
   const clients = cases.map(({ contenders, connections }) =>
     contenders.includes('direct') ? connections : 0,

@@ -9,31 +9,31 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { cpuSecondsOf } from './cpu.ts'
 
-/** A server to measure, in its own process. */
+/** A server to be measured, in its own process. */
 export interface Server {
-  /** Its base address, without a path. */
+  /** Base URL, without a path. */
   readonly origin: string
-  /** The CPU time of its processes since its start, in seconds; undefined if it cannot be known. */
+  /** Returns the CPU time of the server's processes since its start, in seconds, or undefined if it is unknown. */
   cpuSeconds(): Promise<number | undefined>
   stop(): Promise<void>
 }
 
-/** How long a server may take until it listens, in milliseconds. */
-const START_LIMIT = 20_000
+/** How long to wait until a server listens, in milliseconds. */
+const START_TIMEOUT_MS = 20_000
 
 const service = fileURLToPath(new URL('../dist/server.js', import.meta.url))
 const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
 const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
 const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
 
-/** The setup of servers that use a database. */
+/** Configuration of a server that uses a database. */
 export interface ServerSetup {
   readonly databaseUrl: string
-  /** The standby for the lists of a service that has one. */
+  /** Address of the standby that the service reads lists from, if there is one. */
   readonly readUrl?: string | undefined
   readonly poolSize: number
   readonly key: string
-  /** A folder without a file `.env`, whose settings would apply. */
+  /** Working directory. It must not contain a `.env` file, because the service would read its settings. */
   readonly directory: string
 }
 
@@ -47,7 +47,7 @@ export function startService(setup: ServerSetup, workers: number): Promise<Serve
   })
 }
 
-/** Starts the service with its lists from a standby. Its metrics are at the second address. */
+/** Starts the service so that it reads lists from a standby. Returns the server and the URL of its metrics. */
 export async function startServiceOnPair({
   readUrl = '',
   ...setup
@@ -63,7 +63,7 @@ export async function startServiceOnPair({
   return [server, `http://127.0.0.1:${port}/metrics`]
 }
 
-/** Starts the same API, made with the defaults of Fastify and pg. */
+/** Starts a server with the same API, built on Fastify and pg with their defaults. */
 export function startPlainFastify(setup: ServerSetup): Promise<Server> {
   return startServer(process.execPath, [...process.execArgv, plainFastify], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
@@ -73,9 +73,9 @@ export function startPlainFastify(setup: ServerSetup): Promise<Server> {
 }
 
 /**
- * Builds and starts the same API, made with the defaults of Go's net/http and pgx.
+ * Builds and starts a server with the same API, built on Go's net/http and pgx with their defaults.
  *
- * @throws {Error} if Go is not installed, or cannot get the modules
+ * @throws {Error} if Go is not installed, or cannot download the modules
  */
 export async function startGo(setup: ServerSetup): Promise<Server> {
   const program = path.join(setup.directory, 'go-peer')
@@ -119,14 +119,14 @@ async function startServer(
 }
 
 async function listening(child: ChildProcess, port: number): Promise<void> {
-  const limit = performance.now() + START_LIMIT
+  const limit = performance.now() + START_TIMEOUT_MS
   while (!(await answers(port))) {
     const name = child.spawnargs.at(-1)
     if (child.exitCode !== null)
       throw new Error(`${name} exited with code ${child.exitCode} before it listened`)
     if (performance.now() > limit) {
       child.kill('SIGKILL')
-      throw new Error(`${name} did not listen within ${START_LIMIT} ms`)
+      throw new Error(`${name} did not listen within ${START_TIMEOUT_MS} ms`)
     }
     await setTimeout(20)
   }

@@ -1,4 +1,4 @@
-/** Prints the sizes and costs that docs/scale.md computes with: npx tsx bench/sizes.ts */
+/** Prints the sizes and costs that the calculations in docs/scale.md use. Run it with: npx tsx bench/sizes.ts */
 import { randomInt } from 'node:crypto'
 import { mkdir, rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
@@ -29,7 +29,7 @@ const ask = async (expression: string): Promise<number> => {
   return Number(row?.['value'])
 }
 
-/** What some work cost the server, for each of `count` parts of it. */
+/** The server's cost per unit of some work. */
 interface Cost {
   readonly walBytes: number
   readonly cpuUs: number
@@ -44,7 +44,7 @@ async function costOf(count: number, work: () => Promise<void>): Promise<Cost> {
   return { walBytes: ((await ask(position)) - wal) / count, cpuUs: (used * 1e6) / count }
 }
 
-/** Sends updates of random pets, as the service does. */
+/** Sends batches of updates for random pets, as the service does. */
 async function update(batches: number, size: number): Promise<void> {
   const { setQuantities } = updateRepository(updates, 1)
   for (let batch = 0; batch < batches; batch++) {
@@ -58,7 +58,7 @@ async function update(batches: number, size: number): Promise<void> {
   }
 }
 
-/** A read of the list, and what it cost. */
+/** The duration of a read, and the server's CPU time for it. */
 interface Read {
   readonly milliseconds: number
   readonly cpuUs: number
@@ -74,7 +74,7 @@ async function timed(read: () => Promise<void>): Promise<Read> {
   return { milliseconds, cpuUs }
 }
 
-/** Reads all entries, and then several times those that a batch has changed. */
+/** Reads all entries once, and then several times the entries that a batch of updates has changed. */
 async function readLists(): Promise<{ whole: Read; changes: Read }> {
   const reads = primaryListReads(lists)
   let state: ListState | undefined
@@ -119,7 +119,7 @@ try {
   await onServer(bench.url, 'CHECKPOINT')
   const afterCheckpoint = await costOf(50 * BATCH_SIZE, () => update(50, BATCH_SIZE))
   print('WAL of an update right after a checkpoint, in a batch of 100', afterCheckpoint.walBytes, 'bytes')
-  // Writes every page, and leaves free space for new versions in each, as after a day of updates and autovacuum.
+  // Writes every page and leaves free space for new row versions in each, as after a day of updates and autovacuum.
   await onServer(bench.url, 'UPDATE inventory SET quantity = quantity')
   await onServer(bench.url, 'VACUUM inventory')
   const batched = await costOf(BATCHES * BATCH_SIZE, () => update(BATCHES, BATCH_SIZE))

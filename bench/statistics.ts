@@ -1,6 +1,6 @@
-/** The result of a contender in one round of a case. */
+/** A contender's result in one round of a case. */
 export interface Sample {
-  /** Responses, or statements, per second. */
+  /** Responses or statements per second. */
   readonly perSecond: number
   /** Median time in milliseconds. */
   readonly p50: number
@@ -10,20 +10,20 @@ export interface Sample {
   readonly errors: number
   /** Number of responses, or statements. */
   readonly count: number
-  /** CPU time of the contender's processes per response, in microseconds; absent or NaN if it is not known. */
+  /** CPU time of the contender's processes per response, in microseconds. Absent or NaN if it is unknown. */
   readonly contenderCpuUs?: number
-  /** That of the database's server. */
+  /** CPU time of the database server per response, in microseconds. */
   readonly databaseCpuUs?: number
-  /** That of its standby or its workers, together. */
+  /** Total CPU time of its standby or its workers per response, in microseconds. */
   readonly otherCpuUs?: number
 }
 
-/** The quantile `share`, from 0 to 1, of the sorted values; NaN if there are none. */
+/** Returns the quantile `share`, from 0 to 1, of sorted values, or NaN if there are none. */
 export function percentile(sorted: ArrayLike<number>, share: number): number {
   return sorted[Math.max(0, Math.ceil(sorted.length * share) - 1)] ?? Number.NaN
 }
 
-/** The median; of an even number of values, the mean of the two in the middle. */
+/** Returns the median. For an even number of values, this is the mean of the two in the middle. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   const upper = sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
@@ -32,8 +32,8 @@ export function median(values: readonly number[]): number {
 }
 
 /**
- * The median of the ratios of two contenders in the same round. A machine that was slow for a while slowed down both, so
- * it affects this less than a ratio of two medians.
+ * Returns the median of the ratios between two contenders in the same round. A temporary slowdown of the machine affects both
+ * contenders in a round, so it distorts this median less than a ratio of two medians.
  */
 export function ratio(
   samples: readonly Sample[],
@@ -59,7 +59,7 @@ export function sampleOf(times: Float64Array, seconds: number, errors: number): 
   }
 }
 
-/** Measures repeatedly until `seconds` have passed, at least twice; returns the times in milliseconds. */
+/** Repeats a measurement, whose time `take` returns in milliseconds, until `seconds` have passed, but at least twice. */
 export async function repeat(seconds: number, take: () => Promise<number>): Promise<Sample> {
   const times: number[] = []
   const end = performance.now() + seconds * 1000
