@@ -24,6 +24,11 @@ const commands = [
   ['completion'],
 ]
 
+t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
+  const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
+  t.match(stdout, /^\d+\.\d+\.\d+\n$/)
+})
+
 t.test('--help at every level goes to standard output, with an example', async (t) => {
   for (const command of commands) {
     await t.test(command.join(' '), async (t) => {
