@@ -1,12 +1,19 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { type Case, type Contender, type ContenderName, contenderNames } from './cases.ts'
+import { type Case, type Contender, type ContenderName, contenderNames, type Work } from './cases.ts'
 import { clusterNames, openCluster, type Place } from './clusters.ts'
 import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
 import type { BenchDatabase, CpuSeconds } from './database.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
+
+/**
+ * A warm-up ends after this many responses or this time. V8 compiles and recompiles a server's code during its first 15,000
+ * requests or so; meanwhile, a request takes up to three times the CPU time.
+ */
+const WARM_UP_RESPONSES = 30_000
+const WARM_UP_SECONDS = 8
 
 export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFile'> {
   readonly rounds: number
@@ -58,7 +65,7 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
     const { database, readUrl } = placeOf(name)
     const setup = { ...options.setup, databaseUrl: proxy?.url ?? database.url, readUrl }
     const contender = await openContender(name, { ...options, database, setup, list, listFile })
-    contenders.set(name, { contender, database })
+    contenders.set(name, { contender, database, responses: new Map() })
     onOpen(() => contender.stop())
   }
   for (const given of cases) await measureCase(given, contenders, options)
@@ -71,6 +78,8 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
 interface PlacedContender {
   readonly contender: Contender
   readonly database: BenchDatabase
+  /** Number of responses so far, by the kind of load. */
+  readonly responses: Map<Work, number>
 }
 
 /** Measures all contenders in each round, so that a temporary slowdown of the machine affects all of them. */
@@ -102,18 +111,18 @@ async function measureCase(
 
 async function takeTurn(
   given: Case,
-  { contender, database }: PlacedContender,
+  placed: PlacedContender,
   isFirst: boolean,
   { seconds }: MeasureOptions,
 ): Promise<Sample> {
+  const { contender, database } = placed
   // The previous server may still be sending statements for requests that the load generator aborted.
   await database.quiet()
   await database.reset()
   await contender.verify(given)
-  // One warm-up is enough: in later rounds, the code is compiled and the connections are open.
-  if (isFirst && seconds > 1) await contender.measure(given, 1)
+  if (isFirst && seconds > 1) await warmUp(given, placed)
   const before = await cpuSeconds(contender, database)
-  const sample = await contender.measure(given, seconds)
+  const sample = await measure(given, placed, seconds)
   const after = await cpuSeconds(contender, database)
   if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
   const perResponse = (name: keyof typeof after): number =>
@@ -124,6 +133,23 @@ async function takeTurn(
     databaseCpuUs: perResponse('first'),
     otherCpuUs: perResponse('others'),
   }
+}
+
+/** Generates the load of the case until the contender is warm, and for at least a second. */
+async function warmUp(given: Case, placed: PlacedContender): Promise<void> {
+  const end = performance.now() + WARM_UP_SECONDS * 1000
+  do await measure(given, placed, 1)
+  while ((placed.responses.get(given.work) ?? 0) < WARM_UP_RESPONSES && performance.now() < end)
+}
+
+async function measure(
+  given: Case,
+  { contender, responses }: PlacedContender,
+  seconds: number,
+): Promise<Sample> {
+  const sample = await contender.measure(given, seconds)
+  responses.set(given.work, (responses.get(given.work) ?? 0) + sample.count)
+  return sample
 }
 
 /** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */

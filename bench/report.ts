@@ -31,7 +31,7 @@ Written by \`${command}\` on ${started.toISOString().slice(0, 10)}.
 ${facts.map(([name, value]) => `- ${name}: ${value}`).join('\n')}
 
 The load generator, the servers and the database share the machine. Each contender is measured for ${seconds} s in each of ${rounds} rounds,
-after a check that its responses are correct to the byte. The figures are medians over the rounds; a column “× plain Fastify”
+after a check that its responses are correct to the byte and a warm-up, in which V8 compiles the code. The figures are medians over the rounds; a column “× plain Fastify”
 has the median, over the rounds, of the ratio of both throughputs in one round.
 
 - **this service** runs in its production configuration: keys, log at \`info\`, one worker unless stated otherwise.
