@@ -118,6 +118,8 @@ export class UpdateQueue {
   #probes = 0
   #probedAt = Number.NEGATIVE_INFINITY
   #isScheduled = false
+  /** Number of updates in the last batch or retry that was sent. */
+  #batchSize = 0
   #timer: NodeJS.Timeout | undefined
 
   constructor(
@@ -165,12 +167,13 @@ export class UpdateQueue {
   }
 
   /**
-   * Schedules a dispatch: in a microtask if no batch is in flight, else after all requests that have already arrived are read.
+   * Schedules a dispatch: in a microtask for a single caller, else after all requests that have already arrived are read.
    */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const defer = this.#batches.size === 0 ? queueMicrotask : setImmediate
+    const isSingle = this.#batches.size === 0 && this.#batchSize <= 1
+    const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
       this.#dispatch()
@@ -249,13 +252,12 @@ export class UpdateQueue {
     const sentAt = performance.now()
     inFlight.set(statement, sentAt)
     for (const pet of batch) pet.take()
-    const updates = batch.flatMap((pet) => pet.inFlight)
-    this.#statistics.batches.observe(updates.length)
+    this.#batchSize = batch.reduce((sum, pet) => sum + pet.inFlight.length, 0)
+    this.#statistics.batches.observe(this.#batchSize)
     const isInTime = (pet: PendingUpdates): boolean =>
       pet.inFlight.every(({ arrivedAt }) => arrivedAt >= performance.now() - this.#times.wait)
     const send = (): Promise<boolean> => sendBatch(this.#repository, batch, isInTime)
-    const contexts = updates.flatMap(({ context }) => context ?? [])
-    const isAnswered = await (this.#tracer?.run(contexts, send) ?? send())
+    const isAnswered = await (this.#tracer?.run(contextsOf(batch), send) ?? send())
     const took = performance.now() - sentAt
     if (isAnswered) this.#roundTrip.observe(took)
     for (const pet of batch) this.#keepInOrder(pet)
@@ -328,4 +330,8 @@ export class UpdateQueue {
     if (this.#mode !== 'suspended') return
     for (const pet of this.#pets.values()) this.#rejectWaiting(pet, Number.POSITIVE_INFINITY, reason)
   }
+}
+
+function contextsOf(batch: readonly PendingUpdates[]): Context[] {
+  return batch.flatMap(({ inFlight }) => inFlight.flatMap(({ context }) => context ?? []))
 }
