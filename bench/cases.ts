@@ -30,6 +30,7 @@ export const contenderNames = {
   plain: 'plain Fastify',
   go: 'Go',
   'node-http': 'node:http',
+  'node-http-commits': 'node:http, with commits',
   direct: 'pg alone',
   copy: 'COPY',
 } as const
@@ -156,7 +157,7 @@ export const cases: readonly Case[] = [
     work: 'list',
     entries: 1000,
     connections: 64,
-    contenders: ['service', 'service-commits'],
+    contenders: ['service', 'service-commits', 'node-http', 'node-http-commits'],
   },
   ...tableSizes.flatMap((entries): Case[] => [
     {

@@ -60,6 +60,8 @@ export async function openContender(name: ContenderName, options: ContenderOptio
       return overHttp(await startGo(setup))
     case 'node-http':
       return overHttp(await startNodeHttp(setup.directory, listFile))
+    case 'node-http-commits':
+      return withCommits(overHttp(await startNodeHttp(setup.directory, listFile)), database.otherUrl)
     case 'direct':
       return pgContender(database)
     case 'copy':
