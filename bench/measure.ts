@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { type Case, type Contender, type ContenderName, contenderNames, type Work } from './cases.ts'
+import { type Case, type Contender, type ContenderName, contenderNames } from './cases.ts'
 import { clusterNames, openCluster, type Place } from './clusters.ts'
 import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
@@ -65,7 +65,7 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
     const { database, readUrl } = placeOf(name)
     const setup = { ...options.setup, databaseUrl: proxy?.url ?? database.url, readUrl }
     const contender = await openContender(name, { ...options, database, setup, list, listFile })
-    contenders.set(name, { contender, database, responses: new Map() })
+    contenders.set(name, { contender, database })
     onOpen(() => contender.stop())
   }
   for (const given of cases) await measureCase(given, contenders, options)
@@ -78,8 +78,6 @@ export async function measureSetting(cases: Setting, options: MeasureOptions): P
 interface PlacedContender {
   readonly contender: Contender
   readonly database: BenchDatabase
-  /** Number of responses so far, by the kind of load. */
-  readonly responses: Map<Work, number>
 }
 
 /** Measures all contenders in each round, so that a temporary slowdown of the machine affects all of them. */
@@ -111,18 +109,17 @@ async function measureCase(
 
 async function takeTurn(
   given: Case,
-  placed: PlacedContender,
+  { contender, database }: PlacedContender,
   isFirst: boolean,
   { seconds }: MeasureOptions,
 ): Promise<Sample> {
-  const { contender, database } = placed
   // The previous server may still be sending statements for requests that the load generator aborted.
   await database.quiet()
   await database.reset()
   await contender.verify(given)
-  if (isFirst && seconds > 1) await warmUp(given, placed)
+  if (isFirst && seconds > 1) await warmUp(given, contender)
   const before = await cpuSeconds(contender, database)
-  const sample = await measure(given, placed, seconds)
+  const sample = await contender.measure(given, seconds)
   const after = await cpuSeconds(contender, database)
   if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
   const perResponse = (name: keyof typeof after): number =>
@@ -135,21 +132,12 @@ async function takeTurn(
   }
 }
 
-/** Generates the load of the case until the contender is warm, and for at least a second. */
-async function warmUp(given: Case, placed: PlacedContender): Promise<void> {
+/** Generates the load of the case until V8 has compiled the code for it. */
+async function warmUp(given: Case, contender: Contender): Promise<void> {
   const end = performance.now() + WARM_UP_SECONDS * 1000
-  do await measure(given, placed, 1)
-  while ((placed.responses.get(given.work) ?? 0) < WARM_UP_RESPONSES && performance.now() < end)
-}
-
-async function measure(
-  given: Case,
-  { contender, responses }: PlacedContender,
-  seconds: number,
-): Promise<Sample> {
-  const sample = await contender.measure(given, seconds)
-  responses.set(given.work, (responses.get(given.work) ?? 0) + sample.count)
-  return sample
+  let responses = 0
+  do responses += (await contender.measure(given, 1)).count
+  while (responses < WARM_UP_RESPONSES && performance.now() < end)
 }
 
 /** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */

@@ -31,8 +31,9 @@ Written by \`${command}\` on ${started.toISOString().slice(0, 10)}.
 ${facts.map(([name, value]) => `- ${name}: ${value}`).join('\n')}
 
 The load generator, the servers and the database share the machine. Each contender is measured for ${seconds} s in each of ${rounds} rounds,
-after a check that its responses are correct to the byte and a warm-up, in which V8 compiles the code. The figures are medians over the rounds; a column “× plain Fastify”
-has the median, over the rounds, of the ratio of both throughputs in one round.
+after a check that its responses are correct to the byte and a warm-up, in which V8 compiles the code. The figures are
+medians over the rounds; a column “× plain Fastify” has the median, over the rounds, of the ratio of both throughputs in one
+round.
 
 - **this service** runs in its production configuration: keys, log at \`info\`, one worker unless stated otherwise.
 - **plain Fastify** is the same API, made with the defaults of Fastify and pg, [plain-fastify.ts](baselines/plain-fastify.ts).
