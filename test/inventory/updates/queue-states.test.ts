@@ -165,6 +165,32 @@ t.test('a single update goes out at once, those that arrive meanwhile as one bat
   t.strictSame(await Promise.all([second, ...others]), ['2=22', '5=55', '3=33', '4=44'])
 })
 
+t.test('among several callers, an update waits for those that arrive in the same iteration', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.updateProcesses = 2
+  const { set } = queueOf(repository)
+  const first = [set(1, 11), set(2, 22)]
+  const one = await repository.next(t, '1=11 2=22')
+  one.store()
+  await Promise.all(first)
+  const third = set(3, 33)
+  await null
+  t.equal(repository.sent, 1, 'nothing is sent yet')
+  const fourth = set(4, 44)
+  const two = await repository.next(t, '3=33 4=44')
+  two.store()
+  t.strictSame(await Promise.all([third, fourth]), ['3=33', '4=44'])
+  const fifth = set(5, 55)
+  const three = await repository.next(t, '5=55')
+  three.store()
+  await fifth
+  void set(6, 66)
+  await null
+  t.equal(repository.sent, 4, 'a single caller does not wait')
+  const four = await repository.next(t, '6=66')
+  four.store()
+})
+
 t.test('two processes have two batches in flight together', async (t) => {
   const repository = new ScriptedRepository()
   repository.updateProcesses = 2
