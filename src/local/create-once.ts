@@ -2,8 +2,8 @@ import { existsSync } from 'node:fs'
 import { link, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 
-/** Names of files and folders that are being created, or that a killed process has left. */
-const UNFINISHED = /\.unfinished-\d+$/
+/** Names of files and folders that a process is creating, or has left when it was killed, with the process id. */
+const UNFINISHED = /\.unfinished-(\d+)$/
 
 function temporaryName(target: string): string {
   return `${target}.unfinished-${process.pid}`
@@ -52,10 +52,21 @@ export async function loadOrCreateSecret(file: string, generate: () => string): 
   return readSecret(file)
 }
 
-/** Removes the unfinished files and folders of killed processes. */
+/** Removes the unfinished files and folders of killed processes. Those of running ones may still grow. */
 export async function removeUnfinished(folder: string): Promise<void> {
   for (const name of await readdir(folder)) {
-    if (UNFINISHED.test(name)) await rm(path.join(folder, name), { recursive: true, force: true })
+    const [, pid] = UNFINISHED.exec(name) ?? []
+    if (pid === undefined || isRunning(Number(pid))) continue
+    await rm(path.join(folder, name), { recursive: true, force: true })
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch (error) {
+    // Any other error, such as EPERM, means that there is such a process (kill(2)).
+    return !(error instanceof Error && 'code' in error && error.code === 'ESRCH')
   }
 }
 

@@ -1,6 +1,9 @@
-import { chmod, readdir, readFile, stat } from 'node:fs/promises'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { chmod, mkdir, readdir, readFile, stat } from 'node:fs/promises'
 import path from 'node:path'
 import t from 'tap'
+import { removeUnfinished } from '../../src/local/create-once.ts'
 import { callerOf } from '../support/http.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -40,3 +43,17 @@ t.test('of two first starts at once, one serves, and the other says so', async (
     [],
   )
 })
+
+t.test(
+  'a start removes what a killed one has left, and nothing that a running one is creating',
+  async (t) => {
+    const folder = await temporaryFolder(t)
+    const killed = spawn(process.execPath, ['--version'])
+    await once(killed, 'exit')
+    const running = `data.unfinished-${process.pid}`
+    for (const name of [running, `data.unfinished-${killed.pid}`, 'data'])
+      await mkdir(path.join(folder, name, 'base'), { recursive: true })
+    await removeUnfinished(folder)
+    t.strictSame((await readdir(folder)).sort(), ['data', running])
+  },
+)
