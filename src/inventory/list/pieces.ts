@@ -4,9 +4,11 @@ import { setImmediate } from 'node:timers/promises'
 const NEWLINE = 0x0a
 const COMMA = 0x2c
 const MINUS = 0x2d
+const OPENING_BRACKET = 0x5b
+const CLOSING_BRACKET = 0x5d
 
-/** Offset of the petId's digits from the comma before the entry. */
-const ID_OFFSET = ',{"petId":'.length
+/** Offset of the petId's digits in an entry. */
+const ID_OFFSET = '{"petId":'.length
 
 /**
  * Average number of entries in a piece, a power of two. A piece is small enough to be copied and hashed at each change, and
@@ -22,14 +24,15 @@ const MERGES_PER_ITERATION = 4
 
 /** Entries in ascending petId, and their offsets in a buffer. */
 export interface Entries {
-  /** The JSON text of each entry, preceded by a comma. */
+  /** The JSON text of each entry, followed by one separator: a comma, or the bracket that closes the list. */
   readonly bytes: Buffer
-  /** The offset of each entry's comma in `bytes`. */
+  /** The offset of each entry in `bytes`. */
   readonly starts: Uint32Array
 }
 
 /**
- * Consecutive entries of a list. A piece is immutable, so lists share the pieces that they have in common.
+ * Consecutive entries of a list. A piece is immutable, so lists share the pieces that they have in common. Joined, the bytes
+ * of a list's pieces are its JSON text: the first piece includes the opening bracket, the last one the closing bracket.
  *
  * A hash of its petId decides whether an entry starts a new piece (content-defined chunking). Equal lists are therefore cut
  * into equal pieces, whether they were read in full or made from changes, and a change affects only its own piece.
@@ -43,9 +46,9 @@ export interface Piece extends Entries {
 export class PieceBuilder {
   #buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES)
   /** Offset of the free part of the buffer. */
-  #used = this.#buffer.writeUInt8(COMMA, 0)
+  #used = this.#buffer.writeUInt8(OPENING_BRACKET, 0)
   /** Offset of the first incomplete line. */
-  #start = 0
+  #start = 1
   #starts: number[] = []
   readonly #pieces: Piece[] = []
   readonly #known: ReadonlyMap<string, Piece>
@@ -59,11 +62,11 @@ export class PieceBuilder {
     this.#reserve(lines.length)
     this.#used += lines.copy(this.#buffer, this.#used)
     for (;;) {
-      const end = this.#buffer.indexOf(NEWLINE, this.#start + 1)
+      const end = this.#buffer.indexOf(NEWLINE, this.#start)
       if (end === -1 || end >= this.#used) return
-      // The newline that ends a line becomes the comma before the next entry.
+      // The newline that ends a line becomes the comma after the entry.
       this.#buffer[end] = COMMA
-      const length = end - this.#start
+      const length = end + 1 - this.#start
       if (this.#starts.length > 0 && startsPiece(this.#buffer, this.#start)) this.#cut()
       this.#starts.push(this.#start)
       this.#start += length
@@ -72,7 +75,10 @@ export class PieceBuilder {
 
   /** Returns all pieces. Call it once, after the last `add`. */
   finish(): Piece[] {
-    if (this.#starts.length > 0) this.#cut()
+    if (this.#starts.length > 0) {
+      this.#buffer[this.#start - 1] = CLOSING_BRACKET
+      this.#cut()
+    }
     return this.#pieces
   }
 
@@ -98,12 +104,11 @@ export class PieceBuilder {
 export function entriesOfLines(lines: Buffer): Entries {
   if (lines.length === 0) return { bytes: lines, starts: new Uint32Array() }
   const bytes = Buffer.allocUnsafeSlow(lines.length + 1)
-  bytes[0] = COMMA
-  lines.copy(bytes, 1)
+  bytes[lines.copy(bytes)] = COMMA
   const starts = [0]
-  for (let at = bytes.indexOf(NEWLINE); at !== -1; at = bytes.indexOf(NEWLINE, at + 1)) {
-    bytes[at] = COMMA
-    starts.push(at)
+  for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, end)) {
+    bytes[end] = COMMA
+    starts.push(end + 1)
   }
   return { bytes, starts: Uint32Array.from(starts) }
 }
@@ -129,7 +134,7 @@ export async function withChanges(pieces: readonly Piece[], changes: Entries): P
       continue
     }
     if (++merges % MERGES_PER_ITERATION === 0) await setImmediate()
-    all.push(...merged(piece, changes, first, end))
+    all.push(...merged(piece, { isFirst: index === 0, isLast: next === undefined }, changes, first, end))
     first = end
   }
   return all
@@ -144,8 +149,14 @@ interface Run {
   readonly end: number
 }
 
+/** Which ends of the list entries contain. */
+interface Ends {
+  readonly isFirst: boolean
+  readonly isLast: boolean
+}
+
 /** Returns the pieces that replace `piece` after the changes from `first` up to but excluding `end`. */
-function merged(piece: Piece, changes: Entries, first: number, end: number): Piece[] {
+function merged(piece: Piece, ends: Ends, changes: Entries, first: number, end: number): Piece[] {
   const runs: Run[] = []
   let isSame = true
   let taken = 0
@@ -159,40 +170,43 @@ function merged(piece: Piece, changes: Entries, first: number, end: number): Pie
   }
   if (isSame) return [piece]
   if (taken < piece.starts.length) runs.push({ from: piece, first: taken, end: piece.starts.length })
-  return cut(runs)
+  return cut(runs, ends)
 }
 
 /**
  * Cuts runs into pieces. Only the first entry of a run can start a piece, because all others followed it in the same piece
  * before, where none of them started a new one.
  */
-function cut(runs: readonly Run[]): Piece[] {
+function cut(runs: readonly Run[], { isFirst, isLast }: Ends): Piece[] {
   const pieces: Piece[] = []
   let own: Run[] = []
   for (const run of runs) {
     if (own.length > 0 && startsPiece(run.from.bytes, startOf(run.from, run.first))) {
-      pieces.push(joined(own))
+      pieces.push(joined(own, { isFirst: isFirst && pieces.length === 0, isLast: false }))
       own = []
     }
     own.push(run)
   }
-  if (own.length > 0) pieces.push(joined(own))
+  pieces.push(joined(own, { isFirst: isFirst && pieces.length === 0, isLast }))
   return pieces
 }
 
 /** Joins all entries of the runs into one piece. */
-function joined(runs: readonly Run[]): Piece {
+function joined(runs: readonly Run[], { isFirst, isLast }: Ends): Piece {
   const size = runs.reduce((sum, { from, first, end }) => sum + startOf(from, end) - startOf(from, first), 0)
-  const bytes = Buffer.allocUnsafeSlow(size)
+  const bytes = Buffer.allocUnsafeSlow(isFirst ? size + 1 : size)
   const starts = new Uint32Array(runs.reduce((count, { first, end }) => count + end - first, 0))
-  let used = 0
+  let used = isFirst ? bytes.writeUInt8(OPENING_BRACKET) : 0
   let count = 0
   for (const { from, first, end } of runs) {
     const at = startOf(from, first)
     const offset = used - at
     for (let index = first; index < end; index++) starts[count++] = startOf(from, index) + offset
     used += from.bytes.copy(bytes, used, at, startOf(from, end))
+    // It may have been the closing bracket.
+    bytes[used - 1] = COMMA
   }
+  if (isLast) bytes[used - 1] = CLOSING_BRACKET
   return pieceOf(bytes, starts)
 }
 
@@ -219,8 +233,8 @@ function findEntry(entries: Entries, other: Entries, otherIndex: number, from: n
 
 function areEqual(one: Entries, index: number, other: Entries, otherIndex: number): boolean {
   const at = startOf(other, otherIndex)
-  const end = startOf(other, otherIndex + 1)
-  return one.bytes.compare(other.bytes, at, end, startOf(one, index), startOf(one, index + 1)) === 0
+  const end = startOf(other, otherIndex + 1) - 1
+  return one.bytes.compare(other.bytes, at, end, startOf(one, index), startOf(one, index + 1) - 1) === 0
 }
 
 /** Compares two petIds by their digits: numbers would be rounded, and BigInts would have to be allocated. */

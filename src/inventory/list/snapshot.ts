@@ -14,8 +14,7 @@ export interface Representation {
 /** Lists smaller than this are kept in one chunk, which is the fastest to send. */
 const LARGE_LIST_BYTES = 1_048_576
 
-const OPENING = Buffer.from('[')
-const CLOSING = Buffer.from(']')
+const EMPTY_LIST = Buffer.from('[]')
 
 /** The list as of one moment, serialized once for all clients. Immutable. */
 export class Snapshot implements Representation {
@@ -35,7 +34,7 @@ export class Snapshot implements Representation {
     this.#isPatched = isPatched
     this.pieces = pieces
     this.count = countEntries(pieces)
-    this.chunks = merged(chunksOf(pieces))
+    this.chunks = pieces.length === 0 ? [EMPTY_LIST] : merged(pieces.map(({ bytes }) => bytes))
     this.size = sizeOf(this.chunks)
     // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
@@ -77,14 +76,8 @@ export async function snapshotOfLines(lines: AsyncIterable<Buffer>, former?: Sna
   return new Snapshot(builder.finish())
 }
 
-function chunksOf(pieces: readonly Piece[]): Buffer[] {
-  const [first, ...others] = pieces.map(({ bytes }) => bytes)
-  // Each piece starts with a comma; the list must not.
-  return first === undefined ? [OPENING, CLOSING] : [OPENING, first.subarray(1), ...others, CLOSING]
-}
-
 function merged(chunks: Buffer[]): Buffer[] {
-  return sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
+  return chunks.length > 1 && sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
 }
 
 function sizeOf(chunks: readonly Buffer[]): number {
