@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import t from 'tap'
 import { entriesOfLines, type Piece, PieceBuilder, withChanges } from '../../../src/inventory/list/pieces.ts'
+import { Snapshot } from '../../../src/inventory/list/snapshot.ts'
 
 type Items = ReadonlyMap<bigint, number>
 
@@ -85,4 +86,9 @@ t.test('pieces that do not change are the same objects', async (t) => {
     same.every((piece) => changed.includes(piece)),
     'an entry that is written with the same values',
   )
+})
+
+t.test('a list of one piece is sent from the memory of the piece, without a copy', async (t) => {
+  const pieces = piecesOf(new Map([[1n, 5]]), 7)
+  t.equal(new Snapshot(pieces).chunks[0], pieces[0]?.bytes)
 })
