@@ -104,7 +104,8 @@ export class PieceBuilder {
 export function entriesOfLines(lines: Buffer): Entries {
   if (lines.length === 0) return { bytes: lines, starts: new Uint32Array() }
   const bytes = Buffer.allocUnsafeSlow(lines.length + 1)
-  bytes[lines.copy(bytes)] = COMMA
+  lines.copy(bytes)
+  bytes[lines.length] = COMMA
   const starts = [0]
   for (let end = bytes.indexOf(NEWLINE); end !== -1; end = bytes.indexOf(NEWLINE, end)) {
     bytes[end] = COMMA
