@@ -22,10 +22,14 @@ import type { Tracing } from './tracing/tracing.ts'
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
 
+/** Aborted when the process begins to stop, so that a start in progress ends. */
+const stopping = new AbortController()
+
 const closers: (() => Promise<void>)[] = []
 
 /** Closes everything that was opened, newest first. */
 async function closeAll(): Promise<void> {
+  stopping.abort()
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
 
@@ -35,6 +39,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.
   closers.push(async () => (await localSetup?.catch(() => undefined))?.stop())
   const local = await localSetup
+  stopping.signal.throwIfAborted()
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
@@ -76,6 +81,7 @@ async function start(config: Config, log: Logger): Promise<void> {
     address = service.address
     if (config.metricsPort !== undefined) await exposeMetrics(config, log, service)
   }
+  stopping.signal.throwIfAborted()
   if (local)
     console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
 }
@@ -83,7 +89,7 @@ async function start(config: Config, log: Logger): Promise<void> {
 /** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
 async function setUpLocally(): Promise<LocalSetup> {
   const { LOCAL_DIRECTORY, setUpLocally } = await import('./local/local-setup.ts')
-  return setUpLocally(LOCAL_DIRECTORY)
+  return setUpLocally(LOCAL_DIRECTORY, stopping.signal)
 }
 
 /** Starts tracing. The module is imported on demand, because loading it costs time and memory. */
@@ -125,8 +131,11 @@ try {
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {
-  if (!(error instanceof WorkerFailedError)) console.error(`petstore-inventory: ${explain(error)}`)
-  setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
-  await closeAll().catch(() => {})
-  process.exit(1)
+  // After a signal, its handler closes everything and exits.
+  if (!stopping.signal.aborted) {
+    if (!(error instanceof WorkerFailedError)) console.error(`petstore-inventory: ${explain(error)}`)
+    setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
+    await closeAll().catch(() => {})
+    process.exit(1)
+  }
 }

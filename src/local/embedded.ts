@@ -34,6 +34,8 @@ export interface EmbeddedOptions {
   readonly directory: string
   /** Server settings (PostgreSQL manual, chapter 19). Values must not contain spaces. */
   readonly settings?: Readonly<Record<string, string>>
+  /** Ends the start between two of its steps. The promise rejects with the signal's reason, and no server is left running. */
+  readonly signal?: AbortSignal
 }
 
 /** Key of the advisory lock that the process which uses the server holds. */
@@ -61,8 +63,10 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const programs = await usablePrograms(native, directory, account)
   const cluster = new DatabaseCluster(directory, programs, account)
   await cluster.create()
+  options.signal?.throwIfAborted()
   let isStartedHere = await cluster.start(options.settings ?? {})
   try {
+    options.signal?.throwIfAborted()
     const url = await addressOf(directory)
     const owner = await connectWhenReady(url)
     if (!(await lockServer(owner))) {

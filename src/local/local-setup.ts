@@ -29,16 +29,18 @@ export interface LocalSetup {
 
 /**
  * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
- * if it has none, and creates an API key. Keeps everything in `directory` for the next start.
+ * if it has none, and creates an API key. Keeps everything in `directory` for the next start. When the signal is aborted, it
+ * stops what it has started and rejects with the signal's reason.
  *
  * @throws {EmbeddedServerError} if the embedded PostgreSQL cannot run
  */
-export async function setUpLocally(directory: string): Promise<LocalSetup> {
-  const server = await startEmbeddedServer({ directory: serverDirectory(directory) })
+export async function setUpLocally(directory: string, signal: AbortSignal): Promise<LocalSetup> {
+  const server = await startEmbeddedServer({ directory: serverDirectory(directory), signal })
   try {
     const databaseUrl = await server.addRole(SERVER_ROLE)
+    signal.throwIfAborted()
     await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, log: () => {} })
-    await addSampleEntries(server.url)
+    await addSampleEntries(server.url, signal)
     const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }
     return {
       databaseUrl,
@@ -54,8 +56,7 @@ export async function setUpLocally(directory: string): Promise<LocalSetup> {
 }
 
 /** Imports the sample entries into a table without entries. */
-async function addSampleEntries(url: string): Promise<void> {
-  const { signal } = new AbortController()
+async function addSampleEntries(url: string, signal: AbortSignal): Promise<void> {
   await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
     if ((await countEntries(transaction)) > 0) return
     const lines = sampleInventory.map((item, index) =>
