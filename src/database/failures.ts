@@ -82,6 +82,7 @@ const unavailableStates = new Set([
   '58', // system errors
   READ_ONLY_STATE, // for example after a failover, when the server has become a standby
   '25P03', // idle_in_transaction_session_timeout
+  '25P04', // transaction_timeout
   '3D000', // the database does not exist
   '40001', // serialization failure
   '40P01', // deadlock

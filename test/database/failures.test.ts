@@ -24,6 +24,7 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
     '57P01',
     '58030',
     '25006',
+    '25P04',
     '3D000',
     '40001',
     '40P01',
@@ -43,7 +44,7 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
 })
 
 t.test('tells a lost connection from a refused statement', async (t) => {
-  for (const code of ['08007', '08P01', '25P03', '53300', '57P01', '57P02', 'XX000']) {
+  for (const code of ['08007', '08P01', '25P03', '25P04', '53300', '57P01', '57P02', 'XX000']) {
     t.ok(isFatal(refusal(code)), code)
     t.notOk(wasRefused(refusal(code)), code)
   }

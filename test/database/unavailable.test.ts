@@ -111,6 +111,20 @@ t.test(
   },
 )
 
+t.test('answers 503 when the time limit for transactions ends a statement', async (t) => {
+  const database = await testDatabase(t)
+  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
+  if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
+  await addEntries(database, [['1', 9, 'available']])
+  const options = encodeURIComponent('-c transaction_timeout=100')
+  const { send } = await startApp(t, `${database.url}?options=${options}`)
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  isUnavailable(t, await send('GET', '/v1/inventory'))
+  isUnavailable(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
+  await release()
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
+})
+
 t.test('answers 503 when every connection is busy for too long', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
