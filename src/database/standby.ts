@@ -109,11 +109,12 @@ export function problemOf(
 }
 
 /**
- * Identifies the history of a server's WAL. If it is equal for two servers, their WAL positions and transaction ids are
- * comparable.
+ * Identifies the history of the primary's WAL. If it is equal at two moments, WAL positions and transaction ids of both are
+ * comparable, on the primary and on its standbys. A stopped server can be replaced by an older copy of its files, with the same
+ * system identifier and timeline, so the history also ends when the primary is started again.
  */
-export function historyOf({ systemIdentifier, timeline }: ServerIdentity): string {
-  return `cluster ${systemIdentifier}, timeline ${timeline}`
+export function historyOf({ systemIdentifier, timeline, startedAt }: ServerIdentity): string {
+  return `cluster ${systemIdentifier}, timeline ${timeline}, started at ${startedAt}`
 }
 
 /** The generation and the WAL history for which a connection was verified. */

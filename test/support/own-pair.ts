@@ -21,6 +21,8 @@ export interface PairServer {
   /** Runs a statement in that database as the superuser; every value arrives as text. */
   query(text: string): Promise<Readonly<Record<string, string | null>>[]>
   stop(): Promise<void>
+  /** Starts it again, on the same port. */
+  start(): Promise<void>
 }
 
 export interface PairOptions {
@@ -57,14 +59,20 @@ export async function startOwnPair(
   await appendFile(path.join(second, 'data', 'postgresql.auto.conf'), connection)
   await appendFile(path.join(second, 'data', 'standby.signal'), '')
   const standby = await startEmbeddedServer({ directory: second, settings })
-  return { primary: serverOf(t, primary), standby: serverOf(t, standby) }
+  return { primary: serverOf(t, primary, settings), standby: serverOf(t, standby, settings) }
 }
 
-function serverOf(t: Pick<Test, 'teardown'>, server: EmbeddedServer): PairServer {
-  let stopped: Promise<void> | undefined
-  const stop = (): Promise<void> => {
-    stopped ??= server.stop()
-    return stopped
+function serverOf(
+  t: Pick<Test, 'teardown'>,
+  server: EmbeddedServer,
+  settings: Readonly<Record<string, string>>,
+): PairServer {
+  let running: EmbeddedServer | undefined = server
+  const { port } = new URL(server.url)
+  const stop = async (): Promise<void> => {
+    const stopping = running
+    running = undefined
+    await stopping?.stop()
   }
   t.teardown(stop)
   const url = new URL(server.url)
@@ -76,6 +84,9 @@ function serverOf(t: Pick<Test, 'teardown'>, server: EmbeddedServer): PairServer
     url: url.href,
     query: (text) => onServer(server.url, text),
     stop,
+    async start() {
+      running = await startEmbeddedServer({ directory: server.directory, settings: { ...settings, port } })
+    },
   }
 }
 

@@ -102,12 +102,13 @@ export class StandbyReads {
 
   /** Returns the current position of the primary. */
   async position(): Promise<PositionInHistory> {
-    const { history } = this.#server
-    if (history === undefined) throw new StandbyError('unverified')
     const position = await this.#primary.position().catch((error: unknown) => {
       // The server lacks the functions because it is not PostgreSQL, or the role may not run them.
       throw wasRefused(error) ? new StandbyError('unverified', { cause: error }) : error
     })
+    // Read after the statement, which may have opened a connection to another server, or to the same one after a restart.
+    const { history } = this.#server
+    if (history === undefined) throw new StandbyError('unverified')
     // After a failover, or behind a pooler, another server may have run the statement.
     if (!this.#server.isPrimary(position.timeline, position.startedAt)) throw new StandbyError('interrupted')
     return { ...position, history }

@@ -1,3 +1,6 @@
+import { execFile } from 'node:child_process'
+import { rm } from 'node:fs/promises'
+import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { startApp, type TestApp } from '../../support/app.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -182,6 +185,35 @@ t.test('another database of the same cluster is not read', async (t) => {
   await nextMessage(app, /not used/)
   await update(app, 60)
   t.equal(await listed(app), 60)
+})
+
+t.test('an older copy of both servers is read as it is', async (t) => {
+  const servers = [primary, standby]
+  const stopBoth = async (): Promise<void> => {
+    for (const server of servers) await server.stop()
+  }
+  const startBoth = async (): Promise<void> => {
+    for (const server of servers) await server.start()
+  }
+  const copy = promisify(execFile)
+  await stopBoth()
+  for (const { data } of servers) await copy('cp', ['-a', data, `${data}.copy`])
+  await startBoth()
+  const app = await start(t, standby.url)
+  const before = await listed(app)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, before + 1)
+  t.equal(await listed(app), before + 1)
+  await stopBoth()
+  for (const { data } of servers) {
+    await rm(data, { recursive: true })
+    await copy('mv', [`${data}.copy`, data])
+  }
+  await startBoth()
+  await eventually('a list', async () =>
+    (await app.send('GET', '/v1/inventory')).status === 200 ? true : undefined,
+  )
+  t.equal(await listed(app), before)
 })
 
 t.test('a standby that is promoted is not read from then on', async (t) => {
