@@ -124,7 +124,8 @@ interface PositionRow extends ValidatorRow {
 
 interface ChangesRow extends ValidatorRow {
   readonly isStandby: boolean
-  readonly isLocal: boolean
+  /** Whether the row has all changes if the table is the same. */
+  readonly isExact: boolean
   /** Absent behind a pooler, where `table` is present instead. */
   readonly parsedFor?: string | null
   readonly table?: string | null
@@ -182,7 +183,7 @@ export async function queryChanges(
   const [row] = rows
   if (row === undefined) throw new Error('PostgreSQL returned no row')
   const { xmax } = boundsOf(row.snapshot)
-  const areKnown = row.isLocal && xmax - former.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
+  const areKnown = row.isExact && xmax - former.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
   return areKnown && (await isSameTable(reader, former, row)) ? row : undefined
 }
 

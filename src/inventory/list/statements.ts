@@ -28,6 +28,12 @@ export function sourceText({ isPooled }: Database): string {
 
 const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
 
+/**
+ * Whether a statement takes its snapshot after it got its locks. At other isolation levels, the snapshot may be from before
+ * the wait for a lock, and does not see the rows of a table that was rewritten or truncated meanwhile.
+ */
+const IS_READ_COMMITTED = "current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
+
 const WITHOUT_CITUS = "NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
 /**
@@ -137,11 +143,13 @@ export const listSettings = { random_page_cost: '1.1' }
  * `$1` or later; docs/decisions.md has the proof. If at most `$2` entries have changed, they are fetched by ctid, so that
  * PostgreSQL never builds the JSON text of the whole table.
  *
- * If `isPrepared` is false, as behind a pooler, the statement returns the state of the table instead of `parsedFor`.
+ * If `isPrepared` is false, as behind a pooler, the statement returns the state of the table instead of `parsedFor`. Its
+ * snapshot must then be from after the wait for locks. A prepared statement is parsed again after such a wait.
  */
 export function changesText(source: string, isPrepared: boolean): string {
   return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly",
-                 pg_is_in_recovery() AS "isStandby", ${WITHOUT_CITUS} AS "isLocal",
+                 pg_is_in_recovery() AS "isStandby",
+                 ${isPrepared ? WITHOUT_CITUS : `${WITHOUT_CITUS} AND ${IS_READ_COMMITTED}`} AS "isExact",
                  ${isPrepared ? `${PARSED_FOR} AS "parsedFor"` : `${TABLE_STATE} AS "table"`}, count, changed,
                  CASE WHEN changed <= $2 THEN (
                    SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id) FROM inventory WHERE ctid = ANY (places)

@@ -116,6 +116,29 @@ for (const [what, statement] of rewrites) {
   })
 }
 
+t.test(
+  'with another isolation level by default, a list that waited shows the rows that replaced others',
+  async (t) => {
+    for (const pooler of ['', 'transaction']) {
+      const database = await testDatabase(t)
+      const options = encodeURIComponent('-c default_transaction_isolation=serializable')
+      const { send } = await startApp(t, `${database.url}?options=${options}`, {
+        env: { DATABASE_POOLER: pooler },
+      })
+      t.equal((await send('GET', '/v1/inventory')).text, '[]')
+      await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+      const commit = await database.hold(
+        "TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'available')",
+        'COMMIT',
+      )
+      const list = send('GET', '/v1/inventory')
+      await someoneWaits(database, 'petstore-inventory')
+      await commit()
+      t.equal((await list).text, '[{"petId":2,"quantity":2,"status":"available"}]')
+    }
+  },
+)
+
 t.test('an export that waited for a migration is whole', async (t) => {
   const database = await testDatabase(t)
   await fill(database)
