@@ -66,10 +66,18 @@ export const IS_COMPARABLE = `${WITHOUT_CITUS}
 export const PLACE = `concat_ws(' ',
   (SELECT oid FROM pg_database WHERE datname = current_database()), ${TABLE}, row_security_active(${TABLE}))`
 
+/** Whether a subscription (logical replication) commits to this database asynchronously, as it does by default. */
+const IS_SUBSCRIBED_ASYNCHRONOUSLY = `EXISTS (
+  SELECT FROM pg_subscription
+  WHERE subsynccommit ~* '^(off|false|no|0)$'
+    AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+)`
+
 /**
  * Returns a statement for the validator and the WAL positions. The statement takes its snapshot first, so every commit in
  * the snapshot precedes the insert position. It also precedes the flush position, unless it did not wait for the disk
- * (`synchronous_commit = off`). Such commits are acknowledged, too, so `isAsynchronous` reports whether there can be any.
+ * (`synchronous_commit = off`). Such commits are acknowledged or shown by the primary, too, so `isAsynchronous` reports
+ * whether there can be any.
  */
 export function positionText(source: string): string {
   return `SELECT source, snapshot, "isReadOnly", place, "startedAt", "isAsynchronous",
@@ -85,7 +93,7 @@ export function positionText(source: string): string {
                      WHERE ${SETS_ASYNCHRONOUS_COMMIT} AND setdatabase IN (
                        0, (SELECT oid FROM pg_database WHERE datname = current_database())
                      )
-                   ) AS "isAsynchronous"
+                   ) OR ${IS_SUBSCRIBED_ASYNCHRONOUSLY} AS "isAsynchronous"
           ) AS server`
 }
 

@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process'
 import { rm } from 'node:fs/promises'
 import { promisify } from 'node:util'
+import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startApp, type TestApp } from '../../support/app.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -9,7 +10,7 @@ import { freePort } from '../../support/other-program.ts'
 import { startOwnPair } from '../../support/own-pair.ts'
 import { startProgram } from '../../support/program.ts'
 
-const { primary, standby } = await startOwnPair(t)
+const { primary, standby } = await startOwnPair(t, { settings: { wal_level: 'logical' } })
 await primary.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) n")
 
 /** The messages about the standby so far. */
@@ -128,6 +129,44 @@ t.test('a commit that the primary does not show yet is in no list', async (t) =>
   await settings('')
   t.ok([200, 503].includes((await waiting).status))
   t.equal(await listed(app), 26)
+})
+
+t.test('what a subscription has changed is in all lists once it is in one', async (t) => {
+  const reload = async (setting: string): Promise<void> => {
+    await primary.query(`ALTER SYSTEM ${setting}`)
+    await primary.query('SELECT pg_reload_conf()')
+  }
+  // Commits that do not wait for the disk reach it late.
+  await reload("SET wal_writer_delay = '10s'")
+  t.teardown(() => reload('RESET wal_writer_delay'))
+  await primary.query('CREATE DATABASE publisher')
+  const url = new URL(primary.superuserUrl)
+  url.pathname = '/publisher'
+  const publisher = new pg.Client({ connectionString: url.href })
+  await publisher.connect()
+  await publisher.query(
+    `CREATE TABLE inventory (pet_id bigint PRIMARY KEY, quantity integer, status text);
+     INSERT INTO inventory VALUES (1, 0, 'available');
+     CREATE PUBLICATION stock FOR TABLE inventory`,
+  )
+  await publisher.query("SELECT pg_create_logical_replication_slot('stock', 'pgoutput')")
+  await primary.query(
+    `CREATE SUBSCRIPTION stock CONNECTION '${url.href}' PUBLICATION stock WITH (create_slot = false, copy_data = false)`,
+  )
+  t.teardown(async () => {
+    await primary.query('ALTER SUBSCRIPTION stock DISABLE')
+    await primary.query('ALTER SUBSCRIPTION stock SET (slot_name = NONE)')
+    await primary.query('DROP SUBSCRIPTION stock')
+    await publisher.end()
+  })
+  const fromPrimary = await startApp(t, primary.url)
+  const fromStandby = await start(t, standby.url)
+  await nextMessage(fromStandby, /^lists are read from the standby$/)
+  for (let quantity = 101; quantity <= 103; quantity++) {
+    await publisher.query('UPDATE inventory SET quantity = $1', [quantity])
+    await eventually('the change', async () => ((await listed(fromPrimary)) === quantity ? true : undefined))
+    t.equal(await listed(fromStandby), quantity)
+  }
 })
 
 t.test('an address that leads to the primary itself, or to nothing, is not read', async (t) => {
