@@ -11,7 +11,9 @@ export function readDuration(text: string): number {
   const [, count = '', unit = ''] = /^(\d{1,4})([mhdw])$/.exec(text) ?? []
   const seconds = secondsIn[unit]
   if (seconds === undefined) {
-    throw new InvalidArgumentError('It must be a whole number followed by m, h, d or w, such as 90d or 24h.')
+    throw new InvalidArgumentError(
+      'It must be a whole number of at most four digits, followed by m, h, d or w, such as 90d or 24h.',
+    )
   }
   return Number(count) * seconds
 }

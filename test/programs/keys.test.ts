@@ -245,6 +245,7 @@ t.test('wrong values are refused with what they must be', async (t) => {
     [['create', '--name', 'x', '--expires', 'soon'], /such as 90d or 24h/],
     [['create', '--name', 'x', '--expires', '-1d'], /such as 90d or 24h/],
     [['rotate', 'x', '--overlap', '24'], /such as 90d or 24h/],
+    [['create', '--name', 'x', '--expires', '20160m'], /at most four digits/],
     [['revoke', 'x', '--id', 'zz'], /12 hexadecimal digits/],
   ]
   for (const [args, message] of faults) {
