@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, openSync } from 'node:fs'
-import { writeFile } from 'node:fs/promises'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { createServer } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
@@ -238,6 +238,20 @@ t.test('it reads a file .env, which the environment overrides', async (t) => {
   await writeFile(`${cwd}/.env`, `DATABASE_URL=${database.url}\nAPI_KEYS=${key}\nPORT=http\n`)
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('a .env that is not a file is named by the server and the command line', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await mkdir(`${cwd}/.env`)
+  for (const [program, args] of [
+    ['server', []],
+    ['cli', ['status']],
+    ['cli', ['config']],
+  ] as const) {
+    const { code, stderr } = await (await startProgram(t, program, { cwd, args: [...args] })).ended
+    t.equal(code, 1)
+    t.match(stderr, /\n {2}\.env must be a file that can be read: EISDIR[^\n]*\n$/)
+  }
 })
 
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
