@@ -1,4 +1,4 @@
-import { accessSync, constants } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { AddressError, parseAddress, type SessionTarget } from '../database/address.ts'
 import { messageOf } from './errors.ts'
 
@@ -44,9 +44,9 @@ function certificateErrors(name: string, url: string): string[] {
   const parameters = new URLSearchParams(url.slice(url.indexOf('?') + 1))
   return ['sslrootcert', 'sslcert', 'sslkey'].flatMap((parameter) => {
     const file = parameters.get(parameter)
-    if (!file || file === 'system') return []
+    if (!file) return []
     try {
-      accessSync(file, constants.R_OK)
+      readFileSync(file)
       return []
     } catch (error) {
       return [`${parameter} in ${name} must be a file that can be read: ${messageOf(error)}`]

@@ -176,8 +176,15 @@ t.test('reads secrets out of files', async (t) => {
   )
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://host/db?sslmode=verify-full&sslrootcert=/nope' }), {
     message:
-      /^sslrootcert in DATABASE_URL must be a file that can be read: ENOENT: no such file or directory, access '\/nope'$/,
+      /^sslrootcert in DATABASE_URL must be a file that can be read: ENOENT: no such file or directory, open '\/nope'$/,
   })
+  for (const parameter of ['sslrootcert', 'sslcert', 'sslkey']) {
+    for (const name of [folder, 'system']) {
+      t.throws(() => loadConfig({ DATABASE_URL: `postgres://host/db?${parameter}=${name}` }), {
+        message: new RegExp(`^${parameter} in DATABASE_URL must be a file that can be read: [^\n]*$`),
+      })
+    }
+  }
   const empty = t.testdir({ url: ' \n' })
   t.throws(() => loadConfig({ DATABASE_URL_FILE: `${empty}/url` }), {
     message: /^DATABASE_URL_FILE must be a file with a value in it/,
