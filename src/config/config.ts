@@ -59,7 +59,7 @@ export function loadConfig(env: Variables): Config {
     withSecretFiles(env, ['DATABASE_URL', 'READ_DATABASE_URL', 'API_KEYS'], errors),
   )
   const values: unknown = Value.Default(Environment, given)
-  errors.push(...schemaErrors(Environment, values))
+  errors.push(...schemaErrors(Environment, values), ...conflictErrors(values))
   errors.push(
     ...addressErrors('DATABASE_URL', given, 'primary'),
     ...addressErrors('READ_DATABASE_URL', given, 'standby'),
@@ -67,15 +67,7 @@ export function loadConfig(env: Variables): Config {
   if (isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
   else if (isSet(env, 'READ_DATABASE_URL') && !isSet(env, 'DATABASE_URL')) errors.push(MISSING_PRIMARY)
   if (errors.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(errors)
-  if (values.METRICS_PORT === values.PORT && values.PORT !== 0) {
-    throw new ConfigurationError([`METRICS_PORT must be another port than PORT, not ${values.PORT}`])
-  }
   const { workers, poolSize } = concurrencyOf(values)
-  if (workers * CONNECTIONS_PER_WORKER > poolSize) {
-    throw new ConfigurationError([
-      `DATABASE_POOL_SIZE must be at least ${workers * CONNECTIONS_PER_WORKER} for ${workers} workers, not ${poolSize}`,
-    ])
-  }
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
@@ -163,8 +155,27 @@ function isDatabaseMissing(env: Variables, given: Readonly<Record<string, unknow
   return given['NODE_ENV'] === 'production' && !isSet(env, 'DATABASE_URL')
 }
 
+const Ports = Type.Pick(Environment, ['PORT', 'METRICS_PORT'])
+const Concurrency = Type.Pick(Environment, ['WEB_CONCURRENCY', 'DATABASE_POOL_SIZE'])
+
+/** Returns the errors of settings that are valid on their own, but contradict each other. */
+function conflictErrors(values: unknown): string[] {
+  const errors: string[] = []
+  if (Value.Check(Ports, values) && values.METRICS_PORT === values.PORT && values.PORT !== 0) {
+    errors.push(`METRICS_PORT must be another port than PORT, not ${values.PORT}`)
+  }
+  if (Value.Check(Concurrency, values)) {
+    const { workers, poolSize } = concurrencyOf(values)
+    const needed = workers * CONNECTIONS_PER_WORKER
+    if (needed > poolSize) {
+      errors.push(`DATABASE_POOL_SIZE must be at least ${needed} for ${workers} workers, not ${poolSize}`)
+    }
+  }
+  return errors
+}
+
 /** Returns the number of worker processes, and the maximum connections of all of them together. */
-function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Environment>): {
+function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Concurrency>): {
   workers: number
   poolSize: number
 } {

@@ -126,6 +126,31 @@ t.test('names all errors at once, without repeating a secret', async (t) => {
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
 })
 
+t.test('names settings that contradict each other beside all other errors', async (t) => {
+  const ports = { PORT: '4000', METRICS_PORT: '4000' }
+  const processes = { WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }
+  const { faults } = describeSettings({
+    ...ports,
+    ...processes,
+    LOG_LEVEL: 'loud',
+    DATABASE_URL: 'localhost',
+  })
+  t.match(faults, [
+    /^LOG_LEVEL must be /,
+    'METRICS_PORT must be another port than PORT, not 4000',
+    'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
+    /^DATABASE_URL must be /,
+  ])
+  t.equal(faults.length, 4)
+  t.strictSame(
+    describeSettings({ ...ports, ...processes, PORT: 'x', WEB_CONCURRENCY: 'x' }).faults.map(
+      (fault) => fault.split(' ', 1)[0],
+    ),
+    ['PORT', 'WEB_CONCURRENCY'],
+    'a wrong value contradicts nothing',
+  )
+})
+
 t.test('has four connections or more for each worker', async (t) => {
   t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }), {
     message: 'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
