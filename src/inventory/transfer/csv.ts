@@ -34,8 +34,15 @@ export async function* readCsv(source: AsyncIterable<Buffer>): AsyncGenerator<Im
   records.once('skip', () => {
     recordsBeforeError = records.info.records
   })
+  // After an error, the parser would skip the rest of the input, which may have no end.
+  async function* untilError(): AsyncGenerator<Buffer> {
+    for await (const chunk of source) {
+      yield chunk
+      if (recordsBeforeError !== Number.POSITIVE_INFINITY) return
+    }
+  }
   // An error of the source destroys the parser, so that the loop below throws it.
-  pipeline(source, records, () => {})
+  pipeline(untilError, records, () => {})
   let columns: readonly ImportField[] | undefined
   let lines: ImportLine[] = []
   let number = 0
