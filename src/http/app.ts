@@ -11,7 +11,7 @@ import { Admission } from './connections/admission.ts'
 import { Connections } from './connections/connections.ts'
 import { GracefulStop, type SharedPort } from './connections/graceful-stop.ts'
 import { clientErrorHandler, connectionRefusals } from './connections/malformed-requests.ts'
-import { enforceProtocol, refuseUnframedMessages } from './connections/protocol.ts'
+import { afterUpgrade, enforceProtocol, refuseUnframedMessages } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import { keepSlotsInHandlers } from './connections/slot.ts'
 import { handleErrors, sendError } from './error-handler.ts'
@@ -105,8 +105,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       reply.header('x-request-id', request.id)
       logRequest(request, reply, requestStatistics, outages, admission.slotOf(reply.raw)?.readySince)
       // Hooks do not run for these errors.
-      setConnectionHeader(reply)
-      sendError(error, request, reply, outages)
+      afterUpgrade(request.raw, reply.raw, () => {
+        setConnectionHeader(reply)
+        sendError(error, request, reply, outages)
+      })
     },
     clientErrorHandler: clientErrorHandler(connections, refusals),
     requestTimeout: timeouts.arrivalMs,
@@ -137,9 +139,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     isClosing = true
     await gracefulStop.stop(app.server, options.primary)
   })
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    setConnectionHeader(reply)
-    done(null, payload)
+  app.addHook('onSend', (request, reply, payload, done) => {
+    afterUpgrade(request.raw, reply.raw, () => {
+      setConnectionHeader(reply)
+      done(null, payload)
+    })
   })
   routeEveryMethod(app)
   parseJsonBodies(app)

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { type IncomingMessage, METHODS, type Server } from 'node:http'
+import { type IncomingMessage, METHODS, type Server, type ServerResponse } from 'node:http'
 import { isIPv6, type Socket } from 'node:net'
+import { finished } from 'node:stream'
 import type { FastifyInstance } from 'fastify'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
 import type { Connections } from './connections.ts'
@@ -45,6 +46,26 @@ function refuseConnect(socket: Socket, connections: Connections): void {
   const newest = connections.newestOn(socket)
   if (newest?.isPending) newest.response.once('close', refuse)
   else refuse()
+}
+
+/**
+ * Calls `send`, which sends the response to a request. If the request has an Upgrade header, waits until all of it has
+ * arrived: Node's parser stops at its end and discards what it has read beyond it. After an early response, that could be the
+ * next request of the client.
+ */
+export function afterUpgrade(request: IncomingMessage, response: ServerResponse, send: () => void): void {
+  if (request.headers.upgrade === undefined || request.complete) {
+    send()
+    return
+  }
+  if (expectation(request) === CONTINUE) {
+    // The client may never send the body.
+    response.shouldKeepAlive = false
+    send()
+    return
+  }
+  finished(request, () => send())
+  request.resume()
 }
 
 /**

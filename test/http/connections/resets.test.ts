@@ -107,3 +107,44 @@ t.test('Upgrade is ignored, and the request is served', async (t) => {
     [200, 200],
   )
 })
+
+/** Requests that are refused before their body is read: at their start, and by the framework. */
+const refusedEarly = {
+  'without a key': [`PATCH /v1/inventory/1 HTTP/1.1\r\n${host}`, 401],
+  'with an invalid path': [`PATCH /v1/%zz HTTP/1.1\r\n${host}${key}`, 400],
+} as const
+
+for (const [title, [head, status]] of Object.entries(refusedEarly)) {
+  t.test(`no request is lost behind one ${title} and with Upgrade`, async (t) => {
+    const database = await testDatabase(t)
+    const { port, send } = await startApp(t, database.url)
+    const { socket, received } = await openRaw(port)
+    let hasResponse = false
+    socket.once('data', () => (hasResponse = true))
+    socket.write(`${head}Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 14\r\n\r\n`)
+    t.equal((await send('GET', '/livez')).status, 200, 'the head has been read')
+    t.equal(hasResponse, false, 'after a response, the next request could arrive together with the body')
+    socket.write('{"quantity":5}')
+    await once(socket, 'data')
+    socket.end(list)
+    const answers = (await received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
+    t.strictSame(
+      answers.map(({ status }) => status),
+      [status, 200],
+    )
+  })
+}
+
+t.test('a client with Upgrade that awaits 100 Continue gets an early response, and the end', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const answer = parseResponse(
+    await sendRaw(
+      port,
+      `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: h2c\r\n` +
+        'Expect: 100-continue\r\nContent-Length: 14\r\n\r\n',
+    ),
+  )
+  t.equal(answer.status, 401)
+  t.equal(answer.headers.get('connection'), 'close')
+})
