@@ -1,16 +1,18 @@
+import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { preferredCoding } from '../../contract/content-coding.ts'
+import { acceptedCodings } from '../../contract/content-coding.ts'
 import { matches } from '../../contract/entity-tag.ts'
 import { ApiError } from '../../contract/errors.ts'
 import { meetsIfMatch } from '../condition.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
+import type { Encoding } from './codings.ts'
 import type { Snapshot } from './snapshot.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
- * (RFC 9110, sections 12.5.3 and 13.1.2).
+ * in a coding that it accepts (RFC 9110, sections 12.5.3 and 13.1.2).
  *
  * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), 400 if that header is malformed
  */
@@ -21,7 +23,7 @@ export async function sendList(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { headers } = request
-  const encoding = preferredCoding(headers, snapshot.encodings)
+  const encoding = encodingFor(headers, snapshot)
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   if (!meetsIfMatch(headers, etag)) throw listNotMatched()
   reply.header('etag', etag)
@@ -37,6 +39,19 @@ export async function sendList(
   return reply
     .header('content-length', size)
     .send(Readable.from(inShares(chunks, () => downloads.count(snapshot))))
+}
+
+/**
+ * Returns the content coding that the client prefers, or the one in which it already has the list: another process, or this
+ * one earlier, may have preferred another coding.
+ */
+function encodingFor(headers: IncomingHttpHeaders, snapshot: Snapshot): Encoding {
+  const accepted = acceptedCodings(headers, snapshot.encodings)
+  const tags = headers['if-none-match'] ?? headers['if-match']
+  const known = accepted.find(
+    (encoding) => encoding !== 'identity' && matches(tags, snapshot.etagOf(encoding)),
+  )
+  return known ?? accepted[0] ?? 'identity'
 }
 
 /** Returns the error for a list that does not match `If-Match` (412). */

@@ -39,12 +39,17 @@ export class Snapshot implements Representation {
     // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
     this.#digest = hash('sha256', digests, 'base64url').slice(0, 22)
-    this.etag = `"${this.#digest}"`
+    this.etag = this.etagOf('identity')
   }
 
   /** The content codings in which the list is available, in order of preference. */
   get encodings(): readonly Encoding[] {
     return this.#isPatched && this.chunks.length > 1 ? encodingsOfPatchedLists : encodings
+  }
+
+  /** The `ETag` of the list in a content coding. */
+  etagOf(encoding: Encoding): string {
+    return encoding === 'identity' ? `"${this.#digest}"` : `"${this.#digest}-${encoding}"`
   }
 
   /**
@@ -62,7 +67,7 @@ export class Snapshot implements Representation {
 
   async #compress(encoding: Encoding): Promise<Representation> {
     const chunks = merged(await compressed(this.chunks, this.size, encoding))
-    return { chunks, size: sizeOf(chunks), etag: `"${this.#digest}-${encoding}"` }
+    return { chunks, size: sizeOf(chunks), etag: this.etagOf(encoding) }
   }
 }
 

@@ -140,3 +140,27 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
   })
   t.equal(mixed.status, 200, 'the plain list is another representation')
 })
+
+t.test('an unchanged list is a 304 from every process, whichever compression it prefers', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 40000) n")
+  const changed = await startApp(t, database.url)
+  const accepted = { 'accept-encoding': 'gzip, br' }
+  const first = await changed.send('GET', '/v1/inventory', { headers: accepted })
+  t.equal(first.headers['content-encoding'], 'br')
+  const update = await changed.send('PATCH', '/v1/inventory/1', {
+    headers: { 'content-type': 'application/json' },
+    body: '{"quantity":5}',
+  })
+  t.equal(update.status, 200)
+  const second = await changed.send('GET', '/v1/inventory', { headers: accepted })
+  t.equal(second.headers['content-encoding'], 'gzip', 'preferred after a change')
+  const fresh = await startApp(t, database.url)
+  for (const condition of ['if-none-match', 'if-match']) {
+    const { status, headers } = await fresh.send('GET', '/v1/inventory', {
+      headers: { ...accepted, [condition]: second.headers.etag },
+    })
+    t.equal(status, condition === 'if-match' ? 200 : 304, condition)
+    t.equal(headers.etag, second.headers.etag)
+  }
+})
