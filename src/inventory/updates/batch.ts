@@ -118,6 +118,7 @@ async function decide(
 ): Promise<void> {
   const [inTime, late] = [pets.filter(isInTime), pets.filter((pet) => !isInTime(pet))]
   for (const pet of late) pet.putBack('ready')
+  if (inTime.length === 0) return
   let existing: Set<bigint>
   try {
     existing = await repository.existingAmong(inTime.map(({ petId }) => petId))

@@ -486,6 +486,18 @@ t.test('what concerns every update is not retried in halves', async (t) => {
   t.equal(repository.sent, 1)
 })
 
+t.test('an update that has waited for too long and found no row is rejected', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(t, repository, { ...patient, wait: 100 })
+  const late = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  await setTimeout(150)
+  statement.store({ except: [1] })
+  t.match(await late, /^503 The database is too busy\. Nothing was changed/)
+  t.strictSame(repository.asked, [], 'nothing is asked')
+  t.equal(repository.sent, 1)
+})
+
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {
   const repository = new ScriptedRepository()
   repository.locked = [1, 3]
