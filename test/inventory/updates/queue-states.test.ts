@@ -6,6 +6,7 @@ import { DatabaseUnavailableError } from '../../../src/database/failures.ts'
 import type { Condition } from '../../../src/inventory/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import { MAX_BATCH_SIZE } from '../../../src/inventory/updates/pending-updates.ts'
 import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import { RoundTrip } from '../../../src/inventory/updates/round-trip.ts'
@@ -40,7 +41,7 @@ class ScriptedRepository implements UpdateRepository {
   existing: readonly number[] | Error = []
   /** What the answer about existing entries waits for. */
   existingAnswer: Promise<void> = Promise.resolve()
-  commits: 'wait' | 'get through' | Error = 'get through'
+  commits: 'wait' | 'get through' | Error | Promise<boolean> = 'get through'
   readonly asked: string[] = []
 
   /** With 3 connections, two batches may be in flight whatever the round trip, and one retry. */
@@ -88,6 +89,7 @@ class ScriptedRepository implements UpdateRepository {
   async commitsWait(): Promise<boolean> {
     this.asked.push('commits')
     if (this.commits instanceof Error) throw this.commits
+    if (this.commits instanceof Promise) return this.commits
     return this.commits === 'wait'
   }
 
@@ -159,6 +161,7 @@ t.test('a single update goes out at once, those that arrive meanwhile as one bat
   await null
   t.equal(repository.sent, 1, 'in the same iteration of the event loop')
   const one = await repository.next(t, '1=11')
+  t.notOk(one.asksForRules, 'it supersedes none')
   const second = set(2, 22)
   const two = await repository.next(t, '2=22')
   const others = [set(5, 55), set(3, 33), set(4, 44)]
@@ -222,6 +225,11 @@ t.test('a long round trip has more batches in flight, up to the connections', as
   await setTimeout(20)
   statement.store()
   await slow
+  const tooMany = [1, 2, 3, 4, 5, 6, 7, 8].map((petId) => set(petId, 10))
+  const batch = await repository.next(t, '1=10 2=10 3=10 4=10 5=10 6=10 7=10 8=10')
+  await setTimeout(20)
+  batch.store()
+  await Promise.all(tooMany)
   const answers = []
   for (let petId = 1; petId <= 7; petId++) answers.push(set(petId, petId))
   for (let petId = 1; petId <= 7; petId++) {
@@ -229,7 +237,7 @@ t.test('a long round trip has more batches in flight, up to the connections', as
     void setTimeout(40).then(() => sent.store())
   }
   const waiting = set(8, 8)
-  t.equal(repository.sent, 8, 'two connections are left to rows that are locked')
+  t.equal(repository.sent, 9, 'two connections are left to rows that are locked')
   const last = await repository.next(t, '8=8')
   last.store()
   await Promise.all([...answers, waiting])
@@ -335,8 +343,14 @@ t.test('a pet without an entry, and one whose row a trigger passes over', async 
   t.equal(await answers[3], '4=4')
   t.strictSame(repository.asked, ['existing 1 2 3'])
   const again = await repository.next(t, '2=2 3=3')
+  const newer = set(3, 30)
   again.store({ except: [2] })
   t.equal(await answers[2], '3=3', 'an import had replaced it')
+  const replaced = await repository.next(t, '3=30')
+  replaced.store({ except: [3] })
+  const stored = await repository.next(t, '3=30')
+  stored.store()
+  t.equal(await newer, '3=30', 'and again')
   t.match(await answers[1], /^400 A rule of this store/)
   repository.existing = new DatabaseUnavailableError(new Error('gone'))
   const lost = set(1, 1)
@@ -394,23 +408,26 @@ t.test('locked rows are retried round-robin, two at a time, beside batches', asy
   t.strictSame(await Promise.all(answers), ['1=1', '2=2', '3=3'])
 })
 
-t.test('a locked table is retried as a batch, together with what has arrived', async (t) => {
-  const repository = new ScriptedRepository()
-  repository.locked = refusal('55P03')
-  const { set } = queueOf(t, repository, { ...patient, wait: 200 })
-  const answers = [set(1, 1), set(2, 2)]
-  const batch = await repository.next(t, '1=1 2=2')
-  batch.refuse('55P03')
-  const again = await repository.next(t, '1=1 2=2')
-  repository.locked = []
-  again.refuse('55P03')
-  const third = await repository.next(t, '1=1 2=2')
-  await setTimeout(250)
-  third.refuse('55P03')
-  for (const answer of await Promise.all(answers))
-    t.match(answer, /^503 Another transaction has locked the whole inventory\. Nothing was changed\./)
-  t.equal(repository.sent, 3, 'nothing is sent once the time is up')
-  t.equal(repository.asked.length, 2, 'nor asked')
+t.test('a locked table is retried as a batch, and is the reason of a 503', async (t) => {
+  for (const [locked, reason] of [
+    [refusal('55P03'), 'Another transaction has locked the whole inventory.'],
+    [[], 'Another transaction has locked the whole inventory.'],
+    [refusal('57014'), 'The database is too busy.'],
+  ] as const) {
+    const repository = new ScriptedRepository()
+    repository.locked = locked
+    const { set } = queueOf(t, repository, { ...patient, wait: 500 })
+    const answers = [set(1, 1), set(2, 2)]
+    const batch = await repository.next(t, '1=1 2=2')
+    batch.refuse('55P03')
+    const again = await repository.next(t, '1=1 2=2')
+    await setTimeout(550)
+    again.refuse('55P03')
+    for (const answer of await Promise.all(answers))
+      t.equal(answer.indexOf(`503 ${reason} Nothing was changed.`), 0)
+    t.equal(repository.sent, 2, 'nothing is sent once the time is up')
+    t.strictSame(repository.asked, ['locked 1 2'], 'nor asked')
+  }
 })
 
 t.test('a refused batch is retried in halves until the bad update is alone', async (t) => {
@@ -438,6 +455,24 @@ t.test('a refused batch is retried in halves until the bad update is alone', asy
   )
   t.ok(statements <= 8, `${statements} statements`)
 })
+
+t.test(
+  'updates that arrive after a refusal are in no half of the batch, and later in whole ones',
+  async (t) => {
+    const repository = new ScriptedRepository()
+    const { set } = queueOf(t, repository)
+    const answers = [set(1, 1), set(2, 2)]
+    const batch = await repository.next(t, '1=1 2=2')
+    answers.push(set(3, 3), set(1, 10), set(2, 20))
+    batch.refuse('22003')
+    const halves = [await repository.next(t, '1=10'), await repository.next(t, '2=20')]
+    answers.push(set(1, 100), set(2, 200))
+    for (const half of halves) half.store()
+    const whole = await repository.next(t, '1=100 2=200 3=3')
+    whole.store()
+    t.strictSame(await Promise.all(answers), ['1=1', '2=2', '3=3', '1=10', '2=20', '1=100', '2=200'])
+  },
+)
 
 t.test('a batch with pets on a server that cannot be reached is retried individually', async (t) => {
   const repository = new ScriptedRepository()
@@ -473,7 +508,27 @@ t.test('what may have been committed is never sent again', async (t) => {
     const next = await repository.next(t, '1=3')
     next.store()
     t.equal(await newer, '1=3')
+    t.strictSame(repository.asked, [], 'it says nothing about other commits')
   }
+})
+
+t.test('with more pets than fit into a batch, those that have waited for longest come first', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.updateProcesses = 2
+  const { set } = queueOf(t, repository)
+  const pets = Array.from({ length: MAX_BATCH_SIZE + 1 }, (_, index) => index + 1)
+  const textOf = (petIds: readonly number[], quantity: number): string =>
+    petIds.map((petId) => `${petId}=${quantity}`).join(' ')
+  const answers = pets.map((petId) => set(petId, 1))
+  const first = await repository.next(t, textOf(pets.slice(0, -1), 1))
+  answers.push(...pets.slice(0, -1).map((petId) => set(petId, 2)))
+  first.store()
+  const last = pets.at(-1)
+  const second = await repository.next(t, `${textOf(pets.slice(0, -2), 2)} ${last}=1`)
+  second.store()
+  const third = await repository.next(t, textOf(pets.slice(-2, -1), 2))
+  third.store()
+  t.ok((await Promise.all(answers)).every((answer) => answer.includes('=')))
 })
 
 t.test('what concerns every update is not retried in halves', async (t) => {
@@ -496,6 +551,44 @@ t.test('an update that has waited for too long and found no row is rejected', as
   t.match(await late, /^503 The database is too busy\. Nothing was changed/)
   t.strictSame(repository.asked, [], 'nothing is asked')
   t.equal(repository.sent, 1)
+})
+
+t.test('a 503 names a lock only if it is the reason', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [1]
+  const { set } = queueOf(t, repository, { ...patient, wait: 500 })
+  const first = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  statement.refuse('55P03')
+  const retry = await repository.next(t, '1=1')
+  const second = set(1, 2)
+  retry.store()
+  t.equal(await first, '1=1')
+  const hanging = await repository.next(t, '1=2')
+  t.match(await set(1, 3), /^503 The database is too busy/)
+  hanging.store()
+  t.equal(await second, '1=2')
+})
+
+t.test('no timer runs once every update has its outcome', async (t) => {
+  const repository = new ScriptedRepository()
+  const stopped = t.capture(globalThis, 'clearInterval', clearInterval)
+  const { set } = queueOf(t, repository, { ...patient, wait: 100 })
+  const hanging = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  const other = set(2, 2)
+  const two = await repository.next(t, '2=2')
+  for (const late of [set(1, 2), set(3, 3)]) t.match(await late, /^503/)
+  t.equal(stopped().length, 0)
+  statement.store()
+  two.store()
+  t.strictSame(await Promise.all([hanging, other]), ['1=1', '2=2'])
+  await until('the end of the timer', () => stopped().length > 0)
+  const again = set(3, 3)
+  const last = await repository.next(t, '3=3')
+  t.match(await set(3, 4), /^503/, 'and it runs again')
+  last.store()
+  t.equal(await again, '3=3')
 })
 
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {
@@ -538,6 +631,7 @@ t.test('three statements without an answer suspend the queue until commits get t
   repository.commits = 'get through'
   const probe = set(6, 6)
   const one = await repository.next(t, '6=6')
+  const asked = repository.asked.length
   const other = set(7, 7)
   await repository.nothing(t)
   one.store()
@@ -554,7 +648,112 @@ t.test('three statements without an answer suspend the queue until commits get t
   const batch = await repository.next(t, '8=8 9=9')
   batch.store()
   await Promise.all(after)
-  t.pass('the ends of those that had suspended it change nothing')
+  t.equal(repository.asked.length, asked, 'those that had suspended it change nothing, nor do their ends')
+})
+
+/** A queue that a statement without an answer has suspended. */
+async function suspended(
+  t: Test,
+  repository: ScriptedRepository,
+  times: { wait: number; probe: number },
+): Promise<Queue> {
+  const queue = queueOf(t, repository, { ...times, overdue: 30, check: 5 })
+  const hanging = queue.set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  await setTimeout(40)
+  statement.fail(new Error('Query read timeout'))
+  t.equal(await hanging, 'DatabaseUnavailableError')
+  return queue
+}
+
+t.test('a suspended queue asks at most three times at once', async (t) => {
+  const repository = new ScriptedRepository()
+  let fail = (_: Error): void => {}
+  repository.commits = new Promise((_resolve, reject) => {
+    fail = reject
+  })
+  const { set } = await suspended(t, repository, { wait: 500, probe: 5 })
+  t.match(await set(2, 2), /^503 The database is too busy/)
+  t.strictSame(repository.asked, ['commits', 'commits', 'commits'])
+  fail(new Error('away'))
+  await repository.nothing(t)
+  repository.commits = 'get through'
+  const probe = set(3, 3)
+  const statement = await repository.next(t, '3=3')
+  statement.store()
+  t.equal(await probe, '3=3')
+})
+
+t.test('an answer that comes after another one has ended the suspension changes nothing', async (t) => {
+  const repository = new ScriptedRepository()
+  let fail = (_: Error): void => {}
+  repository.commits = new Promise((_resolve, reject) => {
+    fail = reject
+  })
+  const { set } = await suspended(t, repository, { wait: 60_000, probe: 5 })
+  const probe = set(2, 2)
+  await until('the question', () => repository.asked.length > 0)
+  repository.commits = 'get through'
+  const statement = await repository.next(t, '2=2')
+  const waiting = set(3, 3)
+  fail(new Error('away'))
+  await repository.nothing(t)
+  statement.store()
+  const next = await repository.next(t, '3=3')
+  next.store()
+  t.strictSame(await Promise.all([probe, waiting]), ['2=2', '3=3'])
+})
+
+t.test('a suspended queue does not ask again before the time between two probes', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.commits = 'wait'
+  const { set } = await suspended(t, repository, { wait: 100, probe: 60_000 })
+  t.match(await set(2, 2), /^503 The database does not confirm changes/)
+  t.match(await set(3, 3), /^503 The database is too busy/)
+  t.strictSame(repository.asked, ['commits'])
+})
+
+t.test('locked rows wait until a probe is answered, by a refusal, too', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [1, 2]
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
+  const locked = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  const hanging = set(3, 3)
+  const statement = await repository.next(t, '3=3')
+  await setTimeout(510)
+  statement.fail(new Error('Query read timeout'))
+  t.equal(await hanging, 'DatabaseUnavailableError')
+  const lost = set(4, 4)
+  const probe = await repository.next(t, '4=4')
+  batch.refuse('55P03')
+  await repository.nothing(t)
+  probe.fail(new Error('Connection terminated unexpectedly'))
+  t.equal(await lost, 'DatabaseUnavailableError')
+  const others = [set(5, 5), set(6, 6)]
+  const second = await repository.next(t, '5=5 6=6')
+  await repository.nothing(t)
+  second.refuse('22003')
+  for (const text of ['5=5', '6=6', '1=1', '2=2']) {
+    const next = await repository.next(t, text)
+    next.store()
+  }
+  t.strictSame(await Promise.all([...locked, ...others]), ['1=1', '2=2', '5=5', '6=6'])
+})
+
+t.test('a refusal is an answer, however long it takes', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 30, check: 5, probe: 5 })
+  const refused = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  await setTimeout(40)
+  statement.refuse('22003')
+  t.equal(await refused, 'error')
+  const next = set(2, 2)
+  const two = await repository.next(t, '2=2')
+  two.store()
+  t.equal(await next, '2=2')
+  t.strictSame(repository.asked, [])
 })
 
 t.test('a probe without an answer suspends the queue again', async (t) => {
