@@ -22,6 +22,15 @@ class Dripping extends Socket {
   }
 }
 
+/** A connection whose bytes arrive one at a time, with time for everything else in between. */
+class Trickling extends Socket {
+  override push(chunk: Buffer | null): boolean {
+    if (chunk === null) setImmediate(() => super.push(null))
+    else for (const byte of chunk) setImmediate(() => super.push(Buffer.of(byte)))
+    return true
+  }
+}
+
 const { url } = await testDatabase(t)
 
 async function connect(t: Test, pieceSize = 65_536): Promise<pg.Client> {
@@ -73,6 +82,14 @@ t.test(
     }
   },
 )
+
+t.test('rows do not end before the whole message of an error has arrived', async (t) => {
+  const client = new pg.Client({ connectionString: url, stream: () => new Trickling() })
+  await client.connect()
+  t.teardown(() => client.end())
+  const rows = client.query(new CopyOut('COPY (SELECT 1 / (5 - n) FROM generate_series(1, 9) n) TO STDOUT'))
+  await t.rejects(textOf(rows), { code: '22012' })
+})
 
 t.test('a COPY may be the last of several statements, whose rows are handed over', async (t) => {
   for (const size of [1, 2, 3, 5, 7, 64, 65_536]) {
