@@ -33,6 +33,13 @@ t.test('callers take turns when there are more of them than connections', async 
   )
 })
 
+t.test('every connection is free again after statements that ran at the same time', async (t) => {
+  const { pool } = await openPool(t, { size: 3 })
+  for (let round = 0; round < 3; round++)
+    await Promise.all(Array.from({ length: 3 }, () => pool.query(backend)))
+  t.match(pool.statistics(), { used: 0, idle: 3, waiting: 0, opened: 3 })
+})
+
 t.test('a connection that is always in use is replaced at the end of its lifetime', async (t) => {
   const { pool } = await openPool(t, { lifetimeSeconds: 1 })
   const before = await backendOf(pool)

@@ -24,11 +24,13 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
     '57P01',
     '58030',
     '25006',
+    '25P03',
     '25P04',
     '3D000',
     '40001',
     '40P01',
     '42P01',
+    '42703',
     '42501',
     '55P03',
     '0A000',
@@ -93,6 +95,10 @@ t.test('tells a wrong login from a database that is away', async (t) => {
     'Feature not supported: RDS Proxy currently doesn’t support command-line options.',
   ])
     t.ok(isRefusal(new pg.DatabaseError(message, 0, 'error')), message)
+  for (const code of ['SELF_SIGNED_CERT_IN_CHAIN', 'CERT_HAS_EXPIRED', 'ERR_TLS_CERT_ALTNAME_INVALID'])
+    t.ok(isRefusal(Object.assign(new Error('untrusted'), { code })), code)
+  t.ok(isRefusal(new Error('The server does not support SSL connections')))
+  t.notOk(isRefusal(Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })))
   t.notOk(isRefusal(refusal('57P03')))
   t.notOk(isRefusal(new Error('connect ECONNREFUSED')))
 })
