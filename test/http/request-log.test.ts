@@ -63,6 +63,10 @@ t.test('keeps a hostile path in one line', async (t) => {
   const { port, log, close } = await startApp(t, database.url)
   await sendRaw(port, 'GET /a%0a{"level":60,"msg":"forged"} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
   await close()
+  t.match(
+    log.filter(({ msg }) => msg === 'request'),
+    [{ path: '/a%0a{"level":60,"msg":"forged"}', status: 404 }],
+  )
   t.notOk(log.some((line) => line['msg'] === 'forged'))
 })
 
