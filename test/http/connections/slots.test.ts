@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../../support/app.ts'
-import { addEntries, testDatabase } from '../../support/database.ts'
+import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 import { until } from '../../support/eventually.ts'
 import { openRaw, type RawConnection } from '../../support/raw.ts'
@@ -87,6 +87,7 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   const twoHosts = nothing.replace('Host: x', 'Host: x\r\nHost: x')
   const resets: Record<string, string> = {
     'pipelined updates': patch.repeat(500),
+    'pipelined updates without an entry': patch.replace('/1 ', '/2 ').repeat(500),
     'pipelined lists': list.repeat(500),
     'pipelined 404s': nothing.repeat(500),
     'requests that the first hook refuses': twoHosts.repeat(500),
@@ -124,6 +125,19 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   t.equal(statistics.inFlight, started, 'started work keeps its slot')
   keyCheck.release()
   await isEmpty('the clients left while their keys were looked up')
+
+  // After a commit, the list is read again.
+  await database.query('UPDATE inventory SET quantity = 2')
+  const unlock = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const client = await openRaw(port)
+  client.socket.write(list)
+  await waitForLocks(database)
+  await reset(client)
+  t.equal((await send('GET', '/livez')).status, 200)
+  await setTimeout(50)
+  t.equal(statistics.inFlight, 1, 'so does a list that is being read')
+  await unlock()
+  await isEmpty('the client left while its list was read')
   t.equal(least, 0, 'never less than none')
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
