@@ -69,6 +69,18 @@ t.test('waits for no download of the current list or of a small one', async (t) 
   for (const { response } of [first, second, third]) response.end()
 })
 
+t.test('counts memory that lists share once, and that of the current list not at all', async (t) => {
+  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
+  const current = snapshotOf(500_000)
+  const chunks = [...current.chunks, Buffer.alloc(90_000, 'y')]
+  const open = [await openResponse(t), await openResponse(t)]
+  for (const { response } of open) downloads.add({ chunks, size: 590_000, etag: '"former"' }, response)
+  const start = performance.now()
+  await downloads.waitForMemory(current)
+  t.ok(performance.now() - start < 30_000, 'it waits for no download')
+  for (const { response } of open) response.end()
+})
+
 t.test(
   'counts what snapshots have in common once, and not at all where the current one has it',
   async (t) => {
