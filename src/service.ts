@@ -277,12 +277,9 @@ async function waitUntilReadyOrNoneIs(own: Readiness, primary: SharedReadiness):
   }
 }
 
-/** Returns why the service is not ready; undefined if it is. A failed or slow check counts as `unreachable`. */
+/** Returns why the service is not ready; undefined if it is. A slow check counts as `unreachable`. */
 async function notReadyKindOf(readiness: Readiness): Promise<NotReadyKind | undefined> {
-  const check = readiness().then(
-    (notReady) => notReady?.kind,
-    (): NotReadyKind => 'unreachable',
-  )
+  const check = readiness().then((notReady) => notReady?.kind)
   const timeout = setTimeout<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
   return Promise.race([check, timeout])
 }

@@ -42,8 +42,10 @@ const READ_ONLY =
 const FORMER_PRIMARY =
   'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
 
+const UNCHECKED = 'The database cannot be checked. See the log for details.'
+
 /**
- * Returns why the database cannot serve this version now; undefined if it can.
+ * Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason.
  *
  * @param migrations names of the migrations that this version needs
  */
@@ -61,17 +63,16 @@ export async function reasonNotReady(
     const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
     return { kind: 'schema_behind', reason }
   } catch (error) {
-    if (error instanceof DatabaseUnavailableError) {
-      error.countLoss()
-      if (isForbidden(error.cause)) return { kind: 'privileges', reason: FORBIDDEN, cause: error.cause }
-      if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause: error.cause }
-      if (isFormerPrimary(error)) {
-        return { kind: 'former_primary', reason: FORMER_PRIMARY, cause: error.cause }
-      }
-      if (isUnsupportedFeature(error)) return unsupportedBy(error.cause)
-      return { kind: 'unreachable', reason: 'The database cannot be reached.', cause: error.cause }
-    }
-    throw error
+    // For example a damaged table, or an error in the check.
+    if (!(error instanceof DatabaseUnavailableError))
+      return { kind: 'unreachable', reason: UNCHECKED, cause: error }
+    error.countLoss()
+    const { cause } = error
+    if (isForbidden(cause)) return { kind: 'privileges', reason: FORBIDDEN, cause }
+    if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
+    if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
+    if (isUnsupportedFeature(error)) return unsupportedBy(cause)
+    return { kind: 'unreachable', reason: 'The database cannot be reached.', cause }
   }
 }
 

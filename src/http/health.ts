@@ -4,7 +4,7 @@ import { Type } from '@sinclair/typebox'
 import { serviceUnavailable } from '../contract/errors.ts'
 import type { NotReady } from '../database/readiness.ts'
 
-/** Returns why this process cannot serve requests; undefined if it can. */
+/** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
 export type Readiness = () => Promise<NotReady | undefined>
 
 /** The readiness of all worker processes that share the port. */

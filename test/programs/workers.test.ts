@@ -164,6 +164,32 @@ t.test('all workers give the same answer about readiness, through an outage and 
   await stop(t, server)
 })
 
+t.test(
+  'a readiness check that fails unexpectedly makes the service not ready, and ends no worker',
+  async (t) => {
+    const { server, port, database } = await startWorkers(t)
+    const send = callerOf(port)
+    await database.query('ALTER TABLE pgmigrations RENAME TO intact')
+    await database.query(
+      "CREATE FUNCTION damaged() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'invalid page in block 0' USING ERRCODE = 'XX001'; END $$",
+    )
+    await database.query('CREATE VIEW pgmigrations AS SELECT damaged() AS name')
+    const answer = await eventually('/readyz to say that the check fails', async () => {
+      const latest = await send('GET', '/readyz')
+      return latest.text.includes('cannot be checked') ? latest : undefined
+    })
+    t.equal(answer.status, 503)
+    await database.query('DROP VIEW pgmigrations')
+    await database.query('ALTER TABLE intact RENAME TO pgmigrations')
+    await eventually('/readyz to become 200', async () =>
+      (await send('GET', '/readyz')).status === 200 ? true : undefined,
+    )
+    const stdout = await stop(t, server)
+    t.match(stdout, /"message":"invalid page in block 0"[^\n]*not ready: The database cannot be checked/)
+    t.notMatch(stdout, /worker exited/)
+  },
+)
+
 t.test('a worker that is not ready does not join one that is until it is ready', async (t) => {
   const { server, port, outage, kill } = await startWorkers(t)
   const send = callerOf(port)
