@@ -116,8 +116,9 @@ async function decide(
   pets: readonly PendingUpdates[],
   isInTime: (pet: PendingUpdates) => boolean,
 ): Promise<void> {
-  const [inTime, late] = [pets.filter(isInTime), pets.filter((pet) => !isInTime(pet))]
-  for (const pet of late) pet.putBack('ready')
+  // Once for each pet, because its time may run out between two calls.
+  const inTime = pets.filter(isInTime)
+  for (const pet of pets) if (!inTime.includes(pet)) pet.putBack('ready')
   if (inTime.length === 0) return
   let existing: Set<bigint>
   try {

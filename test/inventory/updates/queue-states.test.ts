@@ -6,7 +6,8 @@ import { DatabaseUnavailableError } from '../../../src/database/failures.ts'
 import type { Condition } from '../../../src/inventory/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { MAX_BATCH_SIZE } from '../../../src/inventory/updates/pending-updates.ts'
+import { sendBatch } from '../../../src/inventory/updates/batch.ts'
+import { MAX_BATCH_SIZE, PendingUpdates } from '../../../src/inventory/updates/pending-updates.ts'
 import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import { RoundTrip } from '../../../src/inventory/updates/round-trip.ts'
@@ -801,6 +802,30 @@ t.test('an update with a condition is decided after those before it, and alone',
   const told = await Promise.all(answers)
   t.match(told[3], /^412 .* Nothing was changed/)
   t.strictSame(told.toSpliced(3, 1), ['1=1', '1=2', '1=3', '1=5', '1=6', '2=7'])
+})
+
+t.test('a pet is asked about or put back, not both, if its time runs out just then', async (t) => {
+  const repository = new ScriptedRepository()
+  let answer = (): void => {}
+  repository.existingAnswer = new Promise((resolve) => {
+    answer = resolve
+  })
+  const pet = new PendingUpdates(1n, new InventoryStatistics())
+  let told: unknown = 'nothing'
+  const tell = (outcome: unknown): void => {
+    told = outcome
+  }
+  pet.add({ petId: 1n, quantity: 5, arrivedAt: 0, context: undefined, resolve: tell, reject: tell })
+  pet.take()
+  const times = [true]
+  const sent = sendBatch(repository, [pet], () => times.shift() ?? false)
+  const statement = await repository.next(t, '1=5')
+  statement.store({ except: [1] })
+  await until('the question', () => repository.asked.length > 0)
+  t.equal(pet.state, 'in flight', 'so that no other batch takes its updates meanwhile')
+  answer()
+  await sent
+  t.equal(told, undefined, 'its caller is told that there is no entry')
 })
 
 t.test('an update with a condition whose outcome is unknown is not sent again', async (t) => {
