@@ -47,10 +47,10 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
     closeConnectionInTransit(worker)
     listening.watch(worker)
     running.add(worker)
-    const exited = once(worker, 'exit').then(([code, signal]) => {
-      running.delete(worker)
-      return { code, signal }
-    })
+    // Rejects if the system could not start the process.
+    const exited = once(worker, 'exit')
+      .then(([code, signal]) => ({ code, signal }))
+      .finally(() => running.delete(worker))
     const started = once(worker, 'listening').then(([address]): Address => address)
     const first = await Promise.race([started, exited])
     if ('code' in first && isStopping) return new Promise<never>(() => {})
@@ -60,15 +60,16 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
   }
 
   const restart = async (worker: Worker, outcome: object): Promise<void> => {
+    if (!isStopping) log.error({ worker: worker.id, ...outcome }, 'worker exited, restarting')
     while (!isStopping) {
-      log.error({ worker: worker.id, ...outcome }, 'worker exited, restarting')
       await setTimeout(RESTART_DELAY_MS)
       if (isStopping) return
-      const started = await fork().then(
-        () => true,
-        () => false,
-      )
-      if (started) return
+      try {
+        await fork()
+        return
+      } catch (err) {
+        log.error({ err }, 'worker could not be started, trying again')
+      }
     }
   }
 
@@ -123,11 +124,14 @@ class ListeningWorkers {
     this.#requests.set(worker, requests)
     worker.on('message', (message: unknown) => requests.receive(message))
     worker.once('listening', () => this.#workers.set(worker, 'A worker process does not reply.'))
-    worker.once('exit', () => {
+    const end = (): void => {
       requests.end()
       this.#requests.delete(worker)
       this.#delete(worker)
-    })
+    }
+    worker.once('exit', end)
+    // The system could not start the process.
+    worker.once('error', end)
   }
 
   /** Call it before the workers are stopped. */

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
-import { chmod } from 'node:fs/promises'
+import { chmod, copyFile, rm } from 'node:fs/promises'
+import path from 'node:path'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
@@ -202,6 +203,24 @@ t.test('a worker that is not ready does not join one that is until it is ready',
   await outage.restore()
   await server.output(/"worker":3[^\n]*listening/i)
   await stop(t, server)
+})
+
+t.test('a worker that the system cannot start delays no shutdown, and the log says why', async (t) => {
+  const database = await testDatabase(t)
+  // A Node.js of its own, which is missing when the worker is to be replaced.
+  const folder = await temporaryFolder(t)
+  const node = path.join(folder, 'node')
+  await copyFile(process.execPath, node)
+  const server = await startProgram(t, 'server', {
+    node,
+    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
+  })
+  await server.output(/"worker":2[^\n]*listening/i)
+  await rm(node)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  process.kill(Number(pid), 'SIGKILL')
+  await server.output(/ENOENT[^\n]*worker could not be started, trying again/)
+  t.match(await stop(t, server), /"msg":"stopped"/)
 })
 
 t.test('a signal while workers are starting ends all of them', async (t) => {

@@ -32,6 +32,8 @@ export interface ProgramOptions {
   readonly input?: string | null
   /** The folder of the built programs, for a copy with other files beside it. */
   readonly programs?: string
+  /** The Node.js that runs it; by default, the one that runs the test. */
+  readonly node?: string
 }
 
 /**
@@ -41,9 +43,9 @@ export interface ProgramOptions {
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
+  { args = [], env = {}, cwd, input, programs = dist, node = process.execPath }: ProgramOptions = {},
 ): Promise<Program> {
-  const child = spawn(process.execPath, [path.join(programs, `${name}.js`), ...args], {
+  const child = spawn(node, [path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
