@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
+import { parseAddress } from '../database/address.ts'
 import { appliedMigrations } from '../database/applied-migrations.ts'
 import { knownMigrations } from '../database/migration-files.ts'
 import type { Database, TimeLimits } from '../database/pool.ts'
@@ -100,10 +101,9 @@ async function statusOf(
   }
 }
 
-/** Host, port and database, without role, password and parameters, which may contain secrets. */
+/** Host, port and database, without role, password and other parameters, which may contain secrets. */
 function addressOf(url: string): string {
-  const { hostname, port, pathname } = new URL(url)
-  return `${hostname}:${port || 5432}${pathname}`
+  return `${parseAddress(url).hosts[0].name}${new URL(url).pathname}`
 }
 
 function describe(status: Status): string {

@@ -45,6 +45,18 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
   })
 })
 
+t.test('it shows the server in the parameters of the address, too', async (t) => {
+  const database = await testDatabase(t)
+  const url = new URL(database.url)
+  const { hostname, port, pathname } = url
+  url.searchParams.set('host', hostname)
+  url.searchParams.set('port', port || '5432')
+  url.host = 'ignored'
+  url.port = ''
+  const { stdout } = await run(t, url.href, 'status', '--json')
+  t.equal(JSON.parse(stdout).database.address, `${hostname}:${port || 5432}${pathname}`)
+})
+
 t.test('it warns of every role and database whose commits do not wait for the disk', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
