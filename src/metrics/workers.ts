@@ -54,6 +54,7 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
     exitedWorkers.push((lastReports.get(id) ?? []).filter(({ type }) => type !== 'gauge'))
     lastReports.delete(id)
     pendingReplies.get(id)?.(false)
+    pendingReplies.delete(id)
   })
 
   const requestReport = async (worker: Worker, request: MetricsRequest): Promise<boolean> => {
