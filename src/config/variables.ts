@@ -123,7 +123,7 @@ function readVariable(schema: TSchema, text: string): unknown {
   return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
 }
 
-/** Returns one message per invalid variable, even if the schema reports several errors for it. */
+/** Returns one message per invalid value, even if the schema reports several errors for it. */
 export function schemaErrors(schemas: TObject, values: unknown): Set<string> {
   const sentences = new Set<string>()
   for (const { path, value } of Value.Errors(schemas, values)) {

@@ -1,6 +1,6 @@
 const TARGETS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const
 
-/** Which kinds of server a session accepts: `target_session_attrs` of libpq (PostgreSQL manual, section 34.1.2). */
+/** Which kinds of server a session accepts: `target_session_attrs` of libpq (PostgreSQL manual, section 32.1.2). */
 export type SessionTarget = (typeof TARGETS)[number]
 
 /** One of the servers in an address. */
@@ -31,7 +31,7 @@ const SHAPE =
 const LIBPQ_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
 
 /**
- * Parses a connection URI as libpq does, including several hosts (PostgreSQL manual, sections 34.1.1.2 and 34.1.1.3). The URL
+ * Parses a connection URI as libpq does, including several hosts (PostgreSQL manual, sections 32.1.1.2 and 32.1.1.3). The URL
  * of a single host is returned unchanged.
  *
  * @throws {AddressError} if the address is invalid

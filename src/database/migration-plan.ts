@@ -112,5 +112,3 @@ export async function planRollback(database: Database, count: number): Promise<R
   }
   return { names, losses }
 }
-
-/** Runs statements on one connection. */
