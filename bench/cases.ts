@@ -84,7 +84,6 @@ const workerLoads = [
   ['update', 64],
   ['mix', 64],
 ] as const
-const workerTitles = { list: 'List', update: 'Update', mix: '90 % lists and 10 % updates' } as const
 const workerBaselines = { list: 'node-http', update: 'direct', mix: 'node-http' } as const
 const tableSizes = [1_000, 100_000, 1_000_000]
 
@@ -142,7 +141,7 @@ export const cases: readonly Case[] = [
     const isFull = connections === 64
     return {
       name: `workers-${work}${isFull ? '' : `-${connections}`}`,
-      title: `${workerTitles[work]} on several cores, 1,000 entries`,
+      title: `${workNames[work]} on several cores, 1,000 entries`,
       work,
       entries: 1000,
       connections,

@@ -16,7 +16,7 @@ export interface Progress {
  */
 export function startProgress(verb: string, total: number | undefined): Progress {
   const start = performance.now()
-  const state = (rows: number, done: number): Record<'rows' | 'rate' | 'left', string> => {
+  const state: State = (rows, done) => {
     const seconds = (performance.now() - start) / 1000
     return {
       rows: formatNumber(rows),

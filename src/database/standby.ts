@@ -113,7 +113,7 @@ export function problemOf(
  * comparable, on the primary and on its standbys. A stopped server can be replaced by an older copy of its files, with the same
  * system identifier and timeline, so the history also ends when the primary is started again.
  */
-export function historyOf({ systemIdentifier, timeline, startedAt }: ServerIdentity): string {
+function historyOf({ systemIdentifier, timeline, startedAt }: ServerIdentity): string {
   return `cluster ${systemIdentifier}, timeline ${timeline}, started at ${startedAt}`
 }
 
