@@ -142,7 +142,7 @@ export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
   async function refreshPeriodically(): Promise<void> {
     // `onStale` has reported the error, once for consecutive failures.
     await refresh().catch(() => {})
-    if (!isStale) await recordUses()
+    if (!isStale && !closed.signal.aborted) await recordUses()
     scheduleRefresh()
   }
 

@@ -7,7 +7,7 @@ import {
   openApiKeyCache,
 } from '../../src/api-keys/cache.ts'
 import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
-import { apiKeyRepository } from '../../src/api-keys/repository.ts'
+import { type ApiKeyRecord, apiKeyRepository } from '../../src/api-keys/repository.ts'
 import { DatabaseUnavailableError } from '../../src/database/failures.ts'
 import { openDatabase, probeLimits } from '../../src/database/pool.ts'
 import { addKey, testDatabase } from '../support/database.ts'
@@ -241,4 +241,50 @@ t.test('the last use of a key is written, at most once a minute', async (t) => {
   t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
     { name: 'unused' },
   ])
+})
+
+t.test('a cache that is closed while it reads records no use afterwards', async (t) => {
+  const key = makeApiKey()
+  const record: ApiKeyRecord = {
+    digest: hashApiKey(key),
+    name: 'billing',
+    state: 'active',
+    isReadOnly: false,
+    createdAt: new Date(0),
+    validUntil: null,
+    lastUsedAt: null,
+  }
+  const { url } = await testDatabase(t)
+  const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
+  t.teardown(() => database.close())
+  let answer: (() => void) | undefined
+  let reads = 0
+  let recorded = 0
+  const cache = openApiKeyCache({
+    repository: {
+      ...apiKeyRepository(database),
+      async findActive() {
+        if (++reads > 1)
+          await new Promise<void>((resolve) => {
+            answer = resolve
+          })
+        return [record]
+      },
+      async markUsed() {
+        recorded++
+      },
+    },
+    onStale: () => {},
+    onRecovered: () => {},
+    onUseNotRecorded: () => {},
+    intervals: { ...quickReads, lastUseMs: 0 },
+  })
+  await cache.refresh()
+  await cache.find(key)
+  await until('the second read', () => answer !== undefined)
+  const closed = cache.close()
+  answer?.()
+  await closed
+  await setTimeout(20)
+  t.equal(recorded, 0)
 })
