@@ -23,7 +23,7 @@ import {
 export interface ListValidator {
   /** Identifies the server's start, the session, and the table that its name resolves to in this session. */
   readonly source: string
-  /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.9). */
+  /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.8). */
   readonly snapshot: string
 }
 
@@ -145,7 +145,7 @@ const MAX_TRANSACTION_AGE = 2n ** 30n
 
 /**
  * Returns the bounds in the text of a snapshot: all transactions before `xmin` have ended, and none from `xmax` on has
- * (PostgreSQL manual, section 9.27.9).
+ * (PostgreSQL manual, section 9.27.8).
  */
 export function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
   const [xmin = '', xmax = ''] = snapshot.split(':')
