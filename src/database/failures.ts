@@ -25,6 +25,16 @@ export class DatabaseUnavailableError extends Error {
   }
 }
 
+/** Returns why the database is unavailable; any other error is returned unchanged. */
+export function causeOf(error: unknown): unknown {
+  return error instanceof DatabaseUnavailableError ? error.cause : error
+}
+
+/** The SQLSTATE of an error that PostgreSQL has reported. */
+function stateOf(error: unknown): string | undefined {
+  return error instanceof pg.DatabaseError ? error.code : undefined
+}
+
 /** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
 export class ReadOnlyServerError extends Error {
   override readonly name = 'ReadOnlyServerError'
@@ -141,14 +151,14 @@ export class WorkerLostError extends Error {
  * which the server cannot report; a connection pooler that reports it does so with FATAL.
  */
 export function isRemoteRefusal(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   if (cause instanceof WorkerLostError) return true
   return isRemoteFailure(cause) && !lostConnection.test(cause.message)
 }
 
 /** Whether the server lost its connection to another server, so that a statement on one row may have taken effect. */
 export function isRemoteLoss(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   return isRemoteFailure(cause) && lostConnection.test(cause.message)
 }
 
@@ -167,7 +177,7 @@ const unknownOutcomeStates = ['40003', '57014']
 /** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */
 export function wasRefused(error: unknown): boolean {
   if (isRemoteRefusal(error)) return true
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   return (
     cause instanceof pg.DatabaseError && !isFatal(cause) && !unknownOutcomeStates.includes(cause.code ?? '')
   )
@@ -181,13 +191,12 @@ export function mayConcernOneRow(error: unknown): boolean {
 
 /** Whether this is a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
 function isConflict(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && (error.code === '40001' || error.code === '40P01')
+  return ['40001', '40P01'].includes(stateOf(error) ?? '')
 }
 
 /** Whether PostgreSQL cancelled a statement that did not get a lock in time (SQLSTATE 55P03). */
 export function isLocked(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && cause.code === '55P03'
+  return stateOf(causeOf(error)) === '55P03'
 }
 
 /**
@@ -224,41 +233,37 @@ const certificateErrors =
 
 /** Whether the role lacks a privilege (SQLSTATE 42501). */
 export function isForbidden(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === '42501'
+  return stateOf(error) === '42501'
 }
 
 /** Whether PostgreSQL cancelled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
 export function isCancelled(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && cause.code === '57014'
+  return stateOf(causeOf(error)) === '57014'
 }
 
 /** Whether the statement does not work on this kind of relation (SQLSTATE 42809). */
 export function isWrongKind(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === '42809'
+  return stateOf(error) === '42809'
 }
 
 /** Whether this is an internal error of the server (SQLSTATE XX000). */
 export function isInternalError(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === 'XX000'
+  return stateOf(error) === 'XX000'
 }
 
 /** Whether a column does not exist (SQLSTATE 42703). */
 export function isUnknownColumn(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && cause.code === '42703'
+  return stateOf(causeOf(error)) === '42703'
 }
 
 /** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
 export function isNotSupported(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && cause.code === '0A000'
+  return stateOf(causeOf(error)) === '0A000'
 }
 
 /** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
 export function isUnsupportedFeature(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  return cause instanceof pg.DatabaseError && unsupportedStates.includes(cause.code ?? '')
+  return unsupportedStates.includes(stateOf(causeOf(error)) ?? '')
 }
 
 /**
@@ -276,9 +281,8 @@ export function isOutdatedStatement(error: unknown): boolean {
  * it misreads data that it has moved between its servers.
  */
 export function mayBeUnsupportedByCitus(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  const isMisread = cause instanceof pg.DatabaseError && cause.code === '22P02'
-  return isMisread || isNotSupported(cause) || isInternalError(cause)
+  const cause = causeOf(error)
+  return stateOf(cause) === '22P02' || isNotSupported(cause) || isInternalError(cause)
 }
 
 /**
@@ -286,9 +290,8 @@ export function mayBeUnsupportedByCitus(error: unknown): boolean {
  * XX000, as Citus does for some statements.
  */
 export function mayBeUnknown(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
-  const isUnreadable = cause instanceof pg.DatabaseError && cause.code === '42601'
-  return isUnreadable || isNotSupported(cause) || isInternalError(cause)
+  const cause = causeOf(error)
+  return stateOf(cause) === '42601' || isNotSupported(cause) || isInternalError(cause)
 }
 
 /** pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call. */
@@ -298,7 +301,7 @@ function isProgrammingError(error: unknown): boolean {
 
 /** Whether a row violates a unique constraint (SQLSTATE 23505). */
 export function isDuplicate(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === '23505'
+  return stateOf(error) === '23505'
 }
 
 /**
@@ -306,12 +309,12 @@ export function isDuplicate(error: unknown): boolean {
  * (P0001).
  */
 export function isRuleViolation(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && /^(23|P0001)/.test(error.code ?? '')
+  return /^(23|P0001)/.test(stateOf(error) ?? '')
 }
 
 /** Whether the server is read-only; with several hosts, whether one of them is. */
 export function isReadOnly(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   if (cause instanceof AggregateError) return cause.errors.some(isReadOnly)
   if (cause instanceof pg.DatabaseError) return cause.code === READ_ONLY_STATE
   return cause instanceof ReadOnlyServerError
@@ -319,7 +322,7 @@ export function isReadOnly(error: unknown): boolean {
 
 /** Whether the server is a former primary; with several hosts, whether one of them is. */
 export function isFormerPrimary(error: unknown): boolean {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   if (cause instanceof AggregateError) return cause.errors.some(isFormerPrimary)
   return cause instanceof FormerPrimaryError
 }

@@ -1,4 +1,4 @@
-import { DatabaseUnavailableError, isUnknownColumn, isUnsupportedFeature } from './failures.ts'
+import { causeOf, DatabaseUnavailableError, isUnknownColumn, isUnsupportedFeature } from './failures.ts'
 import type { Database } from './pool.ts'
 
 /** A feature of PostgreSQL that the service needs, and a statement that fails without it and changes nothing. */
@@ -80,8 +80,7 @@ async function refusalOf(run: () => Promise<unknown>): Promise<unknown> {
     return undefined
   } catch (error) {
     // An unknown column is a missing feature, because the statements only use system columns.
-    if (isUnsupportedFeature(error) || isUnknownColumn(error))
-      return error instanceof DatabaseUnavailableError ? error.cause : error
+    if (isUnsupportedFeature(error) || isUnknownColumn(error)) return causeOf(error)
     if (error instanceof DatabaseUnavailableError) throw error
     return undefined
   }

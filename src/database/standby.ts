@@ -1,7 +1,7 @@
 import pg, { type ClientBase } from 'pg'
 import type { DatabaseAddress } from './address.ts'
 import type { VerifiedServer } from './connections.ts'
-import { DatabaseUnavailableError, isFatal, ServerChangedError } from './failures.ts'
+import { causeOf, isFatal, ServerChangedError } from './failures.ts'
 import type { PrimaryServer } from './primary.ts'
 import type { ServerIdentity } from './session-server.ts'
 
@@ -44,7 +44,7 @@ const UNSUPPORTED_STATE = '0A000'
 
 /** Converts the error of a statement on a standby to a StandbyError with one of the problems. */
 export function standbyErrorOf(error: unknown): StandbyError {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   if (cause instanceof StandbyError) return cause
   if (cause instanceof ServerChangedError) return new StandbyError('interrupted', { cause })
   // With several hosts, the primary may be one of them, so `not_standby` is reported only if no host has another problem.

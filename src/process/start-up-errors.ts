@@ -2,6 +2,7 @@ import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { OutcomeUnknownError } from '../database/commit-outcome.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import {
+  causeOf,
   DatabaseUnavailableError,
   isForbidden,
   isPoolerRefusal,
@@ -32,7 +33,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof OutcomeUnknownError) {
     return (
       'The connection to PostgreSQL was lost during the commit. Either all changes were made or none; it is unknown which. ' +
-      `${explainOutage(causeOf(error), variable)}`
+      `${explainOutage(causeOf(error.cause), variable)}`
     )
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
@@ -83,11 +84,6 @@ function explainOutage(cause: unknown, variable: string): string {
     default:
       return `PostgreSQL cannot serve this now: ${cause.message}.`
   }
-}
-
-/** The error of the database behind another error. */
-function causeOf(error: Error): unknown {
-  return error.cause instanceof DatabaseUnavailableError ? error.cause.cause : error.cause
 }
 
 function codeOf(error: Error): unknown {

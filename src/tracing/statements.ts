@@ -7,7 +7,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import { DatabaseUnavailableError } from '../database/failures.ts'
+import { causeOf } from '../database/failures.ts'
 import type { Database, Statement } from '../database/pool.ts'
 import { linksOf } from './batches.ts'
 
@@ -72,7 +72,7 @@ function namesOf(statement: Statement): [name: string, operation: string] {
 
 /** Records the code of the error, for example its SQLSTATE, or its name if it has none. */
 function fail(span: Span, error: unknown): void {
-  const cause = error instanceof DatabaseUnavailableError ? error.cause : error
+  const cause = causeOf(error)
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
   span.setAttribute('error.type', String(code ?? (cause instanceof Error ? cause.name : 'unknown')))
   span.setStatus({ code: SpanStatusCode.ERROR })
