@@ -97,7 +97,8 @@ type InFlight = Map<object, number>
  * |           |                                                        | ended without an answer -> suspended                |
  * | suspended | nothing is sent; while updates wait, the queue probes: | no commit waits -> probing; one does, or the probe  |
  * |           | it asks whether commits wait for a standby             | fails: updates that wait get 503                    |
- * | probing   | one batch is sent                                      | answered -> sending; overdue -> suspended           |
+ * | probing   | one batch is sent, or if only locked rows wait, the    | answered -> sending; overdue -> suspended           |
+ * |           | retry of one                                           |                                                     |
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
@@ -227,7 +228,9 @@ export class UpdateQueue {
       limit = Math.min(limit, pet.batchLimit)
       batch.push(pet)
     }
-    return batch
+    // Without a batch, the mode would not change, and locked rows are not retried before it does.
+    const locked = this.#mode === 'probing' && batch.length === 0 ? this.#nextLocked() : undefined
+    return locked === undefined ? batch : [locked]
   }
 
   #nextLocked(): PendingUpdates | undefined {

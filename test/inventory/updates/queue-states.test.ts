@@ -729,9 +729,9 @@ t.test('locked rows wait until a probe is answered, by a refusal, too', async (t
   const probe = await repository.next(t, '4=4')
   batch.refuse('55P03')
   await repository.nothing(t)
+  const others = [set(5, 5), set(6, 6)]
   probe.fail(new Error('Connection terminated unexpectedly'))
   t.equal(await lost, 'DatabaseUnavailableError')
-  const others = [set(5, 5), set(6, 6)]
   const second = await repository.next(t, '5=5 6=6')
   await repository.nothing(t)
   second.refuse('22003')
@@ -740,6 +740,26 @@ t.test('locked rows wait until a probe is answered, by a refusal, too', async (t
     next.store()
   }
   t.strictSame(await Promise.all([...locked, ...others]), ['1=1', '2=2', '5=5', '6=6'])
+})
+
+t.test('if only updates of locked rows wait, one of them is the probe', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [1, 2]
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
+  const locked = [set(1, 1), set(2, 2)]
+  const batch = await repository.next(t, '1=1 2=2')
+  const hanging = set(3, 3)
+  const statement = await repository.next(t, '3=3')
+  await setTimeout(510)
+  statement.fail(new Error('Query read timeout'))
+  t.equal(await hanging, 'DatabaseUnavailableError')
+  batch.refuse('55P03')
+  const probe = await repository.next(t, '1=1')
+  await repository.nothing(t)
+  probe.store()
+  const next = await repository.next(t, '2=2')
+  next.store()
+  t.strictSame(await Promise.all(locked), ['1=1', '2=2'])
 })
 
 t.test('a refusal is an answer, however long it takes', async (t) => {
