@@ -15,6 +15,6 @@ export interface Written {
   readonly entries: ReadonlyMap<bigint, InventoryItem>
   /** Pets whose entries are not as the condition of their update requires; those entries were left as they are. */
   readonly unmet: ReadonlySet<bigint>
-  /** Whether the table has triggers, rules or constraints that the migrations did not make, and that may change a row. */
+  /** Whether the table may have triggers, rules or constraints that the migrations did not make, and that may change a row. */
   readonly hasRules: boolean
 }

@@ -48,8 +48,9 @@ interface WrittenRow extends InventoryItem {
   readonly hasRules: boolean
 }
 
+/** A partition or a child table may have triggers and constraints of its own. Looking for them would take too long. */
 const hasRules = `(
-  (SELECT relhastriggers OR relhasrules OR relrowsecurity FROM pg_class WHERE oid = 'inventory'::regclass)
+  (SELECT relhastriggers OR relhasrules OR relrowsecurity OR relhassubclass FROM pg_class WHERE oid = 'inventory'::regclass)
   OR EXISTS (
     SELECT FROM pg_constraint
     WHERE conrelid = 'inventory'::regclass AND contype = 'c'

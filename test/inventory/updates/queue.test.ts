@@ -255,6 +255,35 @@ t.test(
   },
 )
 
+t.test('answers with what is stored where a partition or a child table has the rule', async (t) => {
+  const kinds = {
+    partitioned: `CREATE TABLE inventory (LIKE stock INCLUDING ALL) PARTITION BY RANGE (pet_id);
+      CREATE TABLE part PARTITION OF inventory DEFAULT PARTITION BY HASH (pet_id);
+      CREATE TABLE rows PARTITION OF part FOR VALUES WITH (MODULUS 1, REMAINDER 0)`,
+    inherited: `CREATE TABLE inventory (LIKE stock INCLUDING ALL);
+      CREATE TABLE part () INHERITS (inventory);
+      CREATE TABLE rows (PRIMARY KEY (pet_id)) INHERITS (part)`,
+  }
+  for (const [kind, definition] of Object.entries(kinds)) {
+    const database = await testDatabase(t)
+    await database.query(
+      `ALTER TABLE inventory RENAME TO stock; ${definition};
+       INSERT INTO rows SELECT n, 0, 'sold' FROM generate_series(1, 10) n;
+       CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN NEW.quantity = least(NEW.quantity, 100); RETURN NEW; END $$;
+       CREATE TRIGGER rule BEFORE UPDATE ON rows FOR EACH ROW EXECUTE FUNCTION rule()`,
+    )
+    const { send } = await startApp(t, database.url)
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${(index % 10) + 1}`, json({ quantity: 200 + index })),
+      ),
+    )
+    for (const { status, text } of answers)
+      t.match([status, JSON.parse(text).quantity], [200, 100], `${kind}: ${text}`)
+  }
+})
+
 t.test('a batch that runs into the statement timeout is not sent again', async (t) => {
   const database = await testDatabase(t)
   // As many as one connection may have in flight, so that all of them are in the first batches.
