@@ -110,7 +110,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
         sendError(error, request, reply, outages)
       })
     },
-    clientErrorHandler: clientErrorHandler(connections, refusals),
+    clientErrorHandler: clientErrorHandler(refusals),
     requestTimeout: timeouts.arrivalMs,
     connectionTimeout: timeouts.stallMs,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,

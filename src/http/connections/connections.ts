@@ -85,6 +85,11 @@ export class Connections {
     return newest && { response: newest, isPending: pending?.has(newest) ?? false }
   }
 
+  /** The newest pending response on a connection whose request has arrived completely. */
+  newestCompleteOn(socket: Socket): ServerResponse | undefined {
+    return [...(this.#open.get(socket)?.pending ?? [])].findLast(({ req }) => req.complete)
+  }
+
   /** The oldest pending response on a connection, which is the one being sent. */
   currentOn(socket: Socket): ServerResponse | undefined {
     const [current] = this.#open.get(socket)?.pending ?? []

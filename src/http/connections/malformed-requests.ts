@@ -31,16 +31,25 @@ export function connectionRefusals(
     refuse(socket, error, reason) {
       if (refused.has(socket)) return
       refused.add(socket)
-      const write = (): void => {
+      const newest = connections.newestOn(socket)?.response
+      const incomplete = newest?.req.complete === false ? newest : undefined
+      if (incomplete) incomplete.shouldKeepAlive = false
+      const answer = (): void => {
+        // A request that was answered early, or has become complete, gets no second response.
+        if (incomplete?.headersSent || incomplete?.req.complete) {
+          if (incomplete.closed) close(socket)
+          else incomplete.once('close', () => close(socket))
+          return
+        }
         const requestId = randomUUID()
         statistics.recordMalformed(error.status)
         log.info({ requestId, status: error.status, reason }, 'malformed request refused')
         writeError(socket, error, requestId)
       }
-      const newest = connections.newestOn(socket)
       // The error must not look like the response to a complete request before it, which is sent first.
-      if (newest?.isPending && newest.response.req.complete) newest.response.once('close', write)
-      else write()
+      const preceding = connections.newestCompleteOn(socket)
+      if (preceding) preceding.once('close', answer)
+      else answer()
     },
 
     isRefused: (socket) => refused.has(socket),
@@ -52,7 +61,6 @@ export function connectionRefusals(
  * (Node.js manual, class http.Server, event `clientError`).
  */
 export function clientErrorHandler(
-  connections: Connections,
   refusals: ConnectionRefusals,
 ): NonNullable<FastifyServerOptions['clientErrorHandler']> {
   return (error, socket) => {
@@ -61,10 +69,8 @@ export function clientErrorHandler(
     // Data after a request with `Connection: close`. Node closes the connection after the response to that request
     // (RFC 9112, section 9.6).
     if (error.code === 'HPE_CLOSED_CONNECTION') return
-    const newest = connections.newestOn(socket)
-    // An incomplete request that was already answered gets no second response; a connection without any data gets none.
-    const isAnswered = newest?.response.headersSent === true && !newest.response.req.complete
-    if (error.code === 'ECONNRESET' || !socket.writable || isAnswered || socket.bytesRead === 0) {
+    // A connection without any data gets no response.
+    if (error.code === 'ECONNRESET' || !socket.writable || socket.bytesRead === 0) {
       socket.destroy()
       return
     }
@@ -84,7 +90,12 @@ export function writeError(socket: Duplex, { status, headers, body }: ApiError, 
     date: new Date().toUTCString(),
     connection: 'close',
   }).map(([name, value]) => `${name}: ${value}\r\n`)
-  socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${json}`)
+  close(socket, `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join('')}\r\n${json}`)
+}
+
+/** Closes the connection after everything that was written to the socket, and after `last`. */
+function close(socket: Duplex, last = ''): void {
+  socket.end(last)
   // Destroying the socket with unread data would reset the connection before the client has read the response.
   setTimeout(() => socket.destroy(), CLOSE_TIMEOUT_MS).unref()
 }

@@ -253,6 +253,24 @@ t.test('nothing comes behind the answer to a request that ends its connection', 
   t.strictSame(await quantities(database), [{ quantity: '9' }])
 })
 
+t.test('an error in a body does not replace the responses to the requests before it', async (t) => {
+  const { port, database } = await setUp(t)
+  const patch = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${json}`
+  const update = `${patch}${authorization}${length}\r\n${body}`
+  const chunked = 'Transfer-Encoding: chunked\r\n\r\n'
+  const cases: [title: string, last: string, statuses: number[]][] = [
+    ['an invalid chunk', `${patch}${authorization}${chunked}invalid\r\n`, [200, 200, 400]],
+    ['an incomplete body', `${patch}${authorization}${length}\r\n{`, [200, 200, 400]],
+    ['an invalid chunk of a request without a key', `${patch}${chunked}invalid\r\n`, [200, 200, 401]],
+  ]
+  for (const [title, last, statuses] of cases) {
+    const { socket, received } = await openRaw(port)
+    socket.end(`${update}${update}${last}`)
+    t.strictSame(statusesOf(await received), statuses, title)
+  }
+  t.strictSame(await quantities(database), [{ quantity: '5' }])
+})
+
 t.test('a client that waits for 100 Continue gets what its head decides at once', async (t) => {
   const { port } = await setUp(t)
   const expect = 'Expect: 100-continue\r\n'

@@ -1,7 +1,9 @@
+import { once } from 'node:events'
 import type { Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
-import { apiKey, startApp } from '../../support/app.ts'
+import { apiKey, longTimings, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 import { json } from '../../support/http.ts'
@@ -84,4 +86,35 @@ t.test('a client that closes its side in the middle of a request is not waited f
   t.match(await halfBody.received, /^(HTTP\/1\.1 400 .*)?$/s)
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '0' }])
   t.notOk(log.some(({ level }) => Number(level) >= 50))
+})
+
+t.test('a 408 does not replace the response to the request before it', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const { port, send } = await startApp(t, database.url, {
+    timings: { ...longTimings, app: { ...appTimeouts, ...longTimings.app, arrivalMs: 500 } },
+  })
+  const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}${authorization}Content-Length: 14\r\n\r\n{"quantity":7}`
+  /** Sends an update and an incomplete one, with `rest` after a while, and returns the responses. */
+  const sendSlowly = async (waitMs: number, rest: string): Promise<string> => {
+    const release = await database.hold('SELECT FROM inventory FOR UPDATE')
+    const { socket, received } = await openRaw(port)
+    socket.write(update + update.slice(0, -1))
+    await setTimeout(waitMs)
+    socket.write(rest)
+    t.equal((await send('GET', '/livez')).status, 200, 'the rest has been read')
+    await release()
+    await once(socket, 'data')
+    socket.end()
+    return received
+  }
+  const statusesOf = (text: string): string[] => text.match(/(?<=HTTP\/1\.1 )\d+/g) ?? []
+
+  t.strictSame(statusesOf(await sendSlowly(2000, '')).slice(0, 1), ['200'])
+  let text = ''
+  // Until the time has run out while the first update waited.
+  for (let waitMs = 2000; waitMs < 20_000 && !/connection: close/i.test(text); waitMs *= 2) {
+    text = await sendSlowly(waitMs, update.slice(-1))
+    t.strictSame(statusesOf(text), ['200', '200'], 'a request that is completed meanwhile is answered once')
+  }
 })
