@@ -17,7 +17,7 @@ export function isJson(contentType: string): boolean {
 /** Whether the body has a content coding, such as gzip (RFC 9110, section 8.4). */
 export function hasContentCoding(headers: IncomingHttpHeaders): boolean {
   const codings = headers['content-encoding']?.split(',') ?? []
-  return !codings.every((coding) => /^\s*(identity)?\s*$/i.test(coding))
+  return !codings.every((coding) => /^(identity)?$/i.test(coding.trim()))
 }
 
 /**
