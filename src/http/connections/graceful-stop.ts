@@ -7,6 +7,12 @@ import type { Connections } from './connections.ts'
 /** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
 const DRAIN_MS = 1000
 
+/**
+ * How long a client may take to send a request while the server is stopping. Shorter than usual, so that an incomplete request
+ * ends well before the process is killed.
+ */
+const ARRIVAL_TIMEOUT_MS = 4000
+
 /** How long requests may be deferred while the port is being closed. */
 const CLOSE_PORT_TIMEOUT_MS = 500
 
@@ -55,6 +61,8 @@ export class GracefulStop {
   async stop(server: Server, port: SharedPort = ownPort): Promise<void> {
     if (!server.listening) return
     this.#connections.trackIdleTime()
+    server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
+    server.requestTimeout = Math.min(server.requestTimeout, ARRIVAL_TIMEOUT_MS)
     // Servers that share a port close it at the same time.
     if (this.#connections.size > 0 || port !== ownPort) await setTimeout(DRAIN_MS)
     const closed = once(server, 'close')

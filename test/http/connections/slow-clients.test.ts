@@ -118,3 +118,20 @@ t.test('a 408 does not replace the response to the request before it', async (t)
     t.strictSame(statusesOf(text), ['200', '200'], 'a request that is completed meanwhile is answered once')
   }
 })
+
+t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {
+  const database = await testDatabase(t)
+  // Far longer than this test may take.
+  const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
+  const { port, send, close } = await startApp(t, database.url, { timings })
+  const clients = await Promise.all(
+    [authorization, 'Connection: Upgrade\r\nUpgrade: h2c\r\n'].map(async (header) => {
+      const client = await openRaw(port)
+      client.socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\n${head}${header}Content-Length: 14\r\n\r\n{`)
+      return client
+    }),
+  )
+  t.equal((await send('GET', '/livez')).status, 200, 'the incomplete requests have been read')
+  await close()
+  for (const { received } of clients) t.match(await received, /^HTTP\/1\.1 408 /)
+})
