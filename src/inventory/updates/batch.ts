@@ -14,7 +14,8 @@ import type { UpdateRepository } from './statements.ts'
  * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
  * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time rejected   |
  * |                                              | import replaced it meanwhile      | as a rule of the database, 400    |
- * | lock timeout (55P03), the row is locked      | nothing changed                   | locked: retry individually        |
+ * | lock timeout (55P03), the row is locked, or  | nothing changed                   | locked: retry individually        |
+ * | nobody has time for finding out              |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | ready: retry as a batch           |
  * |                                              | or the whole table is locked      |                                   |
  * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
@@ -26,13 +27,13 @@ import type { UpdateRepository } from './statements.ts'
  *
  * Returns false if the outcome is unknown.
  *
- * @param isInTime returns whether no update in flight of a pet has exceeded its wait time. Only then is a second statement sent
- *   for the pet, so that no caller waits longer because of it.
+ * @param rejectLate rejects the updates in flight of a pet that have exceeded their wait time, and returns whether others are
+ *   left. Only for these is a second statement sent, so that no caller waits longer because of it.
  */
 export async function sendBatch(
   repository: UpdateRepository,
   batch: readonly PendingUpdates[],
-  isInTime: (pet: PendingUpdates) => boolean,
+  rejectLate: (pet: PendingUpdates) => boolean,
 ): Promise<boolean> {
   let written: Written
   const supersedes = batch.some(({ inFlight }) => inFlight.length > 1)
@@ -42,14 +43,14 @@ export async function sendBatch(
       supersedes,
     )
   } catch (error) {
-    if (isLocked(error)) await retryWithoutLocked(repository, batch, isInTime)
+    if (isLocked(error)) await retryWithoutLocked(repository, batch, rejectLate)
     else if (batch.length > 1 && isRemoteRefusal(error)) retryInBatchesOf(1, batch)
     else if (batch.length > 1 && mayConcernOneRow(error)) retryInBatchesOf(Math.ceil(batch.length / 2), batch)
     else for (const pet of batch) reject(pet, error)
     return wasRefused(error)
   }
   const undecided = batch.filter((pet) => !settle(pet, written))
-  if (undecided.length > 0) await decide(repository, undecided, isInTime)
+  if (undecided.length > 0) await decide(repository, undecided, rejectLate)
   return true
 }
 
@@ -58,20 +59,23 @@ function inOrder(updates: readonly QuantityUpdate[]): QuantityUpdate[] {
   return updates.toSorted((a, b) => (a.petId < b.petId ? -1 : 1))
 }
 
-/** Has pets with a locked row retried individually, and the others as a batch. */
+/**
+ * Has pets with a locked row retried individually, and the others as a batch. A pet without time for the check counts as
+ * locked: it would delay each batch that it is in for as long as its row is locked.
+ */
 async function retryWithoutLocked(
   repository: UpdateRepository,
   batch: readonly PendingUpdates[],
-  isInTime: (pet: PendingUpdates) => boolean,
+  rejectLate: (pet: PendingUpdates) => boolean,
 ): Promise<void> {
-  const checked = batch.filter(isInTime)
+  const checked = new Set(batch.filter(rejectLate))
   let locked = new Set<bigint>()
   let isTableLocked = false
-  if (checked.length > 0) {
+  if (checked.size > 0) {
     try {
-      locked = await repository.lockedAmong(checked.map(({ petId }) => petId))
+      locked = await repository.lockedAmong([...checked].map(({ petId }) => petId))
       // If no row is locked, the whole table is, or the lock was released just now.
-      isTableLocked = locked.size === 0
+      isTableLocked = locked.size === 0 && checked.size === batch.length
     } catch (error) {
       // The check itself locks only the table.
       isTableLocked = isLocked(error)
@@ -80,7 +84,8 @@ async function retryWithoutLocked(
   for (const pet of batch) {
     if (locked.has(pet.petId)) pet.waitsFor = 'row lock'
     else if (isTableLocked) pet.waitsFor = 'table lock'
-    pet.putBack(locked.has(pet.petId) ? 'locked' : 'ready')
+    const mayBeLocked = locked.has(pet.petId) || (!checked.has(pet) && !isTableLocked)
+    pet.putBack(mayBeLocked ? 'locked' : 'ready')
   }
 }
 
@@ -114,10 +119,10 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
 async function decide(
   repository: UpdateRepository,
   pets: readonly PendingUpdates[],
-  isInTime: (pet: PendingUpdates) => boolean,
+  rejectLate: (pet: PendingUpdates) => boolean,
 ): Promise<void> {
   // Once for each pet, because its time may run out between two calls.
-  const inTime = pets.filter(isInTime)
+  const inTime = pets.filter(rejectLate)
   for (const pet of pets) if (!inTime.includes(pet)) pet.putBack('ready')
   if (inTime.length === 0) return
   let existing: Set<bigint>

@@ -85,6 +85,13 @@ export class PendingUpdates {
     this.state = state
   }
 
+  /** Removes and returns the updates in flight that arrived before `time`. Call it if their statement has changed nothing. */
+  removeInFlightBefore(time: number): readonly Update[] {
+    const late = this.inFlight.filter(({ arrivedAt }) => arrivedAt < time)
+    this.inFlight = this.inFlight.filter(({ arrivedAt }) => arrivedAt >= time)
+    return late
+  }
+
   /** Removes the updates in flight. Call it when each of them has its outcome. */
   finish(): void {
     this.inFlight = []

@@ -245,8 +245,7 @@ export class UpdateQueue {
   }
 
   #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: string): void {
-    for (const { reject } of pet.removeBefore(arrivedBefore))
-      reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
+    reject(pet.removeBefore(arrivedBefore), reason)
     if (pet.isEmpty) this.#forget(pet)
   }
 
@@ -257,9 +256,11 @@ export class UpdateQueue {
     for (const pet of batch) pet.take()
     this.#batchSize = batch.reduce((sum, pet) => sum + pet.inFlight.length, 0)
     this.#statistics.batches.observe(this.#batchSize)
-    const isInTime = (pet: PendingUpdates): boolean =>
-      pet.inFlight.every(({ arrivedAt }) => arrivedAt >= performance.now() - this.#times.wait)
-    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, isInTime)
+    const rejectLate = (pet: PendingUpdates): boolean => {
+      reject(pet.removeInFlightBefore(performance.now() - this.#times.wait), reasons[pet.waitsFor])
+      return pet.inFlight.length > 0
+    }
+    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, rejectLate)
     const isAnswered = await (this.#tracer?.run(contextsOf(batch), send) ?? send())
     const took = performance.now() - sentAt
     if (isAnswered) this.#roundTrip.observe(took)
@@ -333,6 +334,12 @@ export class UpdateQueue {
     if (this.#mode !== 'suspended') return
     for (const pet of this.#pets.values()) this.#rejectWaiting(pet, Number.POSITIVE_INFINITY, reason)
   }
+}
+
+/** Rejects updates that have changed nothing, with 503. */
+function reject(updates: readonly Update[], reason: string): void {
+  for (const update of updates)
+    update.reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
 }
 
 function contextsOf(batch: readonly PendingUpdates[]): Context[] {

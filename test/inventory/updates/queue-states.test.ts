@@ -554,6 +554,57 @@ t.test('an update that has waited for too long and found no row is rejected', as
   t.equal(repository.sent, 1)
 })
 
+t.test('a row that may still be locked delays no other pets', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(t, repository, { ...patient, wait: 500 })
+  const late = set(1, 1)
+  const one = await repository.next(t, '1=1')
+  const slow = set(2, 2)
+  const two = await repository.next(t, '2=2')
+  await setTimeout(550)
+  const others = [set(1, 11), set(3, 3)]
+  one.refuse('55P03')
+  t.match(await late, /^503 The database is too busy\. Nothing was changed/)
+  const batch = await repository.next(t, '3=3')
+  const retry = await repository.next(t, '1=11')
+  t.strictSame(repository.asked, [], 'there was no time to ask')
+  for (const statement of [two, batch, retry]) statement.store()
+  t.strictSame(await Promise.all([slow, ...others]), ['2=2', '1=11', '3=3'])
+})
+
+t.test('of the pets of a batch with a locked row, those with time left are asked about', async (t) => {
+  const repository = new ScriptedRepository()
+  repository.locked = [2]
+  const told: string[] = []
+  const petWith = (petId: bigint, ...arrivals: readonly number[]): PendingUpdates => {
+    const pet = new PendingUpdates(petId, new InventoryStatistics())
+    for (const arrivedAt of arrivals) {
+      const tell = (): number => told.push(`${petId} of ${arrivedAt}`)
+      pet.add({ petId, quantity: arrivedAt, arrivedAt, context: undefined, resolve: tell, reject: tell })
+    }
+    pet.take()
+    return pet
+  }
+  const pets = [petWith(1n, 1), petWith(2n, 2, 7), petWith(3n, 8)]
+  const sent = sendBatch(repository, pets, (pet) => {
+    for (const { reject } of pet.removeInFlightBefore(5)) reject('late')
+    return pet.inFlight.length > 0
+  })
+  const statement = await repository.next(t, '1=1 2=7 3=8')
+  statement.refuse('55P03')
+  await sent
+  t.strictSame(told, ['1 of 1', '2 of 2'])
+  t.strictSame(repository.asked, ['locked 2 3'])
+  t.strictSame(
+    pets.map(({ state, waitsFor, waiting }) => [state, waitsFor, waiting]),
+    [
+      ['locked', 'statement', 0],
+      ['locked', 'row lock', 1],
+      ['ready', 'statement', 1],
+    ],
+  )
+})
+
 t.test('a 503 names a lock only if it is the reason', async (t) => {
   const repository = new ScriptedRepository()
   repository.locked = [1]
