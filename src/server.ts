@@ -2,7 +2,7 @@
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
 import { type Config, loadConfig } from './config/config.ts'
-import { misspeltSettings } from './config/describe.ts'
+import { settingWarnings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/pool.ts'
@@ -127,7 +127,9 @@ try {
   const env = readEnvironment()
   const config = loadConfig(env)
   const log = await openLog(config.logLevel)
-  if (cluster.isPrimary) for (const warning of misspeltSettings(env)) log.warn(warning)
+  if (cluster.isPrimary) {
+    for (const warning of settingWarnings(env, ['DATABASE_URL', 'READ_DATABASE_URL'])) log.warn(warning)
+  }
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {

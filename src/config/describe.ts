@@ -1,5 +1,5 @@
 import { type TSchema, Type } from '@sinclair/typebox'
-import { withoutPassword } from './addresses.ts'
+import { addressWarnings, withoutPassword } from './addresses.ts'
 import { loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
 import { errorsOf } from './errors.ts'
 import { withSecretFiles } from './secret-files.ts'
@@ -13,7 +13,7 @@ export interface Setting {
   readonly isDefault: boolean
 }
 
-/** All settings, their errors, and warnings about variables that look like a misspelt setting. */
+/** All settings, their errors, and warnings about what looks like a setting and has no effect. */
 export interface Settings {
   readonly settings: readonly Setting[]
   readonly faults: readonly string[]
@@ -35,7 +35,14 @@ export function describeSettings(env: Variables): Settings {
     }
   })
   const faults = new Set([...errorsOf(() => loadConfig(env)), ...errorsOf(() => loadOperatorDatabase(env))])
-  return { settings, faults: [...faults], warnings: misspeltSettings(env) }
+  const addresses = ['DATABASE_URL', 'READ_DATABASE_URL', 'OPERATOR_DATABASE_URL']
+  return { settings, faults: [...faults], warnings: settingWarnings(env, addresses) }
+}
+
+/** Returns a warning for each variable, and for each parameter of the addresses in the variables `addresses`, without effect. */
+export function settingWarnings(env: Variables, addresses: readonly string[]): string[] {
+  const values = withSecretFiles(env, addresses, [])
+  return [...misspeltSettings(env), ...addresses.flatMap((name) => addressWarnings(name, values))]
 }
 
 function isSecret(name: string): boolean {

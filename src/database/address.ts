@@ -44,6 +44,8 @@ export function parseAddress(url: string): DatabaseAddress {
   const hostList = parameters.get('host') ?? authority
   const portList = parameters.get('port') ?? ''
   const target = targetOf(parameters)
+  if (!portList.split(',').every((port) => /^\d{0,5}$/.test(port) && Number(port) <= 65535))
+    throw new AddressError('have a port from 1 to 65535')
   if (!`${hostList}${portList}`.includes(',')) {
     if (!URL.canParse(url)) throw new AddressError(SHAPE)
     const { host, port } = splitPort(hostList)

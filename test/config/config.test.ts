@@ -354,6 +354,89 @@ t.test('warns of variables that look like a misspelt setting, and of no other', 
   t.strictSame(misspeltSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
 })
 
+t.test('an address must not promise security that the service does not provide', async (t) => {
+  const faultsOf = (query: string): readonly string[] => {
+    const DATABASE_URL = `postgres://u:secret@host/db?${query}`
+    const { faults } = describeSettings({ DATABASE_URL })
+    if (faults.length > 0) t.throws(() => loadConfig({ DATABASE_URL }), { message: faults.join('\n') })
+    return faults
+  }
+  const modes = 'disable, no-verify, prefer, require, verify-ca, verify-full'
+  for (const value of ['verify_full', 'Require', 'allow', '']) {
+    t.strictSame(faultsOf(`sslmode=${value}`), [`sslmode in DATABASE_URL must be one of ${modes}`], value)
+  }
+  t.strictSame(faultsOf('ssl=false'), ['ssl in DATABASE_URL must be one of true, 1, 0, no-verify'])
+  t.strictSame(faultsOf('sslnegotiation=none'), [
+    'sslnegotiation in DATABASE_URL must be one of postgres, direct',
+  ])
+  t.strictSame(faultsOf('sslnegotiation=direct&sslmode=disable'), [
+    'sslnegotiation=direct in DATABASE_URL needs TLS, for example sslmode=verify-full',
+  ])
+  t.strictSame(faultsOf('uselibpqcompat=true&sslmode=verify-ca'), [
+    'sslmode=verify-ca in DATABASE_URL needs sslrootcert with uselibpqcompat=true',
+  ])
+  for (const misspelt of [
+    'ssl_mode=require',
+    'SSLMODE=require',
+    'ssl-mode=REQUIRED',
+    'requiressl=1',
+    'tls=true',
+  ]) {
+    const [name] = misspelt.split('=')
+    t.strictSame(faultsOf(misspelt), [
+      `${name} in DATABASE_URL must be removed: it has no effect; for TLS, set sslmode=verify-full`,
+    ])
+  }
+  for (const demand of [
+    'channel_binding=require',
+    'channel_binding=require&sslmode=no-verify',
+    'channel_binding=require&sslmode=require&uselibpqcompat=true',
+    'gssencmode=require',
+    'require_auth=scram-sha-256',
+    'requirepeer=postgres',
+    'ssl_min_protocol_version=TLSv1.3&sslmode=verify-full',
+    'sslcrl=/etc/crl.pem&sslmode=verify-full',
+    'sslcrldir=/etc/crl&sslmode=verify-full',
+  ]) {
+    const [name] = demand.split('=')
+    t.strictSame(faultsOf(demand), [
+      `${name} in DATABASE_URL must be removed: the service does not support it`,
+    ])
+  }
+  for (const mode of modes.split(', ')) t.strictSame(faultsOf(`sslmode=${mode}`), [])
+  t.end()
+})
+
+t.test('warns of parameters of an address that have no effect', async (t) => {
+  const warningsOf = (query: string): readonly string[] => {
+    const { faults, warnings } = describeSettings({
+      OPERATOR_DATABASE_URL: `postgres://u:p@host/db?${query}`,
+    })
+    t.strictSame(faults, [])
+    return warnings
+  }
+  t.strictSame(
+    warningsOf('sslmode=require&channel_binding=require&connect_timeout=5&schema=public&schema=x'),
+    ['channel_binding', 'connect_timeout', 'schema'].map(
+      (name) => `${name} in OPERATOR_DATABASE_URL has no effect`,
+    ),
+  )
+  t.strictSame(warningsOf('ssl_min_protocol_version=TLSv1.2&channel_binding=prefer&sslsni=1').length, 3)
+  t.strictSame(
+    warningsOf(
+      'sslmode=no-verify&sslnegotiation=direct&application_name=a&options=-c%20work_mem=8MB&statement_timeout=1000' +
+        '&target_session_attrs=any&load_balance_hosts=disable&uselibpqcompat=true',
+    ),
+    [],
+  )
+  t.strictSame(describeSettings({ DATABASE_URL: 'localhost?schema=x' }).warnings, [])
+  for (const password of ['1?secret', '1?secret=secret', '1?sslsecret']) {
+    const { faults, warnings } = describeSettings({ DATABASE_URL: `postgres://u:${password}@host/db` })
+    t.notMatch(JSON.stringify([faults, warnings]), 'secret', 'a password with a question mark')
+  }
+  t.end()
+})
+
 t.test('settings are described without a secret', async (t) => {
   const shown = (env: Record<string, string>): Record<string, string | undefined> =>
     Object.fromEntries(describeSettings(env).settings.map(({ name, value }) => [name, value]))

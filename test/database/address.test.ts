@@ -57,6 +57,8 @@ t.test('a wrong address is refused with a message that says why, without any par
     ['postgres://u:secret@h1,h2:port/db', /be an address like .*several hosts are separated by commas/],
     ['postgres://u:secret@h1,,h2/db', /name a host before and after each comma/],
     ['postgres://u:secret@h1,h2/db?port=1,2,3', /name one port for all of its hosts, or one for each/],
+    ['postgres://u:secret@h/db?port=abc', /have a port from 1 to 65535/],
+    ['postgres://u:secret@h/db?port=65536', /have a port from 1 to 65535/],
     ['postgres://u:secret@h1,h2/db?target_session_attrs=master', /have one of any, read-write, .* as target/],
     ['postgres://u:secret@h1,h2/db?load_balance_hosts=random', /not set load_balance_hosts/],
   ] as const) {
