@@ -1,4 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs'
+import { parseEnv } from 'node:util'
 import { ConfigurationError, messageOf } from './errors.ts'
 
 /**
@@ -8,12 +9,15 @@ import { ConfigurationError, messageOf } from './errors.ts'
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
+  for (const [name, value] of Object.entries(parseEnv(readDotEnv()))) process.env[name] ??= value
+  return process.env
+}
+
+/** Reads `.env`, without the byte order mark that editors on Windows write: it would become a part of the first name. */
+function readDotEnv(): string {
   try {
-    // loadEnvFile says that an unreadable file does not exist, and of a folder that its contents are no string.
-    readFileSync('.env')
+    return readFileSync('.env', 'utf8').replace(/^\uFEFF/, '')
   } catch (error) {
     throw new ConfigurationError([`.env must be a file that can be read: ${messageOf(error)}`])
   }
-  process.loadEnvFile('.env')
-  return process.env
 }

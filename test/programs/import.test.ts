@@ -78,6 +78,16 @@ t.test('NDJSON is read by its format, or by the ending of the file', async (t) =
   }
 })
 
+t.test('a byte order mark at the beginning is skipped in both formats', async (t) => {
+  const database = await testDatabase(t)
+  t.equal((await load(t, database.url, '\uFEFFpetId,quantity\n1,2\n')).code, 0)
+  const json = '\uFEFF{"petId":3,"quantity":4}\n'
+  t.equal((await load(t, database.url, json, '--format', 'ndjson')).code, 0)
+  t.equal(await entries(database), '1,2,available\n3,4,available')
+  const again = await load(t, database.url, `{"petId":3,"quantity":4}\n${json}`, '--format', 'ndjson')
+  t.match(again.stderr, /line 2: the line is not valid JSON/)
+})
+
 t.test('every invalid line of CSV is reported with its number, and nothing is written', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])

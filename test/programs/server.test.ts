@@ -240,6 +240,15 @@ t.test('it reads a file .env, which the environment overrides', async (t) => {
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
 })
 
+t.test('a .env from an editor on Windows has all its settings', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await writeFile(`${cwd}/.env`, '\uFEFFLOG_LEVEL=debug\r\nHOST="::1"\r\n')
+  const { code, stdout, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['config'] })).ended
+  t.strictSame([code, stderr], [0, ''])
+  t.match(stdout, /^LOG_LEVEL +debug +set$/m)
+  t.match(stdout, /^HOST +::1 +set$/m)
+})
+
 t.test('a .env that is not a file is named by the server and the command line', async (t) => {
   const cwd = await temporaryFolder(t)
   await mkdir(`${cwd}/.env`)

@@ -5,7 +5,10 @@ import { type ImportLine, importFields, importLine } from './import-line.ts'
 /** Maximum characters of a line. A valid line has at most about 80. */
 const MAX_LINE_LENGTH = 65_536
 
-/** Parses NDJSON in UTF-8, and yields batches of lines. Empty lines are skipped. Errors of `source` are thrown. */
+/**
+ * Parses NDJSON in UTF-8, and yields batches of lines. Empty lines and a byte order mark at the beginning are skipped. Errors of
+ * `source` are thrown.
+ */
 export async function* readNdjson(source: AsyncIterable<Buffer>): AsyncGenerator<ImportLine[]> {
   let number = 0
   for await (const texts of splitLines(source)) {
@@ -14,7 +17,7 @@ export async function* readNdjson(source: AsyncIterable<Buffer>): AsyncGenerator
       number += 1
       if (text.length > MAX_LINE_LENGTH)
         lines.push({ number, error: `the line is longer than ${MAX_LINE_LENGTH} characters` })
-      else if (text.trim() !== '') lines.push(readObject(number, text))
+      else if (text.trim() !== '') lines.push(readObject(number, number === 1 ? withoutMark(text) : text))
     }
     yield lines
   }
@@ -31,6 +34,10 @@ async function* splitLines(source: AsyncIterable<Buffer>): AsyncGenerator<string
   }
   rest += decoder.end()
   if (rest !== '') yield [rest]
+}
+
+function withoutMark(text: string): string {
+  return text.replace(/^\uFEFF/, '')
 }
 
 function readObject(number: number, text: string): ImportLine {
