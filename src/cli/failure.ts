@@ -16,6 +16,11 @@ export class CommandFailure extends Error {
   }
 }
 
+/** Whether the operating system reported the error, for example of a disk. Its message does not always name the file. */
+export function isSystemError(error: unknown): error is Error {
+  return error instanceof Error && 'syscall' in error
+}
+
 /**
  * Reports why a command failed, on standard error, and returns the exit code.
  *

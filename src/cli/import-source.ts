@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { exitCodes } from '../process/exit-codes.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, isSystemError } from './failure.ts'
 import { STANDARD_STREAM } from './file-format.ts'
 import { formatNumber } from './progress.ts'
 
@@ -103,12 +103,18 @@ export class ImportSource implements AsyncIterable<Buffer> {
     }
   }
 
+  /** @throws {CommandFailure} if it cannot be read */
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
-    for await (const chunk of this.#stream) {
-      this.bytes += chunk.length
-      this.#lastByte = chunk.at(-1) ?? this.#lastByte
-      this.#hash?.update(chunk)
-      yield chunk
+    try {
+      for await (const chunk of this.#stream) {
+        this.bytes += chunk.length
+        this.#lastByte = chunk.at(-1) ?? this.#lastByte
+        this.#hash?.update(chunk)
+        yield chunk
+      }
+    } catch (error) {
+      if (!isSystemError(error)) throw error
+      throw new CommandFailure(`${this.name} cannot be read: ${error.message}`)
     }
     this.#hasEnded = true
   }

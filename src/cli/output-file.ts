@@ -1,15 +1,27 @@
 import { open, realpath, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, isSystemError } from './failure.ts'
 
 /**
  * Writes a file atomically and returns the result of `write`, which must end the stream. The file appears under its name
  * when it is complete; until then, and if `write` fails, an existing file stays.
  *
- * @throws {CommandFailure} if the file cannot be created
+ * @throws {CommandFailure} if the file cannot be created or written
  */
 export async function writeFileWhole<Result>(
+  file: string,
+  write: (stream: Writable) => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await writeOrReplace(file, write)
+  } catch (error) {
+    if (!isSystemError(error)) throw error
+    throw new CommandFailure(`${file} cannot be written: ${error.message}`)
+  }
+}
+
+async function writeOrReplace<Result>(
   file: string,
   write: (stream: Writable) => Promise<Result>,
 ): Promise<Result> {

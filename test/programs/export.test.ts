@@ -1,4 +1,5 @@
 import { once } from 'node:events'
+import { existsSync } from 'node:fs'
 import { chmod, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -103,6 +104,14 @@ t.test('a closed pipe ends it quietly', async (t) => {
   await once(stdout, 'data')
   stdout.destroy()
   t.match(await program.ended, { code: 141, stderr: '' })
+})
+
+const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
+t.test('a full disk is an error that names the file', { skip: noFullDisk }, async (t) => {
+  const { url } = await filled(t)
+  const { code, stderr } = await run(t, url, ['export', '/dev/full', '--format', 'csv'])
+  t.equal(code, 1)
+  t.equal(stderr, 'inventory: /dev/full cannot be written: ENOSPC: no space left on device, write\n')
 })
 
 t.test('it fails with one clear message', async (t) => {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
@@ -428,6 +429,18 @@ t.test('it fails with one clear message', async (t) => {
     t.strictSame([code, stdout], [1, ''])
     t.match(stderr, message)
     t.notMatch(stderr, /\n\s+at |secret/)
+  }
+})
+
+const noMemoryFile = !existsSync('/proc/self/mem') && 'there is no /proc'
+t.test('a read error names the file', { skip: noMemoryFile }, async (t) => {
+  const database = await testDatabase(t)
+  for (const format of ['csv', 'ndjson']) {
+    const args = ['import', '/proc/self/mem', '--format', format]
+    const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
+    const { code, stderr } = await program.ended
+    t.equal(code, 1)
+    t.equal(stderr, 'inventory: /proc/self/mem cannot be read: EIO: i/o error, read\n')
   }
 })
 
