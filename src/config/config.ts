@@ -174,6 +174,12 @@ function conflictErrors(values: unknown): string[] {
   return errors
 }
 
+/** Returns the maximum connections of all workers, of which the default depends on their number. Undefined if it is invalid. */
+export function databasePoolSizeOf(given: Readonly<Record<string, unknown>>): number | undefined {
+  const values: unknown = Value.Default(Concurrency, { ...given })
+  return Value.Check(Concurrency, values) ? concurrencyOf(values).poolSize : undefined
+}
+
 /** Returns the number of worker processes, and the maximum connections of all of them together. */
 function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Concurrency>): {
   workers: number

@@ -1,6 +1,6 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import { addressWarnings, withoutPassword } from './addresses.ts'
-import { loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
+import { databasePoolSizeOf, loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
 import { errorsOf } from './errors.ts'
 import { withSecretFiles } from './secret-files.ts'
 import { Environment, OperatorEnvironment, readVariables, SECRETS, type Variables } from './variables.ts'
@@ -26,7 +26,7 @@ export function describeSettings(env: Variables): Settings {
   const values = readVariables(Type.Object(known), withSecretFiles(env, SECRETS, []))
   const settings = Object.entries<TSchema>(known).map(([name, schema]) => {
     const value = values[name]
-    const shown = value ?? schema['default']
+    const shown = value ?? (name === 'DATABASE_POOL_SIZE' ? databasePoolSizeOf(values) : schema['default'])
     const file = env[`${name}_FILE`]
     return {
       name: value !== undefined && isSecret(name) && file ? `${name}_FILE` : name,

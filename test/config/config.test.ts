@@ -450,8 +450,11 @@ t.test('settings are described without a secret', async (t) => {
       API_KEYS: '2 keys: ops, key-2',
       PORT: '3000',
       METRICS_PORT: undefined,
+      DATABASE_POOL_SIZE: '10',
     },
   )
+  t.match(shown({ WEB_CONCURRENCY: '4' }), { DATABASE_POOL_SIZE: '16' })
+  t.match(shown({ WEB_CONCURRENCY: 'x' }), { DATABASE_POOL_SIZE: undefined })
   for (const url of [
     'postgres://u:secret@h1:1,h2:2/db?target_session_attrs=any',
     'postgres://u:se?secret@host/db',
