@@ -45,13 +45,11 @@ function compressWhole(chunks: readonly Buffer[], stream: Transform): Promise<Bu
 export const encodings: readonly Encoding[] = ['zstd', 'br', 'gzip', 'identity'].filter(isEncoding)
 
 /**
- * The same codings in order of preference for a large list that was made from an earlier one. Few of its chunks are new,
- * and gzip compresses only these. Brotli streams cannot be concatenated. Zstandard frames can, but some decoders, including
- * Node's, stop after the first frame.
+ * The content codings of a large list that was made from an earlier one. Few of its chunks are new, and gzip compresses only
+ * these. With another coding, each change would have the whole list compressed again, for as many lists at once as clients
+ * ask for: Brotli streams cannot be concatenated, and some decoders of Zstandard, including Node's, stop after the first frame.
  */
-export const encodingsOfPatchedLists: readonly Encoding[] = ['gzip', 'zstd', 'br', 'identity'].filter(
-  isEncoding,
-)
+export const encodingsOfPatchedLists: readonly Encoding[] = ['gzip', 'identity']
 
 function isEncoding(name: string): name is Encoding {
   return name === 'identity' || name in compressors

@@ -2,12 +2,12 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { acceptedCodings } from '../../contract/content-coding.ts'
+import { acceptedCodings, preferredCoding } from '../../contract/content-coding.ts'
 import { matches } from '../../contract/entity-tag.ts'
 import { ApiError } from '../../contract/errors.ts'
 import { meetsIfMatch } from '../condition.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
-import type { Encoding } from './codings.ts'
+import { type Encoding, encodings } from './codings.ts'
 import type { Snapshot } from './snapshot.ts'
 
 /**
@@ -23,14 +23,18 @@ export async function sendList(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { headers } = request
-  const encoding = encodingFor(headers, snapshot)
-  const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
-  if (!meetsIfMatch(headers, etag)) throw listNotMatched()
-  reply.header('etag', etag)
+  const known = knownEncoding(headers, snapshot)
+  const preferred = preferredCoding(headers, snapshot.encodings)
+  // Conditions are checked before the list is compressed.
+  const currentTag = snapshot.etagOf(known ?? preferred)
+  if (!meetsIfMatch(headers, currentTag)) throw listNotMatched()
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
-  if (matches(headers['if-none-match'], etag)) return reply.code(304).send()
+  if (matches(headers['if-none-match'], currentTag)) return reply.header('etag', currentTag).code(304).send()
+  const encoding = known !== undefined && snapshot.encodings.includes(known) ? known : preferred
+  const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
+  reply.header('etag', etag)
   reply.type('application/json; charset=utf-8')
   if (encoding !== 'identity') reply.header('content-encoding', encoding)
   downloads.add(snapshot, reply.raw)
@@ -42,16 +46,15 @@ export async function sendList(
 }
 
 /**
- * Returns the content coding that the client prefers, or the one in which it already has the list: another process, or this
- * one earlier, may have preferred another coding.
+ * Returns the accepted compression in which the client already has the list, as its conditions say. Another process, or this
+ * one earlier, may have preferred it; undefined if there is none.
  */
-function encodingFor(headers: IncomingHttpHeaders, snapshot: Snapshot): Encoding {
-  const accepted = acceptedCodings(headers, snapshot.encodings)
+function knownEncoding(headers: IncomingHttpHeaders, snapshot: Snapshot): Encoding | undefined {
   const tags = headers['if-none-match'] ?? headers['if-match']
-  const known = accepted.find(
+  if (tags === undefined) return undefined
+  return acceptedCodings(headers, encodings).find(
     (encoding) => encoding !== 'identity' && matches(tags, snapshot.etagOf(encoding)),
   )
-  return known ?? accepted[0] ?? 'identity'
 }
 
 /** Returns the error for a list that does not match `If-Match` (412). */

@@ -44,7 +44,7 @@ t.test('after a change, all but the changed part of a large list was compressed 
   const changed = entriesOfLines(Buffer.from('{"petId":70000,"quantity":77,"status":"sold"}'))
   const second = new Snapshot(await withChanges(first.pieces, changed), true)
   t.equal(first.encodings.at(-2), 'gzip', 'while it does not change, a coding that is smaller is preferred')
-  t.equal(second.encodings[0], 'gzip')
+  t.strictSame(second.encodings, ['gzip', 'identity'])
   const { chunks: before } = await first.encoded('gzip')
   const { chunks: after } = await second.encoded('gzip')
   t.ok(before.length > 40, `${before.length} chunks`)

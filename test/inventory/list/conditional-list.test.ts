@@ -163,4 +163,21 @@ t.test('an unchanged list is a 304 from every process, whichever compression it 
     t.equal(status, condition === 'if-match' ? 200 : 304, condition)
     t.equal(headers.etag, second.headers.etag)
   }
+
+  await t.test('also in a compression that a changed list does not have', async (t) => {
+    const onlyBrotli = { 'accept-encoding': 'br' }
+    const { headers } = await fresh.send('GET', '/v1/inventory', { headers: onlyBrotli })
+    t.equal(headers['content-encoding'], 'br')
+    const plain = await changed.send('GET', '/v1/inventory', { headers: onlyBrotli })
+    t.equal(plain.headers['content-encoding'], undefined, 'each change would compress it in full')
+    const conditional = (condition: string) =>
+      changed.send('GET', '/v1/inventory', { headers: { ...onlyBrotli, [condition]: headers.etag } })
+    const unchanged = await conditional('if-none-match')
+    t.equal(unchanged.status, 304)
+    t.equal(unchanged.headers.etag, headers.etag)
+    const matched = await conditional('if-match')
+    t.equal(matched.status, 200)
+    t.equal(matched.headers.etag, plain.headers.etag)
+    t.equal(matched.text, plain.text)
+  })
 })
