@@ -114,6 +114,15 @@ class ScriptedRepository implements UpdateRepository {
   }
 }
 
+/** Stops the clock, so that no test depends on the speed of the machine. Returns a function that moves it on. */
+function stopClock(t: Test): (ms: number) => void {
+  let now = 0
+  t.capture(performance, 'now', () => now)
+  return (ms) => {
+    now += ms
+  }
+}
+
 /** PostgreSQL's refusal of a statement, as the pool raises it. */
 function refusal(code: string): Error {
   const error = new pg.DatabaseError('refused', 0, 'error')
@@ -219,26 +228,27 @@ t.test('two processes have two batches in flight together', async (t) => {
 })
 
 t.test('a long round trip has more batches in flight, up to the connections', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository(9)
   const { set } = queueOf(t, repository)
   const slow = set(1, 1)
   const statement = await repository.next(t, '1=1')
-  await setTimeout(20)
+  pass(20)
   statement.store()
   await slow
   const tooMany = [1, 2, 3, 4, 5, 6, 7, 8].map((petId) => set(petId, 10))
   const batch = await repository.next(t, '1=10 2=10 3=10 4=10 5=10 6=10 7=10 8=10')
-  await setTimeout(20)
+  pass(20)
   batch.store()
   await Promise.all(tooMany)
   const answers = []
+  const statements: Statement[] = []
   for (let petId = 1; petId <= 7; petId++) answers.push(set(petId, petId))
-  for (let petId = 1; petId <= 7; petId++) {
-    const sent = await repository.next(t, `${petId}=${petId}`)
-    void setTimeout(40).then(() => sent.store())
-  }
+  for (let petId = 1; petId <= 7; petId++) statements.push(await repository.next(t, `${petId}=${petId}`))
   const waiting = set(8, 8)
+  await repository.nothing(t)
   t.equal(repository.sent, 9, 'two connections are left to rows that are locked')
+  for (const sent of statements) sent.store()
   const last = await repository.next(t, '8=8')
   last.store()
   await Promise.all([...answers, waiting])
@@ -410,6 +420,7 @@ t.test('locked rows are retried round-robin, two at a time, beside batches', asy
 })
 
 t.test('a locked table is retried as a batch, and is the reason of a 503', async (t) => {
+  const pass = stopClock(t)
   for (const [locked, reason] of [
     [refusal('55P03'), 'Another transaction has locked the whole inventory.'],
     [[], 'Another transaction has locked the whole inventory.'],
@@ -422,7 +433,7 @@ t.test('a locked table is retried as a batch, and is the reason of a 503', async
     const batch = await repository.next(t, '1=1 2=2')
     batch.refuse('55P03')
     const again = await repository.next(t, '1=1 2=2')
-    await setTimeout(550)
+    pass(550)
     again.refuse('55P03')
     for (const answer of await Promise.all(answers))
       t.equal(answer.indexOf(`503 ${reason} Nothing was changed.`), 0)
@@ -543,11 +554,12 @@ t.test('what concerns every update is not retried in halves', async (t) => {
 })
 
 t.test('an update that has waited for too long and found no row is rejected', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   const { set } = queueOf(t, repository, { ...patient, wait: 100 })
   const late = set(1, 1)
   const statement = await repository.next(t, '1=1')
-  await setTimeout(150)
+  pass(150)
   statement.store({ except: [1] })
   t.match(await late, /^503 The database is too busy\. Nothing was changed/)
   t.strictSame(repository.asked, [], 'nothing is asked')
@@ -606,6 +618,7 @@ t.test('of the pets of a batch with a locked row, those with time left are asked
 })
 
 t.test('a 503 names a lock only if it is the reason', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.locked = [1]
   const { set } = queueOf(t, repository, { ...patient, wait: 500 })
@@ -617,12 +630,15 @@ t.test('a 503 names a lock only if it is the reason', async (t) => {
   retry.store()
   t.equal(await first, '1=1')
   const hanging = await repository.next(t, '1=2')
-  t.match(await set(1, 3), /^503 The database is too busy/)
+  const late = set(1, 3)
+  pass(550)
+  t.match(await late, /^503 The database is too busy/)
   hanging.store()
   t.equal(await second, '1=2')
 })
 
 t.test('no timer runs once every update has its outcome', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   const stopped = t.capture(globalThis, 'clearInterval', clearInterval)
   const { set } = queueOf(t, repository, { ...patient, wait: 100 })
@@ -630,7 +646,9 @@ t.test('no timer runs once every update has its outcome', async (t) => {
   const statement = await repository.next(t, '1=1')
   const other = set(2, 2)
   const two = await repository.next(t, '2=2')
-  for (const late of [set(1, 2), set(3, 3)]) t.match(await late, /^503/)
+  const late = [set(1, 2), set(3, 3)]
+  pass(150)
+  for (const answer of late) t.match(await answer, /^503/)
   t.equal(stopped().length, 0)
   statement.store()
   two.store()
@@ -638,18 +656,22 @@ t.test('no timer runs once every update has its outcome', async (t) => {
   await until('the end of the timer', () => stopped().length > 0)
   const again = set(3, 3)
   const last = await repository.next(t, '3=3')
-  t.match(await set(3, 4), /^503/, 'and it runs again')
+  const tooLate = set(3, 4)
+  pass(150)
+  t.match(await tooLate, /^503/, 'and it runs again')
   last.store()
   t.equal(await again, '3=3')
 })
 
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.locked = [1, 3]
   const { set, statistics } = queueOf(t, repository, { ...patient, wait: 100 })
   const blocked = [set(1, 1), set(3, 3)]
   const statement = await repository.next(t, '1=1 3=3')
   const late = set(1, 2)
+  pass(150)
   t.match(await late, /^503 The database is too busy\. Nothing was changed/, 'while another is in flight')
   t.equal(statistics.waitingUpdates, 0)
   statement.refuse('55P03')
@@ -659,23 +681,66 @@ t.test('an update that has waited for too long is rejected and never sent', asyn
   const first = await repository.next(t, '1=4')
   first.refuse('55P03')
   const retry = await repository.next(t, '1=4')
-  await setTimeout(150)
+  pass(150)
   retry.refuse('55P03')
   t.match(await young, /^503 Another transaction has locked the entry\. Nothing was changed/)
   t.equal(repository.sent, 3)
 })
 
+t.test('no second statement is sent for a pet if one of its updates has waited for too long', async (t) => {
+  const pass = stopClock(t)
+  const repository = new ScriptedRepository()
+  repository.locked = [1]
+  const { set } = queueOf(t, repository, { ...patient, wait: 100 })
+  const first = set(1, 1)
+  const statement = await repository.next(t, '1=1')
+  const old = set(1, 2)
+  pass(60)
+  const young = set(1, 3)
+  statement.store()
+  t.equal(await first, '1=1')
+  const both = await repository.next(t, '1=3')
+  pass(60)
+  both.refuse('55P03')
+  t.match(await old, /^503 .* Nothing was changed/)
+  t.strictSame(repository.asked, [], 'nothing is asked')
+  const last = await repository.next(t, '1=3')
+  last.store()
+  t.equal(await young, '1=3')
+})
+
+t.test('a retry without an answer counts like a batch', async (t) => {
+  const pass = stopClock(t)
+  const repository = new ScriptedRepository()
+  repository.locked = [1]
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
+  const hanging = [set(1, 1)]
+  const refused = await repository.next(t, '1=1')
+  refused.refuse('55P03')
+  const statements = [await repository.next(t, '1=1')]
+  for (const petId of [2, 3]) {
+    hanging.push(set(petId, petId))
+    statements.push(await repository.next(t, `${petId}=${petId}`))
+  }
+  pass(500)
+  await until('the suspension', () => repository.asked.includes('commits'))
+  for (const statement of statements) statement.store()
+  t.strictSame(await Promise.all(hanging), ['1=1', '2=2', '3=3'])
+})
+
 t.test('three statements without an answer suspend the queue until commits get through', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.commits = 'wait'
-  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 0 })
   const hanging = []
   const statements: Statement[] = []
   for (let petId = 1; petId <= 3; petId++) {
     hanging.push(set(petId, petId))
     statements.push(await repository.next(t, `${petId}=${petId}`))
+    pass(500)
   }
-  await setTimeout(510)
+  await until('the suspension', () => repository.asked.length > 0)
   t.match(await set(4, 4), /^503 The database does not confirm changes/)
   repository.commits = new Error('away')
   t.match(await set(5, 5), /^503 The database does not answer/)
@@ -707,25 +772,34 @@ t.test('three statements without an answer suspend the queue until commits get t
 async function suspended(
   t: Test,
   repository: ScriptedRepository,
+  pass: (ms: number) => void,
   times: { wait: number; probe: number },
 ): Promise<Queue> {
   const queue = queueOf(t, repository, { ...times, overdue: 30, check: 5 })
   const hanging = queue.set(1, 1)
   const statement = await repository.next(t, '1=1')
-  await setTimeout(40)
+  pass(30)
   statement.fail(new Error('Query read timeout'))
   t.equal(await hanging, 'DatabaseUnavailableError')
   return queue
 }
 
 t.test('a suspended queue asks at most three times at once', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   let fail = (_: Error): void => {}
   repository.commits = new Promise((_resolve, reject) => {
     fail = reject
   })
-  const { set } = await suspended(t, repository, { wait: 500, probe: 5 })
-  t.match(await set(2, 2), /^503 The database is too busy/)
+  const { set } = await suspended(t, repository, pass, { wait: 500, probe: 5 })
+  const late = set(2, 2)
+  for (const count of [1, 2, 3]) {
+    await until(`${count} questions`, () => repository.asked.length >= count)
+    pass(5)
+  }
+  await repository.nothing(t)
+  pass(500)
+  t.match(await late, /^503 The database is too busy/)
   t.strictSame(repository.asked, ['commits', 'commits', 'commits'])
   fail(new Error('away'))
   await repository.nothing(t)
@@ -737,15 +811,17 @@ t.test('a suspended queue asks at most three times at once', async (t) => {
 })
 
 t.test('an answer that comes after another one has ended the suspension changes nothing', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   let fail = (_: Error): void => {}
   repository.commits = new Promise((_resolve, reject) => {
     fail = reject
   })
-  const { set } = await suspended(t, repository, { wait: 60_000, probe: 5 })
+  const { set } = await suspended(t, repository, pass, { wait: 60_000, probe: 5 })
   const probe = set(2, 2)
   await until('the question', () => repository.asked.length > 0)
   repository.commits = 'get through'
+  pass(5)
   const statement = await repository.next(t, '2=2')
   const waiting = set(3, 3)
   fail(new Error('away'))
@@ -757,15 +833,19 @@ t.test('an answer that comes after another one has ended the suspension changes 
 })
 
 t.test('a suspended queue does not ask again before the time between two probes', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.commits = 'wait'
-  const { set } = await suspended(t, repository, { wait: 100, probe: 60_000 })
+  const { set } = await suspended(t, repository, pass, { wait: 100, probe: 60_000 })
   t.match(await set(2, 2), /^503 The database does not confirm changes/)
-  t.match(await set(3, 3), /^503 The database is too busy/)
+  const late = set(3, 3)
+  pass(150)
+  t.match(await late, /^503 The database is too busy/)
   t.strictSame(repository.asked, ['commits'])
 })
 
 t.test('locked rows wait until a probe is answered, by a refusal, too', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.locked = [1, 2]
   const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
@@ -773,7 +853,7 @@ t.test('locked rows wait until a probe is answered, by a refusal, too', async (t
   const batch = await repository.next(t, '1=1 2=2')
   const hanging = set(3, 3)
   const statement = await repository.next(t, '3=3')
-  await setTimeout(510)
+  pass(500)
   statement.fail(new Error('Query read timeout'))
   t.equal(await hanging, 'DatabaseUnavailableError')
   const lost = set(4, 4)
@@ -814,11 +894,12 @@ t.test('if only updates of locked rows wait, one of them is the probe', async (t
 })
 
 t.test('a refusal is an answer, however long it takes', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   const { set } = queueOf(t, repository, { wait: 60_000, overdue: 30, check: 5, probe: 5 })
   const refused = set(1, 1)
   const statement = await repository.next(t, '1=1')
-  await setTimeout(40)
+  pass(30)
   statement.refuse('22003')
   t.equal(await refused, 'error')
   const next = set(2, 2)
@@ -829,18 +910,20 @@ t.test('a refusal is an answer, however long it takes', async (t) => {
 })
 
 t.test('a probe without an answer suspends the queue again', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
-  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 30, check: 5, probe: 5 })
+  const { set } = queueOf(t, repository, { wait: 60_000, overdue: 30, check: 5, probe: 0 })
   const first = set(1, 1)
   const statement = await repository.next(t, '1=1')
-  await setTimeout(40)
+  pass(30)
   statement.fail(new Error('Query read timeout'))
   t.equal(await first, 'DatabaseUnavailableError')
   const probe = set(2, 2)
   const hanging = await repository.next(t, '2=2')
   t.strictSame(repository.asked, ['commits'], 'one that ends without an answer is enough')
   repository.commits = 'wait'
-  await setTimeout(40)
+  pass(30)
+  await until('the suspension', () => repository.asked.length > 1)
   t.match(await set(3, 3), /^503 The database does not confirm/)
   hanging.store()
   t.equal(await probe, '2=2')
