@@ -288,3 +288,36 @@ t.test('a cache that is closed while it reads records no use afterwards', async 
   await setTimeout(20)
   t.equal(recorded, 0)
 })
+
+t.test('it forgets whose the revoked keys were that were looked up first', async (t) => {
+  const { url } = await testDatabase(t)
+  const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
+  t.teardown(() => database.close())
+  const revoked: Omit<ApiKeyRecord, 'digest'> = {
+    name: 'billing',
+    state: 'revoked',
+    isReadOnly: false,
+    createdAt: new Date(0),
+    validUntil: new Date(0),
+    lastUsedAt: null,
+  }
+  const cache = openApiKeyCache({
+    repository: {
+      ...apiKeyRepository(database),
+      findActive: async (presented = []) => presented.map((digest) => ({ digest, ...revoked })),
+    },
+    onStale: () => {},
+    onRecovered: () => {},
+    onUseNotRecorded: () => {},
+    intervals: { ...apiKeyIntervals, minRefreshMs: 0 },
+  })
+  t.teardown(() => cache.close())
+  const keys = Array.from({ length: 1001 }, makeApiKey)
+  for (let start = 0; start < keys.length; start += 100) {
+    await Promise.all(keys.slice(start, start + 100).map((key) => cache.find(key)))
+  }
+  const owners = keys.map((key) => cache.find(key))
+  const lookedUp = owners.map((owner) => owner instanceof Promise)
+  t.strictSame([lookedUp.indexOf(true), lookedUp.lastIndexOf(true)], [0, 0], 'only the first one again')
+  t.match(await owners[0], { invalidReason: 'revoked' })
+})

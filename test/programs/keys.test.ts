@@ -74,7 +74,7 @@ t.test(
   'create refuses a name that an active key has, and takes one whose key has expired or was revoked',
   async (t) => {
     const database = await testDatabase(t)
-    await addKey(database, 'billing')
+    await addKey(database, 'billing', '1 day')
     const again = await keys(t, database.url, 'create', '--name', 'billing')
     t.equal(again.code, 1)
     t.equal(again.stdout, '')
@@ -233,9 +233,12 @@ t.test('rotate makes a key of the same name and lifetime, and the old one expire
     ),
     [{ ended: '1', soon: '1' }],
   )
-  const unknown = await keys(t, database.url, 'rotate', 'shop')
-  t.strictSame([unknown.code, unknown.stdout], [1, ''])
-  t.match(unknown.stderr, /There is no active key named "shop"/)
+  await addKey(database, 'expired', '-1 hour')
+  for (const name of ['shop', 'expired']) {
+    const inactive = await keys(t, database.url, 'rotate', name)
+    t.strictSame([inactive.code, inactive.stdout], [1, ''])
+    t.match(inactive.stderr, `There is no active key named "${name}"`)
+  }
 })
 
 t.test('wrong values are refused with what they must be', async (t) => {
