@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
@@ -89,12 +90,28 @@ t.test('says which requests their callers gave up', async (t) => {
   )
 })
 
+t.test('has no status for a request that got no response', async (t) => {
+  const database = await testDatabase(t)
+  const { port, log, close } = await startApp(t, database.url)
+  const { socket } = await openRaw(port)
+  const headers = `Authorization: Bearer ${apiKey}\r\nContent-Type: application/json\r\nContent-Length: 14`
+  socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\n${headers}\r\nExpect: 100-continue\r\n\r\n`)
+  await once(socket, 'data')
+  socket.resetAndDestroy()
+  await close()
+  t.match(
+    log.filter(({ msg }) => msg === 'request'),
+    [{ route: '/v1/inventory/:petId', status: null, aborted: true }],
+  )
+})
+
 t.test('in an outage a refused request writes its one line, and the reason is written once', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const outage = await outageOf(t, database.url)
   const { send, log } = await startApp(t, outage.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
+  const { etag = '' } = (await send('GET', '/v1/inventory')).headers
   const reported = (message: string): typeof log => log.filter(({ msg }) => msg === message)
   const refusals = 'the database cannot serve requests; answering 503'
   const recovery = 'the database serves requests again'
@@ -113,9 +130,14 @@ t.test('in an outage a refused request writes its one line, and the reason is wr
     const reasons = reported(refusals).map(({ err }) => JSON.stringify(err))
     t.ok(reasons.length >= round && reasons.length <= 3 * round, `${reasons.length} reasons`)
     t.match(reasons.at(-1), /ECONNREFUSED/)
+    // After a second without a failure, which the next response of the database would end.
+    await setTimeout(1100)
+    t.equal((await send('GET', '/livez')).status, 200)
+    t.equal(reported(recovery).length, round - 1, 'a health check is no sign of the database')
     await outage.restore()
     for (let attempt = 0; reported(recovery).length < round && attempt < 300; attempt++) {
-      await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+      if (round === 1) await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+      else await send('GET', '/v1/inventory', { headers: { 'if-none-match': etag } })
       await setTimeout(50)
     }
     t.equal(reported(recovery).length, round)
