@@ -19,9 +19,15 @@ t.test('where very many are open, a new one ends the one that has been idle for 
   const port = await listen(t, server)
   const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
 
-  const busy = await openRaw(port)
-  busy.socket.write(get('/wait'))
+  const reset = await openRaw(port)
+  reset.socket.write(get('/wait'))
   await once(server, 'request')
+  reset.socket.resetAndDestroy()
+  for (const response of waiting.splice(0)) await once(response, 'close')
+
+  const busy = await openRaw(port)
+  busy.socket.write(get('/') + get('/wait'))
+  await once(busy.socket, 'data')
   const used = await openRaw(port)
   const halfSent = await openRaw(port)
   halfSent.socket.write('GET / HTTP/1.1\r\nHo')
