@@ -180,6 +180,7 @@ t.test('says what was wrong with the quantity, and what would be right', async (
   )
   t.match(await messageTo('/v1/inventory/1', '[]'), /body must be a JSON object/)
   t.match(await messageTo('/v1/inventory/1', '{'), /body must be UTF-8 JSON/)
+  t.match(await messageTo('/v1/inventory/1', ''), /body is empty/)
   t.match(
     await messageTo('/v1/inventory/01', '{"quantity":5}'),
     /petId in the path must be an integer from -9223372036854775808 to 9223372036854775807 in plain decimal/,
