@@ -1,8 +1,10 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t from 'tap'
+import { appTimeouts } from '../../../src/http/app.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 import { callerOf } from '../../support/http.ts'
 import { portOf, startProgram } from '../../support/program.ts'
 import { openRaw, parseResponse, sendRaw } from '../../support/raw.ts'
@@ -92,6 +94,22 @@ t.test('an answer of several megabytes and one to CONNECT behind it come in orde
   )
   t.equal(answers[1]?.body.length, Number(answers[1]?.headers.get('content-length')))
   t.equal(answers[2]?.headers.get('connection'), 'close')
+})
+
+t.test('a client that reads nothing of the responses before CONNECT is disconnected', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
+  const { port, log } = await startApp(t, database.url, {
+    timings: { app: { ...appTimeouts, stallMs: 500 } },
+  })
+  const { socket } = await openRaw(port)
+  t.teardown(() => socket.destroy())
+  socket.pause()
+  // More than the system buffers.
+  socket.write(list.repeat(20) + connectRequest)
+  await eventually('the end of the connection', async () =>
+    log.some(({ aborted }) => aborted === true) ? true : undefined,
+  )
 })
 
 t.test('Upgrade is ignored, and the request is served', async (t) => {

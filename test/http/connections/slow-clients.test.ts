@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import type { Socket } from 'node:net'
+import { connect, type Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
@@ -134,4 +134,17 @@ t.test('a request that never becomes complete does not keep a server from stoppi
   t.equal((await send('GET', '/livez')).status, 200, 'the incomplete requests have been read')
   await close()
   for (const { received } of clients) t.match(await received, /^HTTP\/1\.1 408 /)
+})
+
+t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
+  // A write to the connection that the service has closed.
+  socket.on('error', () => {})
+  const closed = new Promise((resolve) => socket.once('close', resolve))
+  socket.write('no HTTP\r\n\r\n')
+  trickle(socket, 'x')
+  t.match(String(await once(socket, 'data')), /^HTTP\/1\.1 400 /)
+  await closed
 })
