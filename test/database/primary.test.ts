@@ -165,7 +165,7 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
   const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
   const hostOf = ({ url }: OwnServer): string => new URL(url).host
   const several = (...hosts: string[]): string =>
-    `postgres://service:of-a-test@${hosts.join(',')}/postgres?target_session_attrs=read-write&sslmode=disable`
+    `postgres://service:of-a-test@${hosts.join(',')}/postgres?sslmode=disable`
 
   await t.test('a dead one is passed over', async (t) => {
     const { send } = await startService(
