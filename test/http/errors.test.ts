@@ -219,6 +219,11 @@ t.test('takes what RFC 9112 lets a client send', async (t) => {
     200,
     'Expect in HTTP/1.0',
   )
+  t.equal(
+    await statusOf(`GET /v1/inventory HTTP/1.1\r\n${'a:\r\n'.repeat(2500)}${common}\r\n`),
+    200,
+    'more headers than Node keeps by default',
+  )
 })
 
 t.test('answers a request that does not arrive in time with 408', async (t) => {
