@@ -123,12 +123,14 @@ t.test('columns that exchange their names exchange their values', async (t) => {
 t.test(
   'children that come while the service runs are listed, and so is what is written to them',
   async (t) => {
-    const { list } = await setUp(t)
+    const { app, list } = await setUp(t)
     t.equal(await list(), `[${first},${second}]`)
     await server.query(`CREATE TABLE more () INHERITS (inventory); GRANT SELECT ON more TO ${server.role}`)
     t.equal(await list(), `[${first},${second}]`)
     await server.query("INSERT INTO more VALUES (3, 3, 'sold')")
     t.equal(await list(), `[${first},${second},{"petId":3,"quantity":3,"status":"sold"}]`)
+    const logged = app.log.flatMap(({ comparable }) => comparable ?? [])
+    t.strictSame(logged, [true, false], 'the log has each change once')
   },
 )
 
