@@ -87,6 +87,8 @@ t.test('refuses every wrong value', async (t) => {
     PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
     TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
   }
+  const TRUST_PROXY = '10.0.0.1/32,::1/128'
+  t.strictSame(loadConfig({ TRUST_PROXY }).trustProxy, TRUST_PROXY.split(','), 'the longest that are right')
   for (const [name, values] of Object.entries(wrong)) {
     for (const value of values) {
       const primary = name === 'READ_DATABASE_URL' ? { DATABASE_URL: 'postgres://host/db' } : {}
@@ -149,6 +151,7 @@ t.test('names settings that contradict each other beside all other errors', asyn
     ['PORT', 'WEB_CONCURRENCY'],
     'a wrong value contradicts nothing',
   )
+  t.match(loadConfig({ PORT: '0', METRICS_PORT: '0' }), { port: 0, metricsPort: 0 }, 'two free ports')
 })
 
 t.test('has four connections or more for each worker', async (t) => {
@@ -317,6 +320,9 @@ t.test(
     })
     t.throws(() => loadOperatorDatabase({ ...server, DATABASE_POOLER: 'transaction' }), {
       message: /^OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is/,
+    })
+    t.match(loadOperatorDatabase({ ...operator, DATABASE_POOLER: 'transaction' }), {
+      variable: 'OPERATOR_DATABASE_URL_FILE',
     })
   },
 )
