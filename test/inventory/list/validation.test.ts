@@ -3,7 +3,9 @@ import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
+import type { AppOptions } from '../../../src/http/app.ts'
 import { inventoryRepository } from '../../../src/inventory/repository.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
 import { testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -14,12 +16,15 @@ import { temporaryFolder } from '../../support/program.ts'
 const server = await startOwnServer(t, { autovacuum: 'off' })
 await server.query('CREATE TABLE model (LIKE inventory INCLUDING ALL)')
 
-const setUp = async (t: Test): Promise<{ app: TestApp; list: () => Promise<string> }> => {
+const setUp = async (
+  t: Test,
+  options: Partial<AppOptions> = {},
+): Promise<{ app: TestApp; list: () => Promise<string> }> => {
   await server.query(`DROP TABLE inventory CASCADE;
     CREATE TABLE inventory (LIKE model INCLUDING ALL);
     GRANT SELECT ON inventory TO ${server.role};
     INSERT INTO inventory VALUES (1, 1, 'available'), (2, 2, 'sold')`)
-  const app = await startApp(t, server.url)
+  const app = await startApp(t, server.url, { app: options })
   const list = async (): Promise<string> => (await app.send('GET', '/v1/inventory')).text
   return { app, list }
 }
@@ -33,6 +38,18 @@ const connect = async (t: Test, url: string): Promise<pg.Client> => {
   t.teardown(() => client.end())
   return client
 }
+
+t.test('a list without a commit since the last one counts as unchanged, also after a change', async (t) => {
+  const inventoryStatistics = new InventoryStatistics()
+  const { list } = await setUp(t, { inventoryStatistics })
+  await server.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(3, 9) AS n")
+  await list()
+  await list()
+  await server.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 9')
+  await list()
+  await list()
+  t.match(inventoryStatistics.lists, { read: 1, changed: 1, unchanged: 2 })
+})
 
 t.test('row security that depends on more than the rows is asked each time', async (t) => {
   const { list } = await setUp(t)
