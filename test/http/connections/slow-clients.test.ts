@@ -103,8 +103,9 @@ t.test('a 408 does not replace the response to the request before it', async (t)
     await setTimeout(waitMs)
     socket.write(rest)
     t.equal((await send('GET', '/livez')).status, 200, 'the rest has been read')
+    const answered = once(socket, 'data')
     await release()
-    await once(socket, 'data')
+    await answered
     socket.end()
     return received
   }
