@@ -11,6 +11,7 @@ import { expose, type MetricFamily } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { answerPrimary, metricsOfWorkers } from './metrics/workers.ts'
+import { disablePretenuring } from './process/garbage-collection.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { connectToPrimary } from './process/primary.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
@@ -123,6 +124,7 @@ async function startMetricsServer(
 }
 
 ignoreInspectorSignal()
+disablePretenuring()
 try {
   const env = readEnvironment()
   const config = loadConfig(env)

@@ -1,5 +1,6 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
+import { removeItem } from '../collections/remove-item.ts'
 import type { DatabaseAddress } from './address.ts'
 import { isReadOnly, isRefusal, ServerChangedError } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
@@ -75,7 +76,7 @@ export class Connections {
   readonly #pool: pg.Pool
   /** The sockets of connections that are being opened. */
   readonly #connecting = new Set<Socket>()
-  readonly #busy = new Set<pg.PoolClient>()
+  readonly #busy: pg.PoolClient[] = []
   #kept: pg.PoolClient | undefined
   #keepTimer: NodeJS.Timeout | undefined
   #opened = 0
@@ -126,7 +127,7 @@ export class Connections {
     if (client === undefined) return undefined
     this.#kept = undefined
     if (this.#isCurrent(client)) {
-      this.#busy.add(client)
+      this.#busy.push(client)
       return client
     }
     client.release(true)
@@ -138,14 +139,16 @@ export class Connections {
    * `connectMs`, or if no host can be used.
    */
   async take(): Promise<pg.PoolClient> {
-    const client = this.takeKept() ?? (await this.#checkOut())
-    this.#busy.add(client)
+    const kept = this.takeKept()
+    if (kept !== undefined) return kept
+    const client = await this.#checkOut()
+    this.#busy.push(client)
     return client
   }
 
   /** Releases a connection, and closes it if it is broken or of an older generation. */
   release(client: pg.PoolClient, isBroken: boolean): void {
-    this.#busy.delete(client)
+    removeItem(this.#busy, client)
     client.release(isBroken || !this.#isCurrent(client))
   }
 
@@ -161,7 +164,7 @@ export class Connections {
       this.release(client, false)
       return
     }
-    this.#busy.delete(client)
+    removeItem(this.#busy, client)
     this.#kept = client
   }
 

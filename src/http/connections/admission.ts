@@ -1,6 +1,7 @@
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { setImmediate } from 'node:timers'
+import { removeItem } from '../../collections/remove-item.ts'
 import { type ApiError, serviceUnavailable } from '../../contract/errors.ts'
 import { Pipeline, type QueuedRequest } from './pipeline.ts'
 import type { RequestStatistics } from './request-statistics.ts'
@@ -67,7 +68,7 @@ export class Admission {
 
   /** The slot of a request in flight. */
   slotOf(response: ServerResponse): Slot | undefined {
-    return this.#pipelines.get(response.req.socket)?.inFlight.get(response)
+    return this.#pipelines.get(response.req.socket)?.inFlight.find((slot) => slot.response === response)
   }
 
   #add(queued: QueuedRequest): void {
@@ -154,12 +155,12 @@ export class Admission {
     if (this.#starts >= MAX_STARTS_WITH_NEW_CONNECTION || this.#hasNewConnection) this.#scheduleIterationEnd()
     const { request, response } = queued
     const refusal = this.#refusalOf(pipeline, request, readySince)
-    const slot = new Slot(readySince, refusal, this.#statistics)
+    const slot = new Slot(response, readySince, refusal, this.#statistics)
     if (pipeline.isClosing) response.shouldKeepAlive = false
-    pipeline.addInFlight(queued, slot)
+    pipeline.addInFlight(slot)
     response.once('close', () => {
       slot.responseClosed()
-      pipeline.inFlight.delete(response)
+      removeItem(pipeline.inFlight, slot)
       this.#advance(pipeline)
     })
     this.#handler(request, response)

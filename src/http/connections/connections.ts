@@ -1,12 +1,14 @@
 import type { Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { removeItem } from '../../collections/remove-item.ts'
+import { TransientMap } from '../../collections/transient-map.ts'
 
 /** Maximum open connections before a new one closes the connection that has been idle longest. */
 const MAX_OPEN = 10_000
 
 interface Connection {
   /** Responses that are not yet sent, oldest first. */
-  readonly pending: Set<ServerResponse>
+  readonly pending: ServerResponse[]
   /** The response to the newest request, sent or not. */
   newest?: ServerResponse
 }
@@ -18,7 +20,7 @@ export class Connections {
    * Connections without a pending response, longest idle first, and since when, in `performance.now()` time; 0 for those
    * that were idle before `trackIdleTime`.
    */
-  readonly #idle = new Map<Socket, number>()
+  readonly #idle = new TransientMap<Socket, number>()
   readonly #maxOpen: number
   #accepted = 0
   #isIdleTimeTracked = false
@@ -37,7 +39,7 @@ export class Connections {
     server.on('connection', (socket: Socket) => {
       this.#accepted++
       if (this.#open.size >= this.#maxOpen) this.#closeLongestIdle()
-      this.#open.set(socket, { pending: new Set() })
+      this.#open.set(socket, { pending: [] })
       this.#setIdle(socket)
       // Node closes the connection after it has answered a half-closed client, but announces keep-alive.
       socket.once('end', () => {
@@ -54,11 +56,11 @@ export class Connections {
       const connection = this.#open.get(socket)
       if (!connection) return
       connection.newest = response
-      connection.pending.add(response)
+      connection.pending.push(response)
       this.#idle.delete(socket)
       response.once('close', () => {
-        connection.pending.delete(response)
-        if (connection.pending.size === 0 && !socket.destroyed) this.#setIdle(socket)
+        removeItem(connection.pending, response)
+        if (connection.pending.length === 0 && !socket.destroyed) this.#setIdle(socket)
       })
     })
     server.on('timeout', (socket: Socket) => {
@@ -82,18 +84,17 @@ export class Connections {
   /** The response to the newest request on a connection, and whether it is pending; undefined without a request. */
   newestOn(socket: Socket): { response: ServerResponse; isPending: boolean } | undefined {
     const { pending, newest } = this.#open.get(socket) ?? {}
-    return newest && { response: newest, isPending: pending?.has(newest) ?? false }
+    return newest && { response: newest, isPending: pending?.includes(newest) ?? false }
   }
 
   /** The newest pending response on a connection whose request has arrived completely. */
   newestCompleteOn(socket: Socket): ServerResponse | undefined {
-    return [...(this.#open.get(socket)?.pending ?? [])].findLast(({ req }) => req.complete)
+    return this.#open.get(socket)?.pending.findLast(({ req }) => req.complete)
   }
 
   /** The oldest pending response on a connection, which is the one being sent. */
   currentOn(socket: Socket): ServerResponse | undefined {
-    const [current] = this.#open.get(socket)?.pending ?? []
-    return current
+    return this.#open.get(socket)?.pending[0]
   }
 
   /** Whether a response is the last one on its connection if the server is stopping. */

@@ -28,8 +28,8 @@ export interface QueuedRequest {
  */
 export class Pipeline {
   readonly socket: Socket
-  /** Requests in flight, by response. All have the same method. */
-  readonly inFlight = new Map<ServerResponse, Slot>()
+  /** The slots of the requests in flight. All have the same method. */
+  readonly inFlight: Slot[] = []
   /** When the oldest queued request became ready to start, in `performance.now()` time. */
   readySince = 0
   /** Queued requests, oldest first. */
@@ -79,18 +79,18 @@ export class Pipeline {
 
   /** Whether the rules of pipelining let a request start now. `inFlight` counts the requests of all connections. */
   canStart(request: IncomingMessage, inFlight: number): boolean {
-    if (this.inFlight.size === 0) return true
+    if (this.inFlight.length === 0) return true
     return (
       request.method === this.#method &&
-      this.inFlight.size < MAX_IN_FLIGHT_PER_CONNECTION &&
+      this.inFlight.length < MAX_IN_FLIGHT_PER_CONNECTION &&
       inFlight < MAX_PIPELINED_IN_FLIGHT
     )
   }
 
   /** Records a started request. */
-  addInFlight({ request, response }: QueuedRequest, slot: Slot): void {
-    this.#method = request.method
-    this.inFlight.set(response, slot)
+  addInFlight(slot: Slot): void {
+    this.#method = slot.response.req.method
+    this.inFlight.push(slot)
   }
 
   resume(): void {
@@ -115,7 +115,7 @@ export class Pipeline {
   dispose(): void {
     clearTimeout(this.#closeTimer)
     // Node emits `close` only on the response that is being sent, and not on the pipelined ones behind it.
-    for (const response of this.inFlight.keys()) {
+    for (const { response } of [...this.inFlight]) {
       if (response.socket === null) response.emit('close')
     }
   }

@@ -1,3 +1,4 @@
+import type { ServerResponse } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import type { ApiError } from '../../contract/errors.ts'
 import type { RequestStatistics } from './request-statistics.ts'
@@ -14,6 +15,7 @@ declare module 'fastify' {
  * started for it has settled: started work keeps its slot after the client disconnects.
  */
 export class Slot {
+  readonly response: ServerResponse
   /** When the request could have started, in `performance.now()` time. */
   readonly readySince: number
   /** Why the request is not served; undefined if it is. */
@@ -21,7 +23,13 @@ export class Slot {
   readonly #statistics: RequestStatistics
   #users = 0
 
-  constructor(readySince: number, refusal: ApiError | undefined, statistics: RequestStatistics) {
+  constructor(
+    response: ServerResponse,
+    readySince: number,
+    refusal: ApiError | undefined,
+    statistics: RequestStatistics,
+  ) {
+    this.response = response
     this.readySince = readySince
     this.refusal = refusal
     this.#statistics = statistics

@@ -1,5 +1,7 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
+import { removeItem } from '../../collections/remove-item.ts'
+import { TransientMap } from '../../collections/transient-map.ts'
 import type { Representation } from './snapshot.ts'
 
 export interface ActiveDownloadsOptions {
@@ -17,7 +19,7 @@ const POLL_INTERVAL_MS = 10
 
 /** Tracks the downloads in progress, and limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
-  readonly #responses = new Map<Representation, Set<ServerResponse>>()
+  readonly #responses = new TransientMap<Representation, ServerResponse[]>()
   readonly #options: ActiveDownloadsOptions
 
   constructor(options: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }) {
@@ -27,14 +29,15 @@ export class ActiveDownloads {
   /** Tracks a response as a download of the snapshot until it ends. */
   add(snapshot: Representation, response: ServerResponse): void {
     if (snapshot.size < MIN_COUNTED_BYTES) return
-    const responses = this.#responses.get(snapshot) ?? new Set()
-    this.#responses.set(snapshot, responses.add(response))
+    const responses = this.#responses.get(snapshot) ?? []
+    responses.push(response)
+    this.#responses.set(snapshot, responses)
     response.once('close', () => this.#forget(snapshot, response))
   }
 
   /** Returns the number of tracked downloads of the snapshot. */
   count(snapshot: Representation): number {
-    return this.#responses.get(snapshot)?.size ?? 0
+    return this.#responses.get(snapshot)?.length ?? 0
   }
 
   /**
@@ -58,17 +61,15 @@ export class ActiveDownloads {
 
   #superseded(current: Representation | undefined): Representation[] {
     for (const [snapshot, responses] of this.#responses) {
-      for (const response of responses) {
-        if (hasEnded(response)) this.#forget(snapshot, response)
-      }
+      for (const response of responses.filter(hasEnded)) this.#forget(snapshot, response)
     }
     return [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
   }
 
   #forget(snapshot: Representation, response: ServerResponse): void {
-    const responses = this.#responses.get(snapshot)
-    responses?.delete(response)
-    if (responses?.size === 0) this.#responses.delete(snapshot)
+    const responses = this.#responses.get(snapshot) ?? []
+    removeItem(responses, response)
+    if (responses.length === 0) this.#responses.delete(snapshot)
   }
 }
 

@@ -1,5 +1,7 @@
 import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
+import { removeItem } from '../../collections/remove-item.ts'
+import { TransientMap } from '../../collections/transient-map.ts'
 import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
@@ -61,8 +63,10 @@ const reasons: Readonly<Record<WaitReason, string>> = {
 const NO_ANSWER = 'The database does not answer.'
 const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
 
-/** The time when each statement in flight was sent (`performance.now()`), by an object that identifies the statement. */
-type InFlight = Map<object, number>
+/** A statement in flight, and when it was sent (`performance.now()`). */
+interface SentStatement {
+  readonly sentAt: number
+}
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit. This
@@ -106,11 +110,11 @@ export class UpdateQueue {
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   /** All pets with updates that have no outcome yet, longest waiting first. */
-  readonly #pets = new Map<bigint, PendingUpdates>()
+  readonly #pets = new TransientMap<bigint, PendingUpdates>()
   /** The batches in flight. Excludes those that were in flight when the queue was suspended. */
-  readonly #batches: InFlight = new Map()
+  readonly #batches: SentStatement[] = []
   /** The retries of locked rows in flight, with the same exception. */
-  readonly #retries: InFlight = new Map()
+  readonly #retries: SentStatement[] = []
   readonly #roundTrip: RoundTrip
   readonly #maxRetries: number
   readonly #minBatches: number
@@ -173,7 +177,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#batches.size === 0 && this.#batchSize <= 1
+    const isSingle = this.#batches.length === 0 && this.#batchSize <= 1
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -200,14 +204,14 @@ export class UpdateQueue {
   }
 
   /** Counts the statements that are not overdue. Overdue ones do not prevent others from being sent. */
-  #notOverdue(inFlight: InFlight): number {
-    return inFlight.size - this.#overdue(inFlight)
+  #notOverdue(inFlight: readonly SentStatement[]): number {
+    return inFlight.length - this.#overdue(inFlight)
   }
 
-  #overdue(inFlight: InFlight): number {
+  #overdue(inFlight: readonly SentStatement[]): number {
     const latest = performance.now() - this.#times.overdue
     let overdue = 0
-    for (const sentAt of inFlight.values()) if (sentAt <= latest) overdue++
+    for (const { sentAt } of inFlight) if (sentAt <= latest) overdue++
     return overdue
   }
 
@@ -249,10 +253,9 @@ export class UpdateQueue {
     if (pet.isEmpty) this.#forget(pet)
   }
 
-  async #send(batch: readonly PendingUpdates[], inFlight: InFlight): Promise<void> {
-    const statement = {}
-    const sentAt = performance.now()
-    inFlight.set(statement, sentAt)
+  async #send(batch: readonly PendingUpdates[], inFlight: SentStatement[]): Promise<void> {
+    const statement: SentStatement = { sentAt: performance.now() }
+    inFlight.push(statement)
     for (const pet of batch) pet.take()
     this.#batchSize = batch.reduce((sum, pet) => sum + pet.inFlight.length, 0)
     this.#statistics.batches.observe(this.#batchSize)
@@ -262,11 +265,11 @@ export class UpdateQueue {
     }
     const send = (): Promise<boolean> => sendBatch(this.#repository, batch, rejectLate)
     const isAnswered = await (this.#tracer?.run(contextsOf(batch), send) ?? send())
-    const took = performance.now() - sentAt
+    const took = performance.now() - statement.sentAt
     if (isAnswered) this.#roundTrip.observe(took)
     for (const pet of batch) this.#keepInOrder(pet)
-    // If the statement is not in the map any more, the queue was suspended in the meantime.
-    if (inFlight.delete(statement)) {
+    // If the statement is not in flight any more, the queue was suspended in the meantime.
+    if (removeItem(inFlight, statement)) {
       if (isAnswered && this.#mode === 'probing') this.#mode = 'sending'
       if (!isAnswered && took >= this.#times.overdue) this.#suspend()
     }
@@ -304,8 +307,8 @@ export class UpdateQueue {
 
   #suspend(): void {
     this.#mode = 'suspended'
-    this.#batches.clear()
-    this.#retries.clear()
+    this.#batches.length = 0
+    this.#retries.length = 0
   }
 
   /** If updates wait, asks PostgreSQL whether commits wait for a synchronous standby. A probe changes no data. */
