@@ -10,10 +10,10 @@ import type { Sample } from './statistics.ts'
 
 /**
  * A warm-up ends after this many responses or this time. V8 compiles and recompiles a server's code during its first 15,000
- * requests or so; meanwhile, a request takes up to three times the CPU time.
+ * requests, or 25,000 with Node 24; meanwhile, a request takes up to three times the CPU time.
  */
 const WARM_UP_RESPONSES = 30_000
-const WARM_UP_SECONDS = 8
+const WARM_UP_SECONDS = 20
 
 export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFile'> {
   readonly rounds: number
