@@ -114,7 +114,8 @@ export class Pipeline {
   /** Frees what belongs to the connection, which has closed. */
   dispose(): void {
     clearTimeout(this.#closeTimer)
-    // Node emits `close` only on the response that is being sent, and not on the pipelined ones behind it.
+    // Node emits `close` only on the response that is being sent, and not on the pipelined ones behind it. The copy is needed
+    // because each `close` removes a slot.
     for (const { response } of [...this.inFlight]) {
       if (response.socket === null) response.emit('close')
     }
