@@ -1,15 +1,18 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { Transform } from 'node:stream'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 import { pathOf } from './needs.ts'
 
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
@@ -70,6 +73,34 @@ t.test('while no process is ready, HAProxy answers with the one error body and R
   const { status, headers, text } = await callerOf(port)('GET', '/v1/inventory')
   isError(t, { status, contentType: headers['content-type'], body: text }, 503, 'service_unavailable')
   t.equal(headers['retry-after'], '1')
+})
+
+t.test('HAProxy uses a process whose readiness check takes longer than its interval', async (t) => {
+  const { url } = await testDatabase(t)
+  const distant = await startRelay({
+    target: () => new URL(url),
+    towardsDatabase: () =>
+      new Transform({
+        transform: (data, _, done) => void setTimeout(150, data).then((it) => done(null, it)),
+      }),
+  })
+  t.teardown(() => distant.close())
+  const [port, processPort, closed] = [await freePort(), await freePort(), await freePort()]
+  // HAProxy uses each server until a check has failed. This one has to pass a check.
+  await startProxy(t, port, [processPort, closed], 503)
+  const env = { DATABASE_URL: distant.url, API_KEYS: apiKey, PORT: String(processPort) }
+  await portOf(await startProgram(t, 'server', { env }))
+
+  const isServed = async (): Promise<boolean> => (await callerOf(port)('GET', '/livez')).status === 200
+  await eventually('HAProxy to use the process', async () => (await isServed()) || undefined)
+  // HAProxy checks it some ten times meanwhile; the service asks the database in two of them.
+  const served = await Promise.all(
+    Array.from({ length: 50 }, async (_, number) => {
+      await setTimeout(number * 50)
+      return isServed()
+    }),
+  )
+  t.notOk(served.includes(false), 'the process stays in use')
 })
 
 interface Proxy {
