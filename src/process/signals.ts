@@ -6,13 +6,25 @@ import { exitCodes } from './exit-codes.ts'
 /** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
 
-const stopSignals = ['SIGINT', 'SIGTERM'] as const
-type StopSignal = (typeof stopSignals)[number]
+const interruptSignals = ['SIGINT', 'SIGTERM'] as const
 
-/** Calls `onFirst` on the first SIGINT or SIGTERM, and `onSecond` on a later one. */
-function onStopSignals(onFirst: (signal: StopSignal) => void, onSecond: (signal: StopSignal) => void): void {
+/** The server also stops when its terminal closes, and on the other signals that a user sends to end a process. */
+const stopSignals = [...interruptSignals, 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
+
+/**
+ * Signals of a crash. They must have no listener: the system repeats the signal after it, so the process would never end
+ * (Node.js manual, "Signal events").
+ */
+const crashSignals = ['SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGILL', 'SIGSEGV', 'SIGTRAP'] as const
+
+/** Calls `onFirst` on the first of the signals, and `onSecond` on a later one. */
+function onSignals<Signal extends NodeJS.Signals>(
+  signals: readonly Signal[],
+  onFirst: (signal: Signal) => void,
+  onSecond: (signal: Signal) => void,
+): void {
   let firstAt: number | undefined
-  for (const signal of stopSignals) {
+  for (const signal of signals) {
     process.on(signal, () => {
       if (firstAt === undefined) {
         firstAt = performance.now()
@@ -30,20 +42,25 @@ export function ignoreInspectorSignal(): void {
 }
 
 /**
- * Shuts down gracefully on SIGINT, SIGTERM, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
+ * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
  * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal exits at
  * once.
  */
 export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
-  const grace = closeWithGrace({ delay: timeoutMs, logger: log, skip: [...stopSignals] }, async ({ err }) => {
+  let isClosing = false
+  const skip = [...stopSignals, ...crashSignals]
+  const grace = closeWithGrace({ delay: timeoutMs, logger: log, skip }, async ({ err }) => {
+    isClosing = true
     if (err) log.fatal({ err }, 'stopping after an internal error')
     await close()
     log.info('stopped')
   })
-  onStopSignals(
+  onSignals(
+    stopSignals,
     (signal) => {
       log.info(`${signal}: stopping`)
-      grace.close()
+      // After an internal error, it would close everything a second time at once, and exit before the first time is done.
+      if (!isClosing) grace.close()
     },
     (signal) => {
       log.error(`second ${signal}: exiting at once`)
@@ -57,7 +74,7 @@ export class InterruptedError extends Error {
   override readonly name = 'InterruptedError'
   readonly exitCode: number
 
-  constructor(signal: StopSignal) {
+  constructor(signal: NodeJS.Signals) {
     super('interrupted; nothing was changed')
     this.exitCode = exitCodeOf(signal)
   }
@@ -75,7 +92,8 @@ export interface Interruption {
 export function abortOnSignals(): Interruption {
   const controller = new AbortController()
   let isCommitting = false
-  onStopSignals(
+  onSignals(
+    interruptSignals,
     (signal) => {
       if (isCommitting) console.error('inventory: waiting for PostgreSQL to complete the commit')
       else controller.abort(new InterruptedError(signal))
@@ -95,6 +113,6 @@ export function abortOnSignals(): Interruption {
 }
 
 /** The exit code that shells report for a process that a signal has terminated. */
-function exitCodeOf(signal: StopSignal): number {
+function exitCodeOf(signal: NodeJS.Signals): number {
   return 128 + constants.signals[signal]
 }

@@ -17,7 +17,30 @@ import { testRole } from '../support/roles.ts'
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
 
-for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+/** Sends the headers of an update of pet 1, and waits until the server asks for the body, which `finish` sends. */
+async function startUpdate(port: number): Promise<{ finish(): Promise<ReturnType<typeof parseResponse>> }> {
+  const { socket, received } = await openRaw(port)
+  socket.write(
+    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
+      'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
+  )
+  await once(socket, 'data')
+  return {
+    async finish() {
+      socket.write('{"quantity":5}')
+      const [, answer = ''] = (await received).split(/(?=HTTP\/1\.1 200 )/)
+      return parseResponse(answer)
+    },
+  }
+}
+
+/** An environment in which a program runs some JavaScript when it gets SIGCONT. */
+function onContinue(source: string): Record<string, string> {
+  const module = `import v8 from 'node:v8'; process.once('SIGCONT', () => { ${source} })`
+  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(module)}` }
+}
+
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const) {
   t.test(
     `on ${signal} it answers what is in flight, lets no idle connection hold it, and exits with 0`,
     async (t) => {
@@ -34,17 +57,10 @@ for (const signal of ['SIGTERM', 'SIGINT'] as const) {
       const halfSent = await openRaw(port)
       halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
 
-      const inFlight = await openRaw(port)
-      inFlight.socket.write(
-        `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
-          'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
-      )
-      await once(inFlight.socket, 'data')
+      const inFlight = await startUpdate(port)
       server.process.kill(signal)
       await server.output(new RegExp(`"${signal}: stopping"`))
-      inFlight.socket.write('{"quantity":5}')
-      const [, answer = ''] = (await inFlight.received).split(/(?=HTTP\/1\.1 200 )/)
-      const { status, headers: answered } = parseResponse(answer)
+      const { status, headers: answered } = await inFlight.finish()
       t.equal(status, 200)
       t.equal(answered.get('connection'), 'close')
       const { code, stdout } = await server.ended
@@ -127,6 +143,61 @@ t.test('a Ctrl-C that arrives twice, from the terminal and from npm, is one', as
   server.process.kill('SIGINT')
   t.equal((await server.ended).code, 0)
   socket.destroy()
+})
+
+t.test('two kinds of signals at once, as when a terminal or a session closes, are one', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  for (const signals of [
+    ['SIGHUP', 'SIGTERM'],
+    ['SIGTERM', 'SIGHUP'],
+  ] as const) {
+    const server = await startProgram(t, 'server', {
+      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+    })
+    const inFlight = await startUpdate(await portOf(server))
+    for (const signal of signals) server.process.kill(signal)
+    await server.output(/: stopping"/)
+    t.equal((await inFlight.finish()).status, 200)
+    t.equal((await server.ended).code, 0)
+  }
+})
+
+t.test('a signal after an internal error does not cut off what the error has left', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: database.url,
+      API_KEYS: key,
+      PORT: '0',
+      ...onContinue("throw new Error('a bug')"),
+    },
+  })
+  const inFlight = await startUpdate(await portOf(server))
+  server.process.kill('SIGCONT')
+  await server.output(/a bug[^\n]*stopping after an internal error/)
+  server.process.kill('SIGTERM')
+  await server.output(/"SIGTERM: stopping"/)
+  t.equal((await inFlight.finish()).status, 200)
+  t.equal((await server.ended).code, 1)
+})
+
+t.test('a crash of Node.js ends it', async (t) => {
+  const database = await testDatabase(t)
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: database.url,
+      API_KEYS: key,
+      PORT: '0',
+      ...onContinue(`
+        v8.setFlagsFromString('--allow-natives-syntax')
+        new Function('%AbortJS("a failed check in V8")')()`),
+    },
+  })
+  await portOf(server)
+  server.process.kill('SIGCONT')
+  await until('the process to end', () => server.process.signalCode !== null)
 })
 
 t.test('its first line says what it runs as, and no secret', async (t) => {
