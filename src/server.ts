@@ -28,10 +28,16 @@ const stopping = new AbortController()
 
 const closers: (() => Promise<void>)[] = []
 
-/** Closes everything that was opened, newest first. */
+/** Closes everything that was opened, newest first. What fails to close does not keep the rest open. */
 async function closeAll(): Promise<void> {
   stopping.abort()
-  for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
+  const close = closers.pop()
+  if (close === undefined) return
+  try {
+    await close()
+  } finally {
+    await closeAll()
+  }
 }
 
 /** Starts the service, in this process or in workers. Without DATABASE_URL, starts a local database first. */

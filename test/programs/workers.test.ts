@@ -1,6 +1,7 @@
 import { once } from 'node:events'
-import { chmod, copyFile, rm } from 'node:fs/promises'
+import { access, chmod, copyFile, rm } from 'node:fs/promises'
 import path from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
@@ -238,6 +239,28 @@ t.test('a signal while workers are starting ends all of them', async (t) => {
   t.equal((await server.ended).code, 0)
 })
 
+t.test('a worker that is already stopping answers what it has when the service stops, too', async (t) => {
+  const { server, port } = await startWorkers(t)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  const inFlight = await Promise.all(Array.from({ length: 2 }, () => openRaw(port)))
+  for (const { socket } of inFlight) {
+    socket.write(
+      `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
+        'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
+    )
+    await once(socket, 'data')
+  }
+  process.kill(Number(pid), 'SIGTERM')
+  await server.output(/"worker":1[^\n]*"SIGTERM: stopping"/)
+  // Any sooner, it would be the same signal, sent twice.
+  await setTimeout(500)
+  const stopped = stop(t, server)
+  await server.output(/"worker":2[^\n]*"SIGTERM: stopping"/)
+  for (const { socket } of inFlight) socket.write('{"quantity":1}')
+  for (const { received } of inFlight) t.match(await received, /^HTTP\/1\.1 200 /m)
+  t.match(await stopped, /"worker":1[^\n]*"stopped"/)
+})
+
 t.test('workers that cannot start say so once', async (t) => {
   const database = await testDatabase(t)
   const url = new URL(database.url)
@@ -257,4 +280,18 @@ t.test('without a database, workers share the embedded one and its key', async (
   for (let round = 0; round < 6; round++) t.equal((await send('GET', '/v1/inventory')).status, 200)
   server.process.kill('SIGINT')
   t.equal((await server.ended).code, 0)
+})
+
+t.test('a worker that dies during a shutdown leaves no database running', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', WEB_CONCURRENCY: '2' } })
+  await server.output(/Ctrl-C stops both/)
+  const running = path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid')
+  await access(running)
+  server.process.kill('SIGTERM')
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*"SIGTERM: stopping"/)
+  process.kill(Number(pid), 'SIGKILL')
+  t.equal((await server.ended).code, 1)
+  await t.rejects(access(running), { code: 'ENOENT' })
 })
