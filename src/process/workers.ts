@@ -80,6 +80,11 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
     return `http://${isIPv6(address) ? `[${address}]` : address}:${port}`
   }
 
+  // A worker that is stuck, for example in an endless loop, would neither stop nor notice that this process has exited.
+  process.once('exit', () => {
+    for (const worker of running) worker.process.kill('SIGKILL')
+  })
+
   return {
     address: forkAll(),
     async stop() {

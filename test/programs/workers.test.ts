@@ -261,6 +261,28 @@ t.test('a worker that is already stopping answers what it has when the service s
   t.match(await stopped, /"worker":1[^\n]*"stopped"/)
 })
 
+t.test('a worker that is stuck does not outlive the service', async (t) => {
+  const { server } = await startWorkers(t)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  let hasEnded = false
+  t.teardown(() => {
+    if (!hasEnded) process.kill(Number(pid), 'SIGKILL')
+  })
+  process.kill(Number(pid), 'SIGSTOP')
+  server.process.kill('SIGTERM')
+  await server.output(/"SIGTERM: stopping"/)
+  // At once, it would be taken for the same signal, sent twice.
+  await setTimeout(500)
+  server.process.kill('SIGTERM')
+  // The worker has the same standard output, so that this waits for both.
+  const ended = server.ended.then((outcome) => {
+    hasEnded = true
+    return outcome
+  })
+  await until('both processes to end', () => hasEnded)
+  t.equal((await ended).code, 1)
+})
+
 t.test('workers that cannot start say so once', async (t) => {
   const database = await testDatabase(t)
   const url = new URL(database.url)
