@@ -58,6 +58,11 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   const schema = { hide: true, response: { 200: body } }
   // Probes are too frequent to log.
   const options = { schema, logLevel: 'warn' } as const
+  // A shared cache, such as Varnish, may otherwise keep a result for minutes.
+  app.addHook('onRequest', (_request, reply, done) => {
+    reply.header('cache-control', 'no-store')
+    done()
+  })
 
   app.get('/livez', options, () => ({ status: 'ok', version }))
 

@@ -49,6 +49,21 @@ t.test('is not ready, and says why, while the schema is behind', async (t) => {
   t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*inventory migrate up/)
 })
 
+t.test('is never answered by a cache, whether ready or not', async (t) => {
+  const ready = await startApp(t, (await testDatabase(t)).url)
+  const notReady = await startApp(t, (await testDatabase(t, { empty: true })).url)
+  for (const [app, path, status] of [
+    [ready, '/livez', 200],
+    [ready, '/readyz', 200],
+    [notReady, '/livez', 200],
+    [notReady, '/readyz', 503],
+  ] as const) {
+    const answer = await app.send('GET', path)
+    t.equal(answer.status, status)
+    t.equal(answer.headers['cache-control'], 'no-store', `${path} ${status}`)
+  }
+})
+
 t.test('is ready on a schema that a newer version has gone on with', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29990101000000000_later', now())")
