@@ -1,25 +1,4 @@
-/** The parameters of an address that pg or `parseAddress` supports, without those that the service overrides. */
-const effectiveParameters = new Set([
-  'application_name',
-  'host',
-  'idle_in_transaction_session_timeout',
-  'load_balance_hosts',
-  'lock_timeout',
-  'options',
-  'password',
-  'port',
-  'query_timeout',
-  'ssl',
-  'sslcert',
-  'sslkey',
-  'sslmode',
-  'sslnegotiation',
-  'sslrootcert',
-  'statement_timeout',
-  'target_session_attrs',
-  'uselibpqcompat',
-  'user',
-])
+import { effectiveParameters } from '../database/address.ts'
 
 /** The valid values of parameters whose other values pg ignores, misunderstands or rejects only when it connects. */
 const parameterValues: ReadonlyMap<string, readonly string[]> = new Map([
@@ -27,6 +6,10 @@ const parameterValues: ReadonlyMap<string, readonly string[]> = new Map([
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
   ['sslnegotiation', ['postgres', 'direct']],
 ])
+
+/** Parameters that are a time in milliseconds. pg would read `5s` as 5 milliseconds, and PostgreSQL has the same maximum. */
+const timeParameter = /_timeout$/
+const MAX_MILLISECONDS = 2 ** 31 - 1
 
 /** Parameters of libpq without effect here, with the values that demand more security than the service checks. */
 const unmetDemands: ReadonlyMap<string, RegExp> = new Map([
@@ -58,6 +41,10 @@ export function parameterErrors(name: string, url: string): string[] {
     const valid = parameterValues.get(parameter)
     if (valid !== undefined && !valid.includes(value))
       errors.add(`${parameter} in ${name} must be one of ${valid.join(', ')}`)
+    else if (effectiveParameters.has(parameter) && parameters.getAll(parameter).length > 1)
+      errors.add(`${parameter} in ${name} must be set only once`)
+    else if (effectiveParameters.has(parameter) && timeParameter.test(parameter) && !isMilliseconds(value))
+      errors.add(`${parameter} in ${name} must be a number of milliseconds, without a unit`)
     else if (isUnmetDemand(parameter, value, parameters))
       errors.add(`${parameter} in ${name} must be removed: the service does not support it`)
     else if (isMisspeltTls(parameter))
@@ -71,6 +58,10 @@ export function parameterErrors(name: string, url: string): string[] {
   if (isLibpqCompatible(parameters) && mode === 'verify-ca' && !parameters.get('sslrootcert'))
     errors.add(`sslmode=verify-ca in ${name} needs sslrootcert with uselibpqcompat=true`)
   return [...errors]
+}
+
+function isMilliseconds(value: string): boolean {
+  return /^\d{1,10}$/.test(value) && Number(value) <= MAX_MILLISECONDS
 }
 
 function isUnmetDemand(parameter: string, value: string, parameters: URLSearchParams): boolean {

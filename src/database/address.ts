@@ -27,12 +27,33 @@ export class AddressError extends Error {
 const SHAPE =
   'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded'
 
-/** Parameters of libpq that pg does not support. They are parsed here and removed from the addresses for pg. */
-const LIBPQ_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
+/** Parameters that are parsed here. If there are several hosts, they are removed from the addresses for pg. */
+const HOST_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
+
+/** The parameters with an effect. Those that the service overrides, such as `connect_timeout`, are not among them. */
+export const effectiveParameters: ReadonlySet<string> = new Set([
+  ...HOST_PARAMETERS,
+  'application_name',
+  'idle_in_transaction_session_timeout',
+  'lock_timeout',
+  'options',
+  'password',
+  'query_timeout',
+  'ssl',
+  'sslcert',
+  'sslkey',
+  'sslmode',
+  'sslnegotiation',
+  'sslrootcert',
+  'statement_timeout',
+  'uselibpqcompat',
+  'user',
+])
 
 /**
- * Parses a connection URI as libpq does, including several hosts (PostgreSQL manual, sections 32.1.1.2 and 32.1.1.3). The URL
- * of a single host is returned unchanged.
+ * Parses a connection URI as libpq does, including several hosts (PostgreSQL manual, sections 32.1.1.2 and 32.1.1.3). The URLs
+ * of the hosts have no other parameters than the effective ones, because pg takes a parameter such as `connection` for an
+ * object of the program.
  *
  * @throws {AddressError} if the address is invalid
  */
@@ -46,17 +67,20 @@ export function parseAddress(url: string): DatabaseAddress {
   const target = targetOf(parameters)
   if (!portList.split(',').every((port) => /^\d{0,5}$/.test(port) && Number(port) <= 65535))
     throw new AddressError('have a port from 1 to 65535')
+  const used = query.split('&').filter((pair) => effectiveParameters.has(parameterName(pair)))
   if (!`${hostList}${portList}`.includes(',')) {
     if (!URL.canParse(url)) throw new AddressError(SHAPE)
     const { host, port } = splitPort(hostList)
-    return { hosts: [{ url, name: nameOf(host, portList || port) }], target }
+    const end = used.length > 0 ? `?${used.join('&')}` : ''
+    const one = `${scheme}${login}${authority}${path}${end}`
+    return { hosts: [{ url: one, name: nameOf(host, portList || port) }], target }
   }
 
   const given = parameters.has('host') ? hostList.split(',').map(encodeHost) : hostList.split(',')
   const ports = portList.split(',')
   if (ports.length > 1 && ports.length !== given.length)
     throw new AddressError('name one port for all of its hosts, or one for each')
-  const others = query.split('&').filter((pair) => !LIBPQ_PARAMETERS.includes(pair.split('=', 1)[0] ?? ''))
+  const others = used.filter((pair) => !HOST_PARAMETERS.includes(parameterName(pair)))
   const hosts = given.map((entry, index): Host => {
     const { host, port } = splitPort(entry)
     if (host === '') throw new AddressError('name a host before and after each comma')
@@ -80,6 +104,12 @@ function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   if (target === undefined)
     throw new AddressError(`have one of ${TARGETS.join(', ')} as target_session_attrs`)
   return target
+}
+
+/** The decoded name of a `name=value` pair; empty if there is none. */
+function parameterName(pair: string): string {
+  const [name = ''] = new URLSearchParams(pair).keys()
+  return name
 }
 
 /** Splits `host:port`, `[::1]:port` or `%2Fpath:port`. The port is empty if it is missing. */

@@ -381,6 +381,9 @@ t.test('an address must not promise security that the service does not provide',
   t.strictSame(faultsOf('uselibpqcompat=true&sslmode=verify-ca'), [
     'sslmode=verify-ca in DATABASE_URL needs sslrootcert with uselibpqcompat=true',
   ])
+  t.strictSame(faultsOf('sslmode=verify-full&sslmode=disable'), [
+    'sslmode in DATABASE_URL must be set only once',
+  ])
   for (const misspelt of [
     'ssl_mode=require',
     'SSLMODE=require',
@@ -411,6 +414,26 @@ t.test('an address must not promise security that the service does not provide',
   }
   for (const mode of modes.split(', ')) t.strictSame(faultsOf(`sslmode=${mode}`), [])
   t.end()
+})
+
+t.test('a time limit in an address is a number of milliseconds', async (t) => {
+  const faultsOf = (query: string): readonly string[] =>
+    describeSettings({ DATABASE_URL: `postgres://u:secret@host/db?${query}` }).faults
+  for (const name of [
+    'statement_timeout',
+    'lock_timeout',
+    'idle_in_transaction_session_timeout',
+    'query_timeout',
+  ]) {
+    for (const value of ['5s', '5%20s', 'abc', '', '-1', '1.5', '2147483648'])
+      t.strictSame(
+        faultsOf(`${name}=${value}`),
+        [`${name} in DATABASE_URL must be a number of milliseconds, without a unit`],
+        value,
+      )
+    for (const value of ['0', '5000', '2147483647']) t.strictSame(faultsOf(`${name}=${value}`), [], value)
+  }
+  t.strictSame(faultsOf('connect_timeout=5s'), [], 'it has no effect')
 })
 
 t.test('warns of parameters of an address that have no effect', async (t) => {

@@ -44,6 +44,19 @@ t.test('several hosts are read as libpq reads them, other parameters stay', (t) 
   t.end()
 })
 
+t.test('pg gets no parameters without effect, some of which are properties of its own', (t) => {
+  const ineffective = 'connection=x&types=x&%63onnection=x&connectionString=x&replication=database&=x&&x'
+  t.strictSame(hostsOf(`postgres://u:p@h/db?${ineffective}`), ['postgres://u:p@h/db'])
+  t.strictSame(hostsOf(`postgres://u:p@h/db?${ineffective}&sslmode=disable&stream=x&user=u`), [
+    'postgres://u:p@h/db?sslmode=disable&user=u',
+  ])
+  t.strictSame(hostsOf(`postgres://h1,h2/db?${ineffective}&sslmode=disable&%74arget_session_attrs=any`), [
+    'postgres://h1/db?sslmode=disable',
+    'postgres://h2/db?sslmode=disable',
+  ])
+  t.end()
+})
+
 t.test('what the address asks for is known, and undefined where it does not ask', (t) => {
   t.equal(parseAddress('postgres://h1,h2/db').target, undefined)
   t.equal(parseAddress('postgres://h/db?target_session_attrs=prefer-standby').target, 'prefer-standby')

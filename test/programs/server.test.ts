@@ -8,7 +8,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { callerOf, json } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { openRaw, parseResponse } from '../support/raw.ts'
@@ -405,4 +405,21 @@ t.test('it fails to start with one clear message and another exit code than 0', 
       t.notMatch(stderr, /the-wrong-one/)
     })
   }
+})
+
+t.test('parameters of the address that are properties of pg have no effect but a warning', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const names = ['connection', 'connectionString', 'Promise', 'pipeline', 'replication', 'stream', 'types']
+  const url = new URL(database.url)
+  for (const name of names) url.searchParams.set(name, 'database')
+  const env = { DATABASE_URL: url.href, API_KEYS: key, PORT: '0' }
+  const server = await startProgram(t, 'server', { env })
+  const port = await portOf(server)
+  for (const name of names) await server.output(new RegExp(`"${name} in DATABASE_URL has no effect"`))
+  const send = callerOf(port, headers)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  const status = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
+  t.match(status, { code: 0, stdout: 'Entries      1 available', stderr: '' })
 })
