@@ -1,5 +1,6 @@
 import { isDuplicate } from '../database/failures.ts'
 import type { StatementRunner } from '../database/pool.ts'
+import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
 
 /** An API key as operators see it, without the key itself, which is not stored. */
 export interface ApiKey {
@@ -72,8 +73,35 @@ const STATE = `CASE
   ELSE 'active'
 END`
 
-const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state, created_at AS "createdAt",
-  expires_at AS "expiresAt", revoked_at AS "revokedAt", last_used_at AS "lastUsedAt", is_read_only AS "readOnly"`
+const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state, is_read_only AS "readOnly",
+  ${timeText('created_at')} AS "createdAt", ${timeText('expires_at')} AS "expiresAt",
+  ${timeText('revoked_at')} AS "revokedAt", ${timeText('last_used_at')} AS "lastUsedAt"`
+
+/** The row of a statement, in which times are text. */
+type RowOf<Result> = {
+  readonly [Field in keyof Result]:
+    | Exclude<Result[Field], Date>
+    | (Date extends Result[Field] ? string : never)
+}
+
+function keyOf({ createdAt, expiresAt, revokedAt, lastUsedAt, ...key }: RowOf<ApiKey>): ApiKey {
+  return {
+    ...key,
+    createdAt: parseTime(createdAt),
+    expiresAt: parseOptionalTime(expiresAt),
+    revokedAt: parseOptionalTime(revokedAt),
+    lastUsedAt: parseOptionalTime(lastUsedAt),
+  }
+}
+
+function recordOf({ createdAt, validUntil, lastUsedAt, ...record }: RowOf<ApiKeyRecord>): ApiKeyRecord {
+  return {
+    ...record,
+    createdAt: parseTime(createdAt),
+    validUntil: parseOptionalTime(validUntil),
+    lastUsedAt: parseOptionalTime(lastUsedAt),
+  }
+}
 
 const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
@@ -82,7 +110,7 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     async create(name, digest, lifetime, isReadOnly = false) {
       try {
         // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
-        const [key] = await database.query<ApiKey>(
+        const [row] = await database.query<RowOf<ApiKey>>(
           `WITH freed AS (
              UPDATE api_keys SET revoked_at = expires_at
              WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
@@ -93,15 +121,15 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
            RETURNING ${API_KEY}`,
           [name, digest, lifetime ?? null, isReadOnly],
         )
-        if (key === undefined) throw new Error('INSERT of one API key returned no row')
-        return key
+        if (row === undefined) throw new Error('INSERT of one API key returned no row')
+        return keyOf(row)
       } catch (error) {
         throw isDuplicate(error) ? new NameTakenError(`A key named "${name}" exists already.`) : error
       }
     },
 
     async rotate(name, digest, overlap, lifetime) {
-      const [key] = await database.query<ApiKey>(
+      const [row] = await database.query<RowOf<ApiKey>>(
         `WITH old AS (
            UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
            WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
@@ -112,23 +140,25 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
          RETURNING ${API_KEY}`,
         [name, digest, overlap, lifetime ?? null],
       )
-      return key
+      return row && keyOf(row)
     },
 
-    revoke(name, id) {
-      return database.query<ApiKey>(
+    async revoke(name, id) {
+      const rows = await database.query<RowOf<ApiKey>>(
         `UPDATE api_keys SET revoked_at = now()
          WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
          RETURNING ${API_KEY}`,
         [name, id ?? null],
       )
+      return rows.map(keyOf)
     },
 
-    list(name) {
-      return database.query<ApiKey>(
+    async list(name) {
+      const rows = await database.query<RowOf<ApiKey>>(
         `SELECT ${API_KEY} FROM api_keys WHERE $1::text IS NULL OR name = $1 ORDER BY name, created_at, digest`,
         [name ?? null],
       )
+      return rows.map(keyOf)
     },
 
     async countByState() {
@@ -140,16 +170,17 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
       return counts
     },
 
-    findActive(presented = []) {
+    async findActive(presented = []) {
       // Through JSON a missing column reads as null, so that this version also serves callers before its migration has run.
-      return database.query<ApiKeyRecord>(
-        `SELECT digest, name, ${STATE} AS state, created_at AS "createdAt",
-                least(expires_at, revoked_at) AS "validUntil",
-                last_used_at AS "lastUsedAt",
+      const rows = await database.query<RowOf<ApiKeyRecord>>(
+        `SELECT digest, name, ${STATE} AS state, ${timeText('created_at')} AS "createdAt",
+                ${timeText('least(expires_at, revoked_at)')} AS "validUntil",
+                ${timeText('last_used_at')} AS "lastUsedAt",
                 coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "isReadOnly"
          FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`,
         [presented],
       )
+      return rows.map(recordOf)
     },
 
     async markUsed(uses) {

@@ -4,6 +4,7 @@ import { knownMigrations, type MigrationFile, readMigration } from './migration-
 import { migrationsPid } from './migration-lock.ts'
 import type { StatementRunner } from './pool.ts'
 import { hasTable } from './server-status.ts'
+import { parseTime, timeText } from './time.ts'
 
 /** A migration that the database, this version or both know. */
 export interface MigrationRecord {
@@ -21,7 +22,7 @@ export interface MigrationRecord {
 
 interface AppliedRow {
   readonly name: string
-  readonly appliedAt: Date
+  readonly appliedAt: string
   readonly checksum: string | null
 }
 
@@ -30,7 +31,7 @@ export async function migrationHistory(database: StatementRunner): Promise<Migra
   // The conversion to JSON yields null if the column does not exist yet. The runner stores times without a time zone.
   const rows = (await hasTable(database, APPLIED_TABLE))
     ? await database.query<AppliedRow>(
-        `SELECT name, run_on::timestamptz AS "appliedAt", to_jsonb(${APPLIED_TABLE}) ->> 'checksum' AS checksum
+        `SELECT name, ${timeText('run_on::timestamptz')} AS "appliedAt", to_jsonb(${APPLIED_TABLE}) ->> 'checksum' AS checksum
          FROM ${APPLIED_TABLE}`,
       )
     : []
@@ -50,7 +51,12 @@ export async function migrationHistory(database: StatementRunner): Promise<Migra
       if (invalidIndexes.length > 0) return isRunning ? 'running' : 'incomplete'
       return row === undefined ? 'pending' : 'applied'
     }
-    records.push({ name, state: state(), appliedAt: row?.appliedAt ?? null, invalidIndexes })
+    records.push({
+      name,
+      state: state(),
+      appliedAt: row === undefined ? null : parseTime(row.appliedAt),
+      invalidIndexes,
+    })
   }
   return records
 }

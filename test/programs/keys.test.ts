@@ -283,6 +283,29 @@ t.test('a running server takes a new key at once, and refuses a revoked one', as
   for (const secret of [key, next]) t.notMatch(stdout, secret)
 })
 
+t.test('keys have their times and work where the database writes times and numbers otherwise', async (t) => {
+  const database = await testDatabase(t)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET datestyle = 'SQL, DMY'`)
+  await database.query(`ALTER DATABASE ${name} SET extra_float_digits = -15`)
+  const { stdout, stderr } = await keys(t, database.url, 'create', '--name', 'shop', '--expires', '30m')
+  t.match(stderr, /expires \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/)
+  const [row] = await database.query(
+    "SELECT to_json(created_at) #>> '{}' AS created, to_json(expires_at) #>> '{}' AS expires FROM api_keys",
+  )
+  const listed = await keys(t, database.url, 'list', '--json')
+  t.match(JSON.parse(listed.stdout), [
+    {
+      createdAt: new Date(row?.['created'] ?? '').toISOString(),
+      expiresAt: new Date(row?.['expires'] ?? '').toISOString(),
+      revokedAt: null,
+      lastUsedAt: null,
+    },
+  ])
+  const { port } = await startServer(t, database.url)
+  t.equal(await statusWith(port, stdout.trim()), 200)
+})
+
 t.test('a key of the table is enough for the server not to warn', async (t) => {
   const database = await testDatabase(t)
   await made(t, database.url, 'create', '--name', 'ops')
