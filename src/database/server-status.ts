@@ -16,6 +16,9 @@ export interface ServerStatus {
   readonly asynchronousCommit: readonly string[]
 }
 
+/** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit`. */
+export const SETS_COMMIT = "array_to_string(setconfig, E'\\n') ~ '(^|\\n)synchronous_commit='"
+
 /** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit` to off. */
 export const SETS_ASYNCHRONOUS_COMMIT =
   "array_to_string(setconfig, E'\\n') ~* '(^|\\n)synchronous_commit=(off|false|no|0)(\\n|$)'"

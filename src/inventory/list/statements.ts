@@ -1,8 +1,10 @@
 import type { Database } from '../../database/pool.ts'
-import { SETS_ASYNCHRONOUS_COMMIT } from '../../database/server-status.ts'
+import { SETS_ASYNCHRONOUS_COMMIT, SETS_COMMIT } from '../../database/server-status.ts'
 import { columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
+
+const DATABASE = '(SELECT oid FROM pg_database WHERE datname = current_database())'
 
 export const SNAPSHOT = 'pg_current_snapshot()::text'
 
@@ -63,14 +65,25 @@ export const IS_COMPARABLE = `${WITHOUT_CITUS}
  * Identifies the database and the table that the table's name resolves to. Equal on a primary and its standby if both read
  * the same rows.
  */
-export const PLACE = `concat_ws(' ',
-  (SELECT oid FROM pg_database WHERE datname = current_database()), ${TABLE}, row_security_active(${TABLE}))`
+export const PLACE = `concat_ws(' ', ${DATABASE}, ${TABLE}, row_security_active(${TABLE}))`
 
 /** Whether a subscription (logical replication) commits to this database asynchronously, as it does by default. */
 const IS_SUBSCRIBED_ASYNCHRONOUSLY = `EXISTS (
   SELECT FROM pg_subscription
   WHERE subsynccommit ~* '^(off|false|no|0)$'
-    AND subdbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND subdbid = ${DATABASE}
+)`
+
+/**
+ * Whether any session may commit asynchronously: because of the server's setting, which other roles have even if this session
+ * has another one, or because of a setting for a role or for this database.
+ */
+const MAY_COMMIT_ASYNCHRONOUSLY = `(
+  current_setting('synchronous_commit') = 'off' OR ${IS_SUBSCRIBED_ASYNCHRONOUSLY} OR EXISTS (
+    SELECT FROM pg_db_role_setting
+    WHERE setdatabase IN (0, ${DATABASE})
+      AND (${SETS_ASYNCHRONOUS_COMMIT} OR ${SETS_COMMIT} AND setrole IN (0, to_regrole(quote_ident(session_user))))
+  )
 )`
 
 /**
@@ -88,12 +101,7 @@ export function positionText(source: string): string {
             SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${PLACE} AS place,
                    NOT pg_is_in_recovery() AS "isPrimary",
                    extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt",
-                   current_setting('synchronous_commit') = 'off' OR EXISTS (
-                     SELECT FROM pg_db_role_setting
-                     WHERE ${SETS_ASYNCHRONOUS_COMMIT} AND setdatabase IN (
-                       0, (SELECT oid FROM pg_database WHERE datname = current_database())
-                     )
-                   ) OR ${IS_SUBSCRIBED_ASYNCHRONOUSLY} AS "isAsynchronous"
+                   ${MAY_COMMIT_ASYNCHRONOUSLY} AS "isAsynchronous"
           ) AS server`
 }
 

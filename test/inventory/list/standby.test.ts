@@ -131,14 +131,24 @@ t.test('a commit that the primary does not show yet is in no list', async (t) =>
   t.equal(await listed(app), 26)
 })
 
-t.test('what a subscription has changed is in all lists once it is in one', async (t) => {
-  const reload = async (setting: string): Promise<void> => {
-    await primary.query(`ALTER SYSTEM ${setting}`)
+/** Changes a setting of the primary until the test ends. */
+async function set(t: Test, name: string, value: string): Promise<void> {
+  const reload = async (command: string): Promise<void> => {
+    await primary.query(`ALTER SYSTEM ${command}`)
     await primary.query('SELECT pg_reload_conf()')
   }
-  // Commits that do not wait for the disk reach it late.
-  await reload("SET wal_writer_delay = '10s'")
-  t.teardown(() => reload('RESET wal_writer_delay'))
+  t.teardown(() => reload(`RESET ${name}`))
+  await reload(`SET ${name} = '${value}'`)
+  await eventually(`${name} to be ${value}`, async () =>
+    (await primary.query(`SHOW ${name}`))[0]?.[name] === value ? true : undefined,
+  )
+}
+
+/** Has commits that do not wait for the disk reach it late. */
+const flushLate = (t: Test): Promise<void> => set(t, 'wal_writer_delay', '10s')
+
+t.test('what a subscription has changed is in all lists once it is in one', async (t) => {
+  await flushLate(t)
   await primary.query('CREATE DATABASE publisher')
   const url = new URL(primary.superuserUrl)
   url.pathname = '/publisher'
@@ -165,6 +175,21 @@ t.test('what a subscription has changed is in all lists once it is in one', asyn
   for (let quantity = 101; quantity <= 103; quantity++) {
     await publisher.query('UPDATE inventory SET quantity = $1', [quantity])
     await eventually('the change', async () => ((await listed(fromPrimary)) === quantity ? true : undefined))
+    t.equal(await listed(fromStandby), quantity)
+  }
+})
+
+t.test('what a role has changed is in all lists, if only the service waits for the disk', async (t) => {
+  await flushLate(t)
+  await set(t, 'synchronous_commit', 'off')
+  t.teardown(() => primary.query('ALTER ROLE service RESET synchronous_commit'))
+  await primary.query('ALTER ROLE service SET synchronous_commit = on')
+  const fromPrimary = await startApp(t, primary.url)
+  const fromStandby = await start(t, standby.url)
+  await nextMessage(fromStandby, /^lists are read from the standby$/)
+  for (let quantity = 111; quantity <= 113; quantity++) {
+    await primary.query(`UPDATE inventory SET quantity = ${quantity} WHERE pet_id = 1`)
+    t.equal(await listed(fromPrimary), quantity)
     t.equal(await listed(fromStandby), quantity)
   }
 })
