@@ -130,9 +130,10 @@ export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 /**
  * Identifies the definition and the storage of the table. Changes if a command other than UPDATE changes the text or the
  * versions of rows, such as ALTER TABLE or VACUUM FULL, and if anything changes that `IS_COMPARABLE` reads about the table.
+ * The ids of the table and of its transactions are the same in a copy of the database (CREATE DATABASE … TEMPLATE).
  */
 export const TABLE_STATE = `(
-  SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
+  SELECT concat_ws(' ', ${DATABASE}, pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
     (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}),
     (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary))
   FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace

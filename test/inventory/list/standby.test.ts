@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { migrate } from '../../../src/database/migrations.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
 import { eventually } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
@@ -249,6 +250,45 @@ t.test('another database of the same cluster is not read', async (t) => {
   await nextMessage(app, /not used/)
   await update(app, 60)
   t.equal(await listed(app), 60)
+})
+
+t.test('an older copy of the database is read as it is', async (t) => {
+  const named = (url: string, database: string): string =>
+    Object.assign(new URL(url), { pathname: database }).href
+  const run = async (database: string, ...statements: string[]): Promise<unknown[]> => {
+    const client = new pg.Client({ connectionString: named(primary.superuserUrl, database) })
+    await client.connect()
+    let rows: unknown[] = []
+    for (const statement of statements) rows = (await client.query(statement)).rows
+    await client.end()
+    return rows
+  }
+  await run('template1', 'CREATE DATABASE stock')
+  await migrate({ url: named(primary.superuserUrl, 'stock'), direction: 'up', log: () => {} })
+  await run(
+    'stock',
+    "INSERT INTO inventory VALUES (1, 130, 'available')",
+    'GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO service',
+  )
+  await run('template1', 'CREATE DATABASE copy TEMPLATE stock')
+  const app = await startApp(t, named(primary.url, 'stock'), {
+    env: { READ_DATABASE_URL: named(standby.url, 'stock') },
+  })
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 131)
+  t.equal(await listed(app), 131)
+  await run(
+    'template1',
+    'ALTER DATABASE stock ALLOW_CONNECTIONS false',
+    "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE datname = 'stock'",
+    'ALTER DATABASE stock RENAME TO former',
+    'ALTER DATABASE copy RENAME TO stock',
+  )
+  await eventually('a list', async () =>
+    (await app.send('GET', '/v1/inventory')).status === 200 ? true : undefined,
+  )
+  t.strictSame(await run('stock', 'SELECT quantity FROM inventory'), [{ quantity: 130 }])
+  t.equal(await listed(app), 130)
 })
 
 t.test('an older copy of both servers is read as it is', async (t) => {
