@@ -125,7 +125,7 @@ export class StandbyReads {
   /** Performs every step of a list except for reading entries. Rejects if a list could not be read now. */
   async check(): Promise<void> {
     const position = await this.position()
-    const replayed = await this.#replay(position)
+    const replayed = await this.#replay(position.acknowledged)
     await this.#query({ name: 'inventory_standby_table', text: TABLE_ACCESS })
     await this.#confirm(position, replayed, await this.#point())
   }
@@ -134,7 +134,7 @@ export class StandbyReads {
     position: PositionInHistory,
     onSource: (source: ListSource) => void,
   ): AsyncGenerator<Buffer, void, void> {
-    const replayed = await this.#replay(position)
+    const replayed = await this.#replay(position.acknowledged)
     const columns = `${PLACE}, pg_snapshot_xmin(pg_current_snapshot())::text, ${SOURCE_COLUMNS}`
     const lines = copyLines(this.#standby, columns, ([place, xmin, version, table, isComparable]) => {
       if (place !== position.place) throw new StandbyError('other_table')
@@ -157,16 +157,19 @@ export class StandbyReads {
     state: ListState,
     limit: number,
   ): Promise<ListChanges | undefined> {
-    if (![position.history, position.validator.source].includes(state.history)) return undefined
-    const replayed = await this.#replay(position)
+    const { history, validator, acknowledged, visible } = position
+    if (state.history !== history && state.history !== validator.source) return undefined
+    // A list from the primary may have commits that are not on its disk and that a crash would undo. The next state does not
+    // depend on the connection, so the standby must have all of them.
+    const replayed = await this.#replay(state.history === history ? acknowledged : visible)
     const row = await queryChanges(this.#changes, state, limit)
     if (row === undefined) return undefined
     await this.#confirm(position, replayed, { ...row, place: row.source })
     return changesOf(row, state, stateAt(position, replayed))
   }
 
-  /** Waits until the standby has replayed the WAL up to the last acknowledged commit. */
-  async #replay({ acknowledged }: PrimaryPosition): Promise<Replayed> {
+  /** Waits until the standby has replayed the WAL up to `target`. */
+  async #replay(target: bigint): Promise<Replayed> {
     const deadline = performance.now() + REPLAY_TIMEOUT_MS
     for (let pause = 1; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {
       const answer = Math.max(MIN_RESPONSE_TIMEOUT_MS, Math.ceil(deadline - performance.now()))
@@ -174,7 +177,7 @@ export class StandbyReads {
       const [row] = await this.#query<{ isStandby: boolean; replayed: string | null }>(statement)
       if (row?.isStandby !== true || row.replayed === null) throw new StandbyError('not_standby')
       const position = positionOf(row.replayed)
-      if (position >= acknowledged) return { position, connection: this.#standby.statistics().opened }
+      if (position >= target) return { position, connection: this.#standby.statistics().opened }
       if (performance.now() > deadline) throw new StandbyError('lagging')
       await setTimeout(pause)
     }

@@ -195,6 +195,60 @@ t.test('what a role has changed is in all lists, if only the service waits for t
   }
 })
 
+t.test('a commit that a crash has undone is in no list, also if the standby is read since', async (t) => {
+  await flushLate(t)
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 120)
+  t.equal(await listed(app), 120)
+  await standby.query('SELECT pg_wal_replay_pause()')
+  t.teardown(() => standby.query('SELECT pg_wal_replay_resume()').catch(() => []))
+  await update(app, 121)
+  t.equal(await listed(app), 121)
+  const change = (petId: number): Promise<unknown> =>
+    primary.query(`SET synchronous_commit = off; UPDATE inventory SET quantity = 122 WHERE pet_id = ${petId}`)
+  await change(1)
+  t.equal(await listed(app), 122, 'read from the primary')
+  const seen = messages(app).length
+  await standby.query('SELECT pg_wal_replay_resume()')
+  await nextMessage(app, /^lists are read from the standby$/, seen)
+  // So that the next list is another one than that from the primary.
+  await change(2)
+  t.equal(await listed(app), 122)
+  await crashPrimary()
+  const stored = Number(
+    (await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1'))[0]?.['quantity'],
+  )
+  await eventually('a list', async () =>
+    (await app.send('GET', '/v1/inventory')).status === 200 ? true : undefined,
+  )
+  t.equal(await listed(app), stored)
+})
+
+/** Kills a process of the primary, upon which PostgreSQL ends all of them and restarts. Resolves when it has. */
+async function crashPrimary(): Promise<void> {
+  const writer = async (): Promise<string | null | undefined> => {
+    const client = new pg.Client({
+      connectionString: primary.superuserUrl,
+      types: { getTypeParser: () => String },
+    })
+    client.on('error', () => {})
+    await client.connect()
+    try {
+      const { rows } = await client.query("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+      return rows[0]?.pid
+    } finally {
+      await client.end()
+    }
+  }
+  const before = await writer()
+  process.kill(Number(before), 'SIGKILL')
+  await eventually('the primary to restart', async () => {
+    const now = await writer().catch(() => undefined)
+    return now !== undefined && now !== before ? true : undefined
+  })
+}
+
 t.test('an address that leads to the primary itself, or to nothing, is not read', async (t) => {
   const nothing = new URL(standby.url)
   nothing.port = String(await freePort())
