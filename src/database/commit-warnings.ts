@@ -37,8 +37,8 @@ export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryR
 
 /**
  * Watches the implicit commit of each statement of a connection. The server completes the statement (CommandComplete) before
- * it commits, so a warning after that is about the commit. Warnings of triggers and functions come earlier (PostgreSQL manual,
- * section 54.2.3).
+ * it commits, so a warning after that is about the commit, or of a deferred trigger. Warnings of other triggers and of functions come
+ * earlier (PostgreSQL manual, section 54.2.3).
  */
 class CommitWatch {
   #isComplete = false
@@ -80,8 +80,11 @@ export function commitWatchOf(client: pg.Client): CommitWatch {
 interface Notice {
   readonly code: string | undefined
   readonly message: string | undefined
+  /** The functions that were running. */
+  readonly where: string | undefined
 }
 
-function isWarning({ code }: Notice): boolean {
-  return !SUCCESS_CLASS.test(code ?? '00')
+/** Whether the notice is a warning of the commit itself. Deferred triggers run then, too. */
+function isWarning({ code, where }: Notice): boolean {
+  return where === undefined && !SUCCESS_CLASS.test(code ?? '00')
 }

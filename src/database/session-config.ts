@@ -28,6 +28,8 @@ export function sessionConfig(
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
+    // Otherwise, the role could suppress PostgreSQL's warning about a commit.
+    client_min_messages: 'warning',
     ...settings,
   }
   const ownOptions = Object.entries(own).map(([name, value]) => `-c ${name}=${value}`)

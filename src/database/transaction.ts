@@ -10,6 +10,9 @@ import type { StatementRunner } from './pool.ts'
 /** Limits how long the transaction may be idle, so that a program that hangs does not hold locks forever. */
 const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
+/** Otherwise, the role could suppress PostgreSQL's warning about the commit. */
+const RECEIVE_WARNINGS = 'SET LOCAL client_min_messages = warning'
+
 /** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
@@ -71,7 +74,7 @@ export async function inTransaction<Result>(
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
     const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
-    await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}`)
+    await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
     const result = await withCancellation(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
     if (!readOnly) {
       const identity = await identityOf(client)

@@ -1,9 +1,10 @@
 import t from 'tap'
+import { inTransaction, type TransactionOptions } from '../../src/database/transaction.ts'
 import { appTimeouts } from '../../src/http/app.ts'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
-import { startOwnServer } from '../support/own-server.ts'
+import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 
 /** Shorter than in production, in the same order: a wait for a standby counts as one after a second. */
 const shortTimings = {
@@ -77,14 +78,52 @@ t.test('a synchronous standby that is away', async (t) => {
   )
 })
 
+t.test('the warning of a commit is received, whatever messages the role asks for', async (t) => {
+  const database = await startOwnServer(t)
+  await database.query(`INSERT INTO inventory VALUES (1, 0, 'available')`)
+  await database.query(`ALTER ROLE ${database.role} SET client_min_messages = error`)
+  const { send } = await startApp(t, database.url)
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
+  await database.query("ALTER SYSTEM SET synchronous_standby_names = 'away'")
+  await database.query('SELECT pg_reload_conf()')
+  const cancelCommit = (): Promise<unknown> =>
+    eventually('a commit to wait for the standby', async () =>
+      (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0 ? true : undefined,
+    )
+  const update = send('PATCH', '/v1/inventory/1', json({ quantity: 2 }))
+  await cancelCommit()
+  t.equal((await update).status, 503)
+  const transaction = inTransaction(transactionOptions(database), ({ change }) =>
+    change('UPDATE inventory SET quantity = 3'),
+  )
+  const rejected = t.rejects(transaction, { name: 'OutcomeUnknownError' })
+  await cancelCommit()
+  await rejected
+})
+
+const transactionOptions = ({ url }: OwnServer): TransactionOptions => ({
+  url,
+  readOnly: false,
+  signal: new AbortController().signal,
+})
+
 t.test('a warning that a trigger raises says nothing about the commit', async (t) => {
   const database = await startOwnServer(t)
   await database.query(`INSERT INTO inventory VALUES (1, 0, 'available')`)
   await database.query(
     `CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
   )
-  await database.query('CREATE TRIGGER warn BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION warn()')
   const { send } = await startApp(t, database.url)
-  for (const quantity of [5, 6, 7])
-    t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
+  for (const trigger of [
+    'TRIGGER warn BEFORE UPDATE ON inventory',
+    // Runs during the commit.
+    'CONSTRAINT TRIGGER warn_late AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED',
+  ]) {
+    await database.query(`CREATE ${trigger} FOR EACH ROW EXECUTE FUNCTION warn()`)
+    for (const quantity of [5, 6, 7])
+      t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
+  }
+  await inTransaction(transactionOptions(database), ({ change }) =>
+    change('UPDATE inventory SET quantity = 8'),
+  )
 })
