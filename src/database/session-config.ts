@@ -28,6 +28,8 @@ export function sessionConfig(
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
+    // At other levels, an update fails if another one has changed its row since the statement began.
+    default_transaction_isolation: 'read\\ committed',
     // Otherwise, the role could suppress PostgreSQL's warning about a commit.
     client_min_messages: 'warning',
     ...settings,

@@ -196,6 +196,30 @@ t.test('two processes that write the same pets in any order all succeed', async 
   }
 })
 
+t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 2)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
+  const { send } = await startApp(t, database.url, {
+    timings: {
+      ...longTimings,
+      requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
+    },
+  })
+  for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
+    const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
+    const message = json({ quantity: 6 })
+    const update = send('PATCH', '/v1/inventory/1', {
+      ...message,
+      headers: { ...message.headers, ...headers },
+    })
+    await waitForLocks(database)
+    await commit()
+    t.match(await update, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })
+  }
+})
+
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
