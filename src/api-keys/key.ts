@@ -29,7 +29,7 @@ const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const KEY_PATTERN = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`)
 
 /**
- * Generates an API key: a prefix that people and secret scanners recognise, 256 random bits, and the CRC-32 of both. The
+ * Generates an API key: a prefix that people and secret scanners recognize, 256 random bits, and the CRC-32 of both. The
  * checksum tells a key from other text and catches typing errors without a database query. Base 62 lets a double click
  * select the whole key.
  */

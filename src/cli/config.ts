@@ -16,7 +16,7 @@ export function addConfigCommand(
     .addHelpText('after', '\nExample:\n  inventory config')
     .action(async ({ json }: { json?: true }) => {
       const found = describeSettings(readEnvironment())
-      const { settings, faults, warnings } = found
+      const { settings, errors, warnings } = found
       const rows = settings.map(({ name, value, isDefault }) => [
         name,
         value ?? '-',
@@ -24,7 +24,7 @@ export function addConfigCommand(
       ])
       await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE', 'SOURCE'], rows))
       for (const warning of warnings) console.error(`inventory: ${warning}`)
-      for (const fault of faults) console.error(`inventory: ${fault}`)
-      if (faults.length > 0) process.exitCode = exitCodes.failed
+      for (const error of errors) console.error(`inventory: ${error}`)
+      if (errors.length > 0) process.exitCode = exitCodes.failed
     })
 }

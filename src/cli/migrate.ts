@@ -69,7 +69,7 @@ export function addMigrateCommands(
 
   migrations
     .command('up')
-    .description('apply all migrations that are pending; several at once wait for each other')
+    .description('apply all pending migrations; concurrent runs wait for each other')
     .argument('[count]', 'apply at most N', readCount)
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
@@ -83,18 +83,18 @@ export function addMigrateCommands(
 
   migrations
     .command('down')
-    .description('roll back the newest migration, with the data that it brought')
+    .description('roll back the newest migration, and delete the data that it added')
     .argument('[count]', 'roll back at most N', readCount)
-    .option('--yes', 'confirm the loss of the data, where there is no terminal to ask in')
+    .option('--yes', 'confirm the loss of data; needed without a terminal')
     .option('--dry-run', 'print the SQL and run none of it')
-    .option('--force', 'roll back where NODE_ENV is production')
+    .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
     .action(async (count: number | undefined, { yes, force, dryRun }: DownOptions) => {
       const url = await databaseUrl()
       if (dryRun) return print(await migrationSql(url, 'down', count).catch(explainKnown))
       if (isProduction() && !force) {
         throw new CommandFailure(
-          'NODE_ENV is production, where going back to a backup is safer than rolling back; nothing was changed. Add --force to do it all the same.',
+          'NODE_ENV is production, where restoring a backup is safer than rolling back; nothing was changed. To roll back nevertheless, add --force.',
           exitCodes.unconfirmed,
         )
       }
@@ -113,8 +113,8 @@ export function addMigrateCommands(
 
   migrations
     .command('status')
-    .description('show the migrations; exits with 3 unless all are applied, or of a newer version')
-    .option('--json', 'as a JSON array')
+    .description('show the migrations; exit with code 3 unless all are applied or of a newer version')
+    .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
       const records = await withDatabase(await databaseUrl(), migrationHistory)
@@ -130,9 +130,9 @@ export function addMigrateCommands(
 
   migrations
     .command('create')
-    .description('write a new, empty migration into the folder migrations')
-    .argument('<name>', 'what it does, for example add-price', readName)
-    .option('--no-transaction', 'one that builds an index while writers go on (CREATE INDEX CONCURRENTLY)')
+    .description('create an empty migration in the folder migrations')
+    .argument('<name>', 'what the migration does, such as add-price', readName)
+    .option('--no-transaction', 'create one that runs outside a transaction, for CREATE INDEX CONCURRENTLY')
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
     .action(async (name: string, { transaction }: { transaction: boolean }) => {
       const file = await createMigration(name, 'migrations', transaction)

@@ -47,7 +47,7 @@ export function parameterErrors(name: string, url: string): string[] {
       errors.add(`${parameter} in ${name} must be a number of milliseconds, without a unit`)
     else if (isUnmetDemand(parameter, value, parameters))
       errors.add(`${parameter} in ${name} must be removed: the service does not support it`)
-    else if (isMisspeltTls(parameter))
+    else if (isMisspelledTls(parameter))
       errors.add(
         `${shownName(parameter, url)} in ${name} must be removed: it has no effect; for TLS, set sslmode=verify-full`,
       )
@@ -72,7 +72,7 @@ function isUnmetDemand(parameter: string, value: string, parameters: URLSearchPa
 }
 
 /** Whether the name, such as `ssl_mode`, looks like a parameter for TLS, but is none of pg or libpq. */
-function isMisspeltTls(parameter: string): boolean {
+function isMisspelledTls(parameter: string): boolean {
   return (
     /ssl|tls/i.test(parameter) &&
     !effectiveParameters.has(parameter) &&

@@ -16,7 +16,7 @@ export interface Setting {
 /** All settings, their errors, and warnings about what looks like a setting and has no effect. */
 export interface Settings {
   readonly settings: readonly Setting[]
-  readonly faults: readonly string[]
+  readonly errors: readonly string[]
   readonly warnings: readonly string[]
 }
 
@@ -34,15 +34,15 @@ export function describeSettings(env: Variables): Settings {
       isDefault: value === undefined,
     }
   })
-  const faults = new Set([...errorsOf(() => loadConfig(env)), ...errorsOf(() => loadOperatorDatabase(env))])
+  const errors = new Set([...errorsOf(() => loadConfig(env)), ...errorsOf(() => loadOperatorDatabase(env))])
   const addresses = ['DATABASE_URL', 'READ_DATABASE_URL', 'OPERATOR_DATABASE_URL']
-  return { settings, faults: [...faults], warnings: settingWarnings(env, addresses) }
+  return { settings, errors: [...errors], warnings: settingWarnings(env, addresses) }
 }
 
 /** Returns a warning for each variable, and for each parameter of the addresses in the variables `addresses`, without effect. */
 export function settingWarnings(env: Variables, addresses: readonly string[]): string[] {
   const values = withSecretFiles(env, addresses, [])
-  return [...misspeltSettings(env), ...addresses.flatMap((name) => addressWarnings(name, values))]
+  return [...misspelledSettings(env), ...addresses.flatMap((name) => addressWarnings(name, values))]
 }
 
 function isSecret(name: string): boolean {
@@ -62,8 +62,8 @@ function withoutSecret(name: string, schema: TSchema, value: unknown): string {
   return withoutPassword(String(value))
 }
 
-/** Returns a warning for each variable that looks like a misspelt setting and so has no effect. */
-export function misspeltSettings(env: Variables): string[] {
+/** Returns a warning for each variable that looks like a misspelled setting and so has no effect. */
+export function misspelledSettings(env: Variables): string[] {
   const names = Object.keys({ ...Environment.properties, ...OperatorEnvironment.properties })
   const known = [...names, ...SECRETS.map((name) => `${name}_FILE`), 'PUBLISH', 'REPLICAS']
   return Object.keys(env).flatMap((name) => {

@@ -107,7 +107,7 @@ export class Connections {
       maxLifetimeSeconds: lifetimeSeconds,
     })
     // Without a listener, an idle connection that breaks would crash the process. Only the message is passed on, because the
-    // error refers to the client, which contains the secret key for cancelling its statements.
+    // error refers to the client, which contains the secret key for canceling its statements.
     this.#pool.on('error', ({ message }) => onConnectionLost(message))
     this.#pool.on('connect', (client) => {
       this.#opened++

@@ -194,7 +194,7 @@ function isConflict(error: unknown): boolean {
   return ['40001', '40P01'].includes(stateOf(error) ?? '')
 }
 
-/** Whether PostgreSQL cancelled a statement that did not get a lock in time (SQLSTATE 55P03). */
+/** Whether PostgreSQL canceled a statement that did not get a lock in time (SQLSTATE 55P03). */
 export function isLocked(error: unknown): boolean {
   return stateOf(causeOf(error)) === '55P03'
 }
@@ -236,8 +236,8 @@ export function isForbidden(error: unknown): boolean {
   return stateOf(error) === '42501'
 }
 
-/** Whether PostgreSQL cancelled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
-export function isCancelled(error: unknown): boolean {
+/** Whether PostgreSQL canceled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
+export function isCanceled(error: unknown): boolean {
   return stateOf(causeOf(error)) === '57014'
 }
 

@@ -16,7 +16,8 @@ export const exitCodes = {
 export const exitCodeHelp = `
 Exit codes:
   0    done
-  1    failed; nothing was changed
+  1    failed; nothing was changed, except that "migrate up" may have applied
+       the migrations and failed to grant privileges
   2    wrong usage; nothing was done
   3    import: the file has errors or is incomplete; nothing was changed
        status: the schema is behind this version, or the server's role lacks
@@ -28,5 +29,6 @@ Exit codes:
   6    done, but standard output could not be written
   7    low: some entries are below the limit
   8    migrate: some of the changes were made and stay, as the message says
-  130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed
+  130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed, except
+       by "migrate": see "inventory migrate status"
   141  the output pipe was closed`

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import t from 'tap'
 import { loadConfig, loadOperatorDatabase, loadReadDatabase } from '../../src/config/config.ts'
-import { describeSettings, misspeltSettings } from '../../src/config/describe.ts'
+import { describeSettings, misspelledSettings } from '../../src/config/describe.ts'
 import { ConfigurationError } from '../../src/config/errors.ts'
 
 t.test('has a default for everything but secrets', async (t) => {
@@ -131,22 +131,22 @@ t.test('names all errors at once, without repeating a secret', async (t) => {
 t.test('names settings that contradict each other beside all other errors', async (t) => {
   const ports = { PORT: '4000', METRICS_PORT: '4000' }
   const processes = { WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }
-  const { faults } = describeSettings({
+  const { errors } = describeSettings({
     ...ports,
     ...processes,
     LOG_LEVEL: 'loud',
     DATABASE_URL: 'localhost',
   })
-  t.match(faults, [
+  t.match(errors, [
     /^LOG_LEVEL must be /,
     'METRICS_PORT must be another port than PORT, not 4000',
     'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
     /^DATABASE_URL must be /,
   ])
-  t.equal(faults.length, 4)
+  t.equal(errors.length, 4)
   t.strictSame(
-    describeSettings({ ...ports, ...processes, PORT: 'x', WEB_CONCURRENCY: 'x' }).faults.map(
-      (fault) => fault.split(' ', 1)[0],
+    describeSettings({ ...ports, ...processes, PORT: 'x', WEB_CONCURRENCY: 'x' }).errors.map(
+      (error) => error.split(' ', 1)[0],
     ),
     ['PORT', 'WEB_CONCURRENCY'],
     'a wrong value contradicts nothing',
@@ -338,7 +338,7 @@ t.test('NODE_ENV has known values only', async (t) => {
   }
 })
 
-t.test('warns of variables that look like a misspelt setting, and of no other', async (t) => {
+t.test('warns of variables that look like a misspelled setting, and of no other', async (t) => {
   for (const [name, meant] of [
     ['API_KEY', 'API_KEYS'],
     ['DATABASE_POOLSIZE', 'DATABASE_POOL_SIZE'],
@@ -351,48 +351,48 @@ t.test('warns of variables that look like a misspelt setting, and of no other', 
     ['METRIC_PORT', 'METRICS_PORT'],
     ['PUBLIC_URL', 'PUBLIC_URLS'],
   ] as const) {
-    t.strictSame(misspeltSettings({ [name]: 'x' }), [
+    t.strictSame(misspelledSettings({ [name]: 'x' }), [
       `${name} is not a setting and has no effect; did you mean ${meant}?`,
     ])
   }
   const others = ['PATH', 'HOME', 'HOSTNAME', 'NODE_OPTIONS', 'PGHOST', 'DB_PORT', 'SHELL', 'LANG', 'PUBLISH']
   const right = ['PORT', 'API_KEYS', 'API_KEYS_FILE', 'OTEL_SERVICE_NAME', 'REPLICAS', 'NODE_ENV']
-  t.strictSame(misspeltSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
+  t.strictSame(misspelledSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
 })
 
 t.test('an address must not promise security that the service does not provide', async (t) => {
-  const faultsOf = (query: string): readonly string[] => {
+  const errorsOf = (query: string): readonly string[] => {
     const DATABASE_URL = `postgres://u:secret@host/db?${query}`
-    const { faults } = describeSettings({ DATABASE_URL })
-    if (faults.length > 0) t.throws(() => loadConfig({ DATABASE_URL }), { message: faults.join('\n') })
-    return faults
+    const { errors } = describeSettings({ DATABASE_URL })
+    if (errors.length > 0) t.throws(() => loadConfig({ DATABASE_URL }), { message: errors.join('\n') })
+    return errors
   }
   const modes = 'disable, no-verify, prefer, require, verify-ca, verify-full'
   for (const value of ['verify_full', 'Require', 'allow', '']) {
-    t.strictSame(faultsOf(`sslmode=${value}`), [`sslmode in DATABASE_URL must be one of ${modes}`], value)
+    t.strictSame(errorsOf(`sslmode=${value}`), [`sslmode in DATABASE_URL must be one of ${modes}`], value)
   }
-  t.strictSame(faultsOf('ssl=false'), ['ssl in DATABASE_URL must be one of true, 1, 0, no-verify'])
-  t.strictSame(faultsOf('sslnegotiation=none'), [
+  t.strictSame(errorsOf('ssl=false'), ['ssl in DATABASE_URL must be one of true, 1, 0, no-verify'])
+  t.strictSame(errorsOf('sslnegotiation=none'), [
     'sslnegotiation in DATABASE_URL must be one of postgres, direct',
   ])
-  t.strictSame(faultsOf('sslnegotiation=direct&sslmode=disable'), [
+  t.strictSame(errorsOf('sslnegotiation=direct&sslmode=disable'), [
     'sslnegotiation=direct in DATABASE_URL needs TLS, for example sslmode=verify-full',
   ])
-  t.strictSame(faultsOf('uselibpqcompat=true&sslmode=verify-ca'), [
+  t.strictSame(errorsOf('uselibpqcompat=true&sslmode=verify-ca'), [
     'sslmode=verify-ca in DATABASE_URL needs sslrootcert with uselibpqcompat=true',
   ])
-  t.strictSame(faultsOf('sslmode=verify-full&sslmode=disable'), [
+  t.strictSame(errorsOf('sslmode=verify-full&sslmode=disable'), [
     'sslmode in DATABASE_URL must be set only once',
   ])
-  for (const misspelt of [
+  for (const misspelled of [
     'ssl_mode=require',
     'SSLMODE=require',
     'ssl-mode=REQUIRED',
     'requiressl=1',
     'tls=true',
   ]) {
-    const [name] = misspelt.split('=')
-    t.strictSame(faultsOf(misspelt), [
+    const [name] = misspelled.split('=')
+    t.strictSame(errorsOf(misspelled), [
       `${name} in DATABASE_URL must be removed: it has no effect; for TLS, set sslmode=verify-full`,
     ])
   }
@@ -408,17 +408,17 @@ t.test('an address must not promise security that the service does not provide',
     'sslcrldir=/etc/crl&sslmode=verify-full',
   ]) {
     const [name] = demand.split('=')
-    t.strictSame(faultsOf(demand), [
+    t.strictSame(errorsOf(demand), [
       `${name} in DATABASE_URL must be removed: the service does not support it`,
     ])
   }
-  for (const mode of modes.split(', ')) t.strictSame(faultsOf(`sslmode=${mode}`), [])
+  for (const mode of modes.split(', ')) t.strictSame(errorsOf(`sslmode=${mode}`), [])
   t.end()
 })
 
 t.test('a time limit in an address is a number of milliseconds', async (t) => {
-  const faultsOf = (query: string): readonly string[] =>
-    describeSettings({ DATABASE_URL: `postgres://u:secret@host/db?${query}` }).faults
+  const errorsOf = (query: string): readonly string[] =>
+    describeSettings({ DATABASE_URL: `postgres://u:secret@host/db?${query}` }).errors
   for (const name of [
     'statement_timeout',
     'lock_timeout',
@@ -427,21 +427,21 @@ t.test('a time limit in an address is a number of milliseconds', async (t) => {
   ]) {
     for (const value of ['5s', '5%20s', 'abc', '', '-1', '1.5', '2147483648'])
       t.strictSame(
-        faultsOf(`${name}=${value}`),
+        errorsOf(`${name}=${value}`),
         [`${name} in DATABASE_URL must be a number of milliseconds, without a unit`],
         value,
       )
-    for (const value of ['0', '5000', '2147483647']) t.strictSame(faultsOf(`${name}=${value}`), [], value)
+    for (const value of ['0', '5000', '2147483647']) t.strictSame(errorsOf(`${name}=${value}`), [], value)
   }
-  t.strictSame(faultsOf('connect_timeout=5s'), [], 'it has no effect')
+  t.strictSame(errorsOf('connect_timeout=5s'), [], 'it has no effect')
 })
 
 t.test('warns of parameters of an address that have no effect', async (t) => {
   const warningsOf = (query: string): readonly string[] => {
-    const { faults, warnings } = describeSettings({
+    const { errors, warnings } = describeSettings({
       OPERATOR_DATABASE_URL: `postgres://u:p@host/db?${query}`,
     })
-    t.strictSame(faults, [])
+    t.strictSame(errors, [])
     return warnings
   }
   t.strictSame(
@@ -460,8 +460,8 @@ t.test('warns of parameters of an address that have no effect', async (t) => {
   )
   t.strictSame(describeSettings({ DATABASE_URL: 'localhost?schema=x' }).warnings, [])
   for (const password of ['1?secret', '1?secret=secret', '1?sslsecret']) {
-    const { faults, warnings } = describeSettings({ DATABASE_URL: `postgres://u:${password}@host/db` })
-    t.notMatch(JSON.stringify([faults, warnings]), 'secret', 'a password with a question mark')
+    const { errors, warnings } = describeSettings({ DATABASE_URL: `postgres://u:${password}@host/db` })
+    t.notMatch(JSON.stringify([errors, warnings]), 'secret', 'a password with a question mark')
   }
   t.end()
 })
@@ -497,12 +497,12 @@ t.test('settings are described without a secret', async (t) => {
   ]) {
     t.notMatch(JSON.stringify(shown({ DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url })), 'secret', url)
   }
-  const { faults, warnings } = describeSettings({
+  const { errors, warnings } = describeSettings({
     PORT: 'x',
     API_KEY: 'secret',
     OPERATOR_DATABASE_URL: 'secret',
   })
-  t.match(faults, ['PORT must be an integer from 0 to 65535, not "x"', /^OPERATOR_DATABASE_URL must be/])
+  t.match(errors, ['PORT must be an integer from 0 to 65535, not "x"', /^OPERATOR_DATABASE_URL must be/])
   t.equal(warnings.length, 1)
-  t.notMatch(JSON.stringify([faults, warnings]), 'secret')
+  t.notMatch(JSON.stringify([errors, warnings]), 'secret')
 })

@@ -85,7 +85,7 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   ).ended
   t.equal(wrong.code, 1)
   t.match(JSON.parse(wrong.stdout), {
-    faults: [/^NODE_ENV must be/, /^PORT must be/],
+    errors: [/^NODE_ENV must be/, /^PORT must be/],
     warnings: [/^LOGLEVEL is not a setting/],
   })
   t.match(wrong.stderr, /\ninventory: PORT must be an integer from 0 to 65535, not "x"\n$/)

@@ -1,6 +1,6 @@
 import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
-import { isCancelled } from '../../database/failures.ts'
+import { isCanceled } from '../../database/failures.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database, Statement } from '../../database/pool.ts'
 import {
@@ -75,7 +75,7 @@ export interface ListReads {
   /**
    * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
    * reported: if there are any, `count` is less than the number of former and new entries together. Returns undefined if
-   * the changes are unknown or more than `limit`, or if the server cancelled the statement after its own time limit.
+   * the changes are unknown or more than `limit`, or if the server canceled the statement after its own time limit.
    */
   changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
 }
@@ -176,7 +176,7 @@ export async function queryChanges(
   const values = [BigInt.asUintN(32, former.xmin), limit]
   const rows = await reader.query<ChangesRow>(reader.changes, values).catch((error: unknown) => {
     // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own.
-    if (isCancelled(error)) return undefined
+    if (isCanceled(error)) return undefined
     throw error
   })
   if (rows === undefined) return undefined
