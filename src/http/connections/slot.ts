@@ -5,7 +5,7 @@ import type { RequestStatistics } from './request-statistics.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The slot that the request occupies; null before the first hook. */
+    /** The slot that the request occupies; null before the first hook, and for a request without a connection (`inject`). */
     slot: Slot | null
   }
 }
@@ -64,7 +64,8 @@ export function keepSlotsInHandlers(scope: FastifyInstance): void {
     const { handler } = route
     route.handler = function (request, reply) {
       const result: unknown = handler.call(this, request, reply)
-      return result instanceof Promise ? request.slot?.keepDuring(result) : result
+      // An injected request has no slot.
+      return result instanceof Promise ? (request.slot?.keepDuring(result) ?? result) : result
     }
   })
 }

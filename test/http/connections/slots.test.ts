@@ -1,7 +1,11 @@
 import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
+import { pino } from 'pino'
 import t from 'tap'
+import { loadConfig } from '../../../src/config/config.ts'
+import { buildApp } from '../../../src/http/app.ts'
 import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import { connectService, serviceTimings } from '../../../src/service.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
@@ -140,6 +144,42 @@ t.test('every request gives back its slot once, whichever way it ends', async (t
   await isEmpty('the client left while its list was read')
   t.equal(least, 0, 'never less than none')
   t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('a request that Fastify injects has no slot, and is answered', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const config = loadConfig({ DATABASE_URL: database.url, API_KEYS: apiKey })
+  const parts = await connectService(
+    {
+      ...config,
+      databaseUrl: database.url,
+      version: '',
+      connections: 4,
+      tracing: undefined,
+      primary: undefined,
+    },
+    serviceTimings,
+    pino({ level: 'silent' }),
+  )
+  const app = await buildApp(parts.app)
+  t.teardown(() => app.close().then(parts.close))
+  const headers = { authorization: `Bearer ${apiKey}` }
+  const update = async (petId: number): Promise<[status: number, body: string]> => {
+    const url = `/v1/inventory/${petId}`
+    const { statusCode, body } = await app.inject({
+      method: 'PATCH',
+      url,
+      headers,
+      payload: { quantity: 20 },
+    })
+    return [statusCode, body]
+  }
+  t.strictSame(await update(1), [200, '{"petId":1,"quantity":20,"status":"available"}'])
+  t.strictSame(await update(2), [
+    404,
+    '{"code":"not_found","message":"No inventory entry exists for petId 2.","status":404}',
+  ])
 })
 
 /** Resets a connection, and waits until it is closed. One whose end was sent already cannot be reset any more. */
