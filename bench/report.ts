@@ -42,6 +42,8 @@ ${goLine}- **node:http** sends the bytes of the list from memory and echoes upda
 - **pg alone** sends one-row updates as prepared statements, with as many clients as there are connections, without HTTP.
 - **COPY** lets PostgreSQL generate the text of the list and discards it; the time includes starting the program and
   connecting.
+- **Right after a change**: before each list, an entry is changed in the database itself. “per second” and the times count only
+  the lists; “database CPU µs” includes the change.
 - **CPU µs** is the CPU time of the server's processes per response, by Linux's count; **database CPU µs** that of PostgreSQL's
   processes; **others CPU µs** that of its standby, or of Citus's workers.
 ${plotted ? '\n![Throughput against connections](throughput.svg)\n' : ''}

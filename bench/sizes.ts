@@ -1,10 +1,18 @@
-/** Prints the sizes and costs that the calculations in docs/scale.md use. Run it with: npx tsx bench/sizes.ts */
+/** Prints the sizes and costs of a million entries that the pages in docs state. Run it with: npx tsx bench/sizes.ts */
 import { randomInt } from 'node:crypto'
 import { mkdir, rm } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { type Database, openDatabase, requestLimits } from '../src/database/pool.ts'
+import {
+  type Database,
+  listLimits,
+  openDatabase,
+  requestLimits,
+  type TimeLimits,
+} from '../src/database/pool.ts'
 import { ENTRY_JSON } from '../src/inventory/columns.ts'
+import { entriesOfLines, withChanges } from '../src/inventory/list/pieces.ts'
 import { type ListState, primaryListReads } from '../src/inventory/list/reads.ts'
+import { Snapshot, snapshotOfLines } from '../src/inventory/list/snapshot.ts'
 import { updateRepository } from '../src/inventory/updates/statements.ts'
 import { onServer } from '../test/support/template.ts'
 import { openBenchDatabase } from './database.ts'
@@ -19,10 +27,10 @@ const READS = 11
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 await mkdir(directory, { recursive: true })
 const bench = await openBenchDatabase(directory)
-const openPool = (): Database =>
-  openDatabase({ url: bench.url, size: 1, limits: requestLimits, onConnectionLost: console.error })
-const updates = openPool()
-const lists = openPool()
+const openPool = (limits: TimeLimits): Database =>
+  openDatabase({ url: bench.url, size: 1, limits, onConnectionLost: console.error })
+const updates = openPool(requestLimits)
+const lists = openPool(listLimits)
 
 const ask = async (expression: string): Promise<number> => {
   const [row] = await onServer(bench.url, `SELECT (${expression})::float8 AS value`)
@@ -98,6 +106,25 @@ async function readLists(): Promise<{ whole: Read; changes: Read }> {
   return { whole, changes: { milliseconds: medianOf('milliseconds'), cpuUs: medianOf('cpuUs') } }
 }
 
+/** Returns the CPU time of this process, in milliseconds, for compressing a list, and again after a change of one entry. */
+async function compressionCpu(): Promise<{ first: number; afterChange: number }> {
+  const reads = primaryListReads(lists)
+  let state: ListState | undefined
+  const former = await snapshotOfLines(reads.lines((source) => (state = source.state)))
+  const cpuOf = async (snapshot: Snapshot): Promise<number> => {
+    const start = process.cpuUsage()
+    await snapshot.encoded('gzip')
+    const { user, system } = process.cpuUsage(start)
+    return (user + system) / 1000
+  }
+  const first = await cpuOf(former)
+  await update(1, 1)
+  const changes = state && (await reads.changesSince(state, 1))
+  if (changes === undefined) throw new Error('PostgreSQL cannot tell the changes of the list')
+  const latest = await withChanges(former.pieces, entriesOfLines(changes.lines))
+  return { first, afterChange: await cpuOf(new Snapshot(latest, true)) }
+}
+
 const print = (name: string, value: number, unit: string): void =>
   console.log(
     `${name.padEnd(64)} ${value.toLocaleString('en', { maximumSignificantDigits: 3 }).padStart(8)} ${unit}`,
@@ -134,6 +161,9 @@ try {
   print('CPU of reading them', whole.cpuUs / 1000, 'ms')
   print('finding and reading 100 changes among a million entries', changes.milliseconds, 'ms')
   print('CPU of finding them', changes.cpuUs / 1000, 'ms')
+  const compression = await compressionCpu()
+  print('CPU of the service for compressing them in gzip', compression.first, 'ms')
+  print('the same after a change of one', compression.afterChange, 'ms')
 } finally {
   await updates.close()
   await lists.close()
