@@ -15,8 +15,8 @@ interface Proxied {
   count(name: 'connect' | 'reuse'): Promise<number>
 }
 
-/** The service behind HAProxy, with the settings of the documentation. */
-async function setUp(t: Test, env: Record<string, string>): Promise<Proxied> {
+/** The service behind HAProxy, with the settings of the documentation and `options` for its front end. */
+async function setUp(t: Test, env: Record<string, string>, options = ''): Promise<Proxied> {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 0, 'available']])
   const server = await startProgram(t, 'server', {
@@ -40,6 +40,7 @@ frontend callers
   bind 127.0.0.1:${port}
   http-request set-header X-Forwarded-For %[src]
   default_backend inventory
+${options}
 backend inventory
   option httpchk GET /readyz
   default-server check inter 1s pool-purge-delay 30s
@@ -100,4 +101,18 @@ t.test('errors come through as they are', async (t) => {
   const large = json({ quantity: 1, padding: 'x'.repeat(5000) })
   t.match(await send('PATCH', '/v1/inventory/1', large), { status: 413, text: /"payload_too_large"/ })
   t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('the ETag of an update comes through a proxy that compresses, and serves as If-Match', async (t) => {
+  const { send } = await setUp(t, {}, '  compression algo gzip\n  compression type application/json')
+  const update = (quantity: number, condition: Record<string, string>): ReturnType<Send> => {
+    const message = json({ quantity })
+    return send('PATCH', '/v1/inventory/1', {
+      ...message,
+      headers: { ...message.headers, ...condition, 'accept-encoding': 'gzip' },
+    })
+  }
+  const { headers } = await update(1, {})
+  t.equal(headers.etag, '"1-available"')
+  t.equal((await update(2, { 'if-match': headers.etag ?? '' })).status, 200)
 })
