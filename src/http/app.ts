@@ -159,7 +159,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     gracefulStop.startRequest(() => done(slot?.refusal))
   })
   handleErrors(app, outages)
-  enforceProtocol(app, connections)
+  enforceProtocol(app, connections, refusals)
   await generateOpenApi(app, options.publicUrls)
 
   await app.register(async (publicScope) => {

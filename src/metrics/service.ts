@@ -69,7 +69,7 @@ export function serviceMetrics({
     ),
     counter(
       'inventory_http_malformed_requests_total',
-      'Malformed or incomplete requests, by status.',
+      'Malformed or incomplete requests, and CONNECT, by status.',
       Array.from(requests.malformedByStatus, ([status, value]) => ({
         labels: { http_response_status_code: String(status) },
         value,

@@ -5,7 +5,7 @@ import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'
 import { json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
-import { openRaw, sendRaw } from '../support/raw.ts'
+import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
 
 t.test('writes one line for each request: id, method, route, path, status, duration and key', async (t) => {
   const database = await testDatabase(t)
@@ -69,6 +69,24 @@ t.test('keeps a hostile path in one line', async (t) => {
     [{ path: '/a%0a{"level":60,"msg":"forged"}', status: 404 }],
   )
   t.notOk(log.some((line) => line['msg'] === 'forged'))
+})
+
+t.test('writes one line for what is refused before it is a request, with its client', async (t) => {
+  const database = await testDatabase(t)
+  const { port, log, close } = await startApp(t, database.url)
+  const sent = [
+    ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'CONNECT'],
+    ['no HTTP\r\n\r\n', 400, 'HPE_INVALID_METHOD'],
+  ] as const
+  const ids: (string | undefined)[] = []
+  for (const [bytes] of sent) ids.push(parseResponse(await sendRaw(port, bytes)).headers.get('x-request-id'))
+  await close()
+  const lines = log.filter(({ msg }) => msg === 'malformed request refused')
+  t.equal(lines.length, sent.length)
+  t.match(
+    lines,
+    sent.map(([, status, reason], index) => ({ requestId: ids[index], status, reason, client: '127.0.0.1' })),
+  )
 })
 
 t.test('says which requests their callers gave up', async (t) => {

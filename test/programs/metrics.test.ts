@@ -90,6 +90,7 @@ t.test('requests count by route template, method and status, in the buckets of O
   await request('GET', '/v1/inventory')
   await callerOf(port)('GET', '/v1/inventory')
   await sendRaw(port, 'no HTTP\r\n\r\n')
+  await sendRaw(port, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
   const metrics = await scrape()
   const counted = (route: string, method: string, status: string): number =>
     total(metrics, `${DURATIONS}_count`, {
@@ -102,6 +103,7 @@ t.test('requests count by route template, method and status, in the buckets of O
   t.equal(counted('/v1/inventory', 'GET', '200'), 1)
   t.equal(counted('/v1/inventory', 'GET', '401'), 1)
   t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '400' }), 1)
+  t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '405' }), 1)
   const lists = metrics.get(DURATIONS)?.series.filter(({ name, labels }) => {
     return name === `${DURATIONS}_bucket` && labels['http_response_status_code'] === '401'
   })

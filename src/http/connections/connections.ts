@@ -81,10 +81,9 @@ export class Connections {
     return this.#accepted
   }
 
-  /** The response to the newest request on a connection, and whether it is pending; undefined without a request. */
-  newestOn(socket: Socket): { response: ServerResponse; isPending: boolean } | undefined {
-    const { pending, newest } = this.#open.get(socket) ?? {}
-    return newest && { response: newest, isPending: pending?.includes(newest) ?? false }
+  /** The response to the newest request on a connection, pending or not; undefined without a request. */
+  newestOn(socket: Socket): ServerResponse | undefined {
+    return this.#open.get(socket)?.newest
   }
 
   /** The newest pending response on a connection whose request has arrived completely. */

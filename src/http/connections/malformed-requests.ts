@@ -31,7 +31,9 @@ export function connectionRefusals(
     refuse(socket, error, reason) {
       if (refused.has(socket)) return
       refused.add(socket)
-      const newest = connections.newestOn(socket)?.response
+      // Read now: a socket that its client has closed has no address any more.
+      const client = socket.remoteAddress
+      const newest = connections.newestOn(socket)
       const incomplete = newest?.req.complete === false ? newest : undefined
       if (incomplete) incomplete.shouldKeepAlive = false
       const answer = (): void => {
@@ -43,7 +45,7 @@ export function connectionRefusals(
         }
         const requestId = randomUUID()
         statistics.recordMalformed(error.status)
-        log.info({ requestId, status: error.status, reason }, 'malformed request refused')
+        log.info({ requestId, status: error.status, reason, client }, 'malformed request refused')
         writeError(socket, error, requestId)
       }
       // The error must not look like the response to a complete request before it, which is sent first.
@@ -79,7 +81,7 @@ export function clientErrorHandler(
 }
 
 /** Writes an error response to the socket and closes the connection. */
-export function writeError(socket: Duplex, { status, headers, body }: ApiError, requestId: string): void {
+function writeError(socket: Duplex, { status, headers, body }: ApiError, requestId: string): void {
   if (!socket.writable) return
   const json = JSON.stringify(body)
   const lines = Object.entries({

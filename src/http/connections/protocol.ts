@@ -1,18 +1,21 @@
-import { randomUUID } from 'node:crypto'
 import { type IncomingMessage, METHODS, type Server, type ServerResponse } from 'node:http'
 import { isIPv6, type Socket } from 'node:net'
 import { finished } from 'node:stream'
 import type { FastifyInstance } from 'fastify'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
 import type { Connections } from './connections.ts'
-import { type ConnectionRefusals, notHttp, writeError } from './malformed-requests.ts'
+import { type ConnectionRefusals, notHttp } from './malformed-requests.ts'
 
 /**
  * Rejects what Node would answer without an error body, or accept: a missing, repeated or malformed Host, repeated header
  * fields that must be single, a fragment in the request target, an unknown expectation, and CONNECT. The server must be
  * created with `requireHostHeader: false`.
  */
-export function enforceProtocol(app: FastifyInstance, connections: Connections): void {
+export function enforceProtocol(
+  app: FastifyInstance,
+  connections: Connections,
+  refusals: ConnectionRefusals,
+): void {
   app.addHook('onRequest', (request, _reply, done) => {
     done(headerError(request.raw))
   })
@@ -29,7 +32,7 @@ export function enforceProtocol(app: FastifyInstance, connections: Connections):
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   // The type says Duplex, but the sockets of this server are net.Sockets. Without a listener for `upgrade`, Node ignores the
   // Upgrade header and serves the request (RFC 9110, section 7.8).
-  server.on('connect', (_request, socket: Socket) => refuseConnect(socket, connections))
+  server.on('connect', (_request, socket: Socket) => refuseConnect(socket, connections, refusals))
 }
 
 /**
@@ -37,15 +40,11 @@ export function enforceProtocol(app: FastifyInstance, connections: Connections):
  * socket: without one for `error`, a connection reset would crash the process; without those for `timeout` and `drain`, the
  * pending responses would never complete.
  */
-function refuseConnect(socket: Socket, connections: Connections): void {
+function refuseConnect(socket: Socket, connections: Connections, refusals: ConnectionRefusals): void {
   socket.on('error', () => socket.destroy())
   socket.on('timeout', () => socket.destroy())
   socket.on('drain', () => connections.currentOn(socket)?.emit('drain'))
-  const refuse = (): void =>
-    writeError(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), randomUUID())
-  const newest = connections.newestOn(socket)
-  if (newest?.isPending) newest.response.once('close', refuse)
-  else refuse()
+  refusals.refuse(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), 'CONNECT')
 }
 
 /**
