@@ -192,6 +192,48 @@ t.test(
   },
 )
 
+t.test('a worker that is stuck does not hold up the answer about readiness', async (t) => {
+  const { server, port } = await startWorkers(t)
+  // One connection to each worker.
+  const connections = await Promise.all(Array.from({ length: 2 }, () => openRaw(port)))
+  const ask = 'GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n'
+  for (const { socket } of connections) {
+    socket.write(ask)
+    t.match(String(await once(socket, 'data')), /^HTTP\/1\.1 200 /, 'both have reported')
+  }
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  let isAwake = false
+  process.kill(Number(pid), 'SIGSTOP')
+  t.teardown(() => {
+    // Left stopped, it would outlive a test that fails here.
+    if (!isAwake) process.kill(Number(pid), 'SIGKILL')
+  })
+  // Until no result from before is shared.
+  await setTimeout(1500)
+  const answers: string[] = []
+  for (const { socket } of connections) {
+    socket.once('data', (chunk) => answers.push(String(chunk)))
+    socket.write(ask)
+  }
+  await until('the answer of the other worker', () => answers.length > 0)
+  t.match(answers, [/^HTTP\/1\.1 200 /], 'by the last report of the stuck one')
+  process.kill(Number(pid), 'SIGCONT')
+  isAwake = true
+  await until('the answer of the worker that was stuck', () => answers.length > 1)
+  await stop(t, server)
+})
+
+t.test('a worker stops in good order while the primary hangs', async (t) => {
+  const { server } = await startWorkers(t)
+  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  server.process.kill('SIGSTOP')
+  process.kill(Number(pid), 'SIGTERM')
+  await server.output(/"worker":1[^\n]*"stopped"/)
+  server.process.kill('SIGCONT')
+  await server.output(/"worker":1,"code":0,[^\n]*worker exited, restarting/)
+  await stop(t, server)
+})
+
 t.test('a worker that is not ready does not join one that is until it is ready', async (t) => {
   const { server, port, outage, kill } = await startWorkers(t)
   const send = callerOf(port)
