@@ -567,13 +567,14 @@ t.test('an update that has waited for too long and found no row is rejected', as
 })
 
 t.test('a row that may still be locked delays no other pets', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   const { set } = queueOf(t, repository, { ...patient, wait: 500 })
   const late = set(1, 1)
   const one = await repository.next(t, '1=1')
   const slow = set(2, 2)
   const two = await repository.next(t, '2=2')
-  await setTimeout(550)
+  pass(550)
   const others = [set(1, 11), set(3, 3)]
   one.refuse('55P03')
   t.match(await late, /^503 The database is too busy\. Nothing was changed/)
@@ -874,6 +875,7 @@ t.test('locked rows wait until a probe is answered, by a refusal, too', async (t
 })
 
 t.test('if only updates of locked rows wait, one of them is the probe', async (t) => {
+  const pass = stopClock(t)
   const repository = new ScriptedRepository()
   repository.locked = [1, 2]
   const { set } = queueOf(t, repository, { wait: 60_000, overdue: 500, check: 5, probe: 5 })
@@ -881,7 +883,7 @@ t.test('if only updates of locked rows wait, one of them is the probe', async (t
   const batch = await repository.next(t, '1=1 2=2')
   const hanging = set(3, 3)
   const statement = await repository.next(t, '3=3')
-  await setTimeout(510)
+  pass(510)
   statement.fail(new Error('Query read timeout'))
   t.equal(await hanging, 'DatabaseUnavailableError')
   batch.refuse('55P03')
