@@ -315,7 +315,7 @@ async function warnOfKeys(fixed: readonly FixedKey[], keyCache: ApiKeyCache, log
   )
   if (known && keyCache.size === 0 && fixed.length === 0) {
     log.warn(
-      'there is no API key, so every request under /v1 is refused; make one with "inventory keys create --name ops"',
+      'there is no API key, so every request under /v1 is refused; create one with "inventory keys create --name ops"',
     )
   }
   for (const { name, key } of fixed) {

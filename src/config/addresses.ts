@@ -7,7 +7,7 @@ import { messageOf } from './errors.ts'
 const purposes = {
   primary: {
     targets: ['any', 'read-write', 'primary'],
-    reason: 'the service needs a server that takes writes',
+    reason: 'the service needs a server that accepts writes',
   },
   standby: {
     targets: ['any', 'read-only', 'standby', 'prefer-standby'],

@@ -55,7 +55,7 @@ export class FormerPrimaryError extends Error {
   constructor(timeline: number, newest: number) {
     super(
       `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
-        'restart the service if this server is to be used all the same',
+        'restart the service to use this server nevertheless',
     )
   }
 }

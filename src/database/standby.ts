@@ -8,7 +8,7 @@ import type { ServerIdentity } from './session-server.ts'
 /** Why a standby cannot be read, in words that complete the sentence "The standby is not used: …". */
 export const standbyProblems = {
   unreachable: 'it cannot be reached or cannot answer',
-  not_standby: 'it is not a standby: the server takes writes',
+  not_standby: 'it is not a standby: the server accepts writes',
   other_cluster: 'it belongs to another database cluster than the primary',
   other_timeline:
     'it is not known to follow the primary’s timeline; after a failover, its next restartpoint shows whether it does',

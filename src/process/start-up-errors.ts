@@ -26,8 +26,8 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   }
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (
-      `PostgreSQL has committed the change with a warning, so that it may be lost or come later: ${error.cause.message}. ` +
-      'Check what is there before you do it again.'
+      `PostgreSQL has committed the change with a warning, so it may be lost or take effect later: ${error.cause.message}. ` +
+      'Check the data before you run the command again.'
     )
   }
   if (error instanceof OutcomeUnknownError) {

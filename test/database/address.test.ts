@@ -82,7 +82,7 @@ t.test('a wrong address is refused with a message that says why, without any par
     })
   }
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://h1,h2/db?target_session_attrs=standby' }), {
-    message: /target_session_attrs=standby: the service needs a server that takes writes/,
+    message: /target_session_attrs=standby: the service needs a server that accepts writes/,
   })
   t.doesNotThrow(() => loadConfig({ DATABASE_URL: 'postgres://h1,h2/db?target_session_attrs=read-write' }))
   t.end()

@@ -92,7 +92,7 @@ t.test('as its role the server can do all of its work', async (t) => {
   t.equal(code, 0)
   t.strictSame(
     Array.from(stdout.matchAll(/"level":[4-6]0.*"msg":"([^"\\]*)/g), ([, message]) => message),
-    ['there is no API key, so every request under /v1 is refused; make one with '],
+    ['there is no API key, so every request under /v1 is refused; create one with '],
     'nothing else is warned of',
   )
 })

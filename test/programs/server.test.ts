@@ -257,7 +257,7 @@ t.test('it says how to make a key when there is none', async (t) => {
   const database = await testDatabase(t)
   const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 401)
-  await server.output(/there is no API key.*make one with \\"inventory keys create --name ops\\"/)
+  await server.output(/there is no API key.*create one with \\"inventory keys create --name ops\\"/)
 })
 
 t.test('it warns of a key that can be guessed, without showing it', async (t) => {
