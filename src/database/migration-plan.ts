@@ -57,7 +57,8 @@ export async function migrationSql(
     await client.query('BEGIN')
     const steps = await sqlOfMigrationFiles(client, { direction, count })
     await client.query('ROLLBACK')
-    return steps.length === 0 ? '-- No migration is pending.' : mergeTransactions(steps)
+    if (steps.length > 0) return mergeTransactions(steps)
+    return `-- No migration is ${direction === 'up' ? 'pending' : 'applied'}.`
   } finally {
     await client.end()
   }

@@ -233,6 +233,10 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
   )
   t.strictSame(await schemaOf(dry), empty)
   t.strictSame(await dry.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
+  t.match(await run(t, ['down', '--dry-run'], { DATABASE_URL: dry.url }), {
+    code: 0,
+    stdout: '-- No migration is applied.\n',
+  })
 
   await run(t, ['up'], { DATABASE_URL: real.url })
   await dry.query(
