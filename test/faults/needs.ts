@@ -16,6 +16,7 @@ interface Need {
 export const testVersions = [14, 15, 16, 17, 18] as const
 
 const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.4 or newer' }
+const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian' }
 
 const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
 const go: Need = { program: 'go', from: 'the package golang of Debian, version 1.21 or newer' }
@@ -60,6 +61,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'examples.fault.ts': [python, go, java, csharp, rust],
   'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'keep-alive-proxy.fault.ts': [haproxy],
+  'nginx.fault.ts': [nginx],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': postgres,
   'rate-limit.fault.ts': [haproxy],
