@@ -380,6 +380,16 @@ t.test('it fails to start with one clear message and another exit code than 0', 
       { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0' },
       /192\.0\.2\.1 is not an address of this machine/,
     ],
+    [
+      'a port in use, with workers',
+      { DATABASE_URL: database.url, PORT: port, WEB_CONCURRENCY: '2' },
+      new RegExp(`127.0.0.1:${port} is in use.*set PORT`),
+    ],
+    [
+      'an address of another machine, with workers',
+      { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0', WEB_CONCURRENCY: '2' },
+      /192\.0\.2\.1 is not an address of this machine/,
+    ],
     ['bad settings', { PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
     ['no database in production', { NODE_ENV: 'production' }, /DATABASE_URL must be set/],
     [
