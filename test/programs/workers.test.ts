@@ -228,7 +228,7 @@ t.test('a worker stops in good order while the primary hangs', async (t) => {
   const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
   server.process.kill('SIGSTOP')
   process.kill(Number(pid), 'SIGTERM')
-  await server.output(/"worker":1[^\n]*"stopped"/)
+  await server.output(/("level":50[^\n]*"worker":1|"worker":1[^\n]*"stopped")/)
   server.process.kill('SIGCONT')
   await server.output(/"worker":1,"code":0,[^\n]*worker exited, restarting/)
   await stop(t, server)
