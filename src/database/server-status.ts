@@ -16,6 +16,9 @@ export interface ServerStatus {
   readonly asynchronousCommit: readonly string[]
 }
 
+/** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
+export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
+
 /** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit`. */
 export const SETS_COMMIT = "array_to_string(setconfig, E'\\n') ~ '(^|\\n)synchronous_commit='"
 
@@ -62,11 +65,9 @@ export async function unsetTimeouts(database: Database): Promise<string[]> {
   return rows.map(({ name }) => name)
 }
 
-/** Returns whether the server is read-only now: a standby, or `default_transaction_read_only` is on. */
+/** Returns whether the server is read-only now. */
 export async function isServerReadOnly(database: Database): Promise<boolean> {
-  const [row] = await database.query<{ isReadOnly: boolean }>(
-    `SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly"`,
-  )
+  const [row] = await database.query<{ isReadOnly: boolean }>(`SELECT ${IS_READ_ONLY} AS "isReadOnly"`)
   return row?.isReadOnly === true
 }
 

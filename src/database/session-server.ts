@@ -2,6 +2,7 @@ import type { ClientBase } from 'pg'
 import pg from 'pg'
 import type { SessionTarget } from './address.ts'
 import { isFatal } from './failures.ts'
+import { IS_READ_ONLY } from './server-status.ts'
 
 /** The server that a session is connected to. */
 export interface SessionServer {
@@ -25,7 +26,7 @@ export interface ServerIdentity {
 }
 
 const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
-  pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS "isReadOnly",
+  ${IS_READ_ONLY} AS "isReadOnly",
   current_setting('synchronous_commit') AS "synchronousCommit"`
 
 // The control file has the timeline of the last checkpoint, which is outdated for a while after a promotion. The name of the

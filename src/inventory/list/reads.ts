@@ -3,11 +3,11 @@ import { copyOutputReader } from '../../database/copy-text.ts'
 import { isCanceled } from '../../database/failures.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database, Statement } from '../../database/pool.ts'
+import { IS_READ_ONLY } from '../../database/server-status.ts'
 import {
   ALL_ENTRIES,
   changesText,
   IS_COMPARABLE,
-  IS_READ_ONLY,
   positionText,
   SNAPSHOT,
   sourceText,

@@ -1,5 +1,5 @@
 import type { Database } from '../../database/pool.ts'
-import { SETS_ASYNCHRONOUS_COMMIT, SETS_COMMIT } from '../../database/server-status.ts'
+import { IS_READ_ONLY, SETS_ASYNCHRONOUS_COMMIT, SETS_COMMIT } from '../../database/server-status.ts'
 import { columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
@@ -7,8 +7,6 @@ const TABLE = "to_regclass('inventory')::oid"
 const DATABASE = '(SELECT oid FROM pg_database WHERE datname = current_database())'
 
 export const SNAPSHOT = 'pg_current_snapshot()::text'
-
-export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
 
 /**
  * SQL text for everything that a validator depends on and that can change without a commit: the server, its process, and
