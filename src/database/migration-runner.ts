@@ -64,10 +64,23 @@ async function run(
     direction,
     ...(count === undefined ? {} : { count }),
     migrationsTable: APPLIED_TABLE,
+    migrationsSchema: await schemaOfMigrations(dbClient),
     // This session already holds the lock.
     noLock: true,
     ...options,
   })
+}
+
+/** Returns the schema of the applied migrations, or that of the tables to create. The default of node-pg-migrate is `public`. */
+async function schemaOfMigrations(client: pg.Client): Promise<string> {
+  const { rows } = await client.query<{ schema: string | null }>(
+    `SELECT coalesce(
+       (SELECT nspname FROM pg_class JOIN pg_namespace AS schema ON schema.oid = relnamespace WHERE pg_class.oid = to_regclass($1)),
+       current_schema()
+     )::text AS schema`,
+    [APPLIED_TABLE],
+  )
+  return rows[0]?.schema ?? 'public'
 }
 
 /**

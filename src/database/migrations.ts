@@ -2,7 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { APPLIED_TABLE, appliedMigrations } from './applied-migrations.ts'
 import { OutcomeUnknownError } from './commit-outcome.ts'
-import { DatabaseUnavailableError, isForbidden, isLocked, isRefusal } from './failures.ts'
+import {
+  DatabaseUnavailableError,
+  isForbidden,
+  isLocked,
+  isRefusal,
+  ReadOnlyServerError,
+} from './failures.ts'
 import { MigrationFailedError } from './migration-errors.ts'
 import type { MigrationFile, MigrationPart } from './migration-files.ts'
 import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
@@ -11,10 +17,14 @@ import { planMigrations } from './migration-plan.ts'
 import { runMigrationFiles } from './migration-runner.ts'
 import { statementRunner } from './operator-client.ts'
 import { checkMayCreate, checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
+import { askServer } from './session-server.ts'
 
 /** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
 const RECONNECT_TIMEOUT_MS = 20_000
 const RECONNECT_INTERVAL_MS = 250
+
+/** How long PostgreSQL may take to say whether it accepts writes. */
+const SERVER_TIMEOUT_MS = 5000
 
 /** How long a migration waits for a lock, unless it sets `lock_timeout` itself. */
 const LOCK_TIMEOUT_MS = 60_000
@@ -43,7 +53,8 @@ export interface MigrateOptions {
  * @throws {MigrationsRunningError} if another session runs migrations for more than a minute; nothing has changed
  * @throws {RoleError} if a role does not exist or the current one does not own the tables; nothing has changed
  * @throws {MigrationFailedError} if a migration failed or did not get a lock in time; the message says what has changed
- * @throws {DatabaseUnavailableError} if the connection was lost before the commit; nothing has changed
+ * @throws {DatabaseUnavailableError} if the server is read-only, or the connection was lost before the commit; nothing has
+ *   changed
  * @throws {OutcomeUnknownError} if the connection was lost and the outcome cannot be found out
  * @throws any other error of the database; the schema has changed only if the grants failed
  */
@@ -56,6 +67,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   })
   try {
     await client.connect()
+    await checkWritable(client)
     await checkOwner(client, APPLIED_TABLE)
     await checkMayCreate(client, APPLIED_TABLE)
     await checkRoles(client, roles)
@@ -79,6 +91,12 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   } finally {
     await client.end()
   }
+}
+
+/** @throws {DatabaseUnavailableError} if the server is read-only */
+async function checkWritable(client: pg.Client): Promise<void> {
+  const { isReadOnly, isStandby } = await askServer(client, SERVER_TIMEOUT_MS)
+  if (isReadOnly) throw new DatabaseUnavailableError(new ReadOnlyServerError(isStandby))
 }
 
 /** The outcome of a run of node-pg-migrate. */
@@ -188,7 +206,10 @@ async function lockHolders(client: pg.Client, isTransactional: boolean): Promise
        SELECT pid, mode || ' on ' || relation::regclass FROM pg_locks
        WHERE locktype = 'relation' AND granted AND database = (
            SELECT oid FROM pg_database WHERE datname = current_database()
-         ) AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p'))
+         ) AND relation IN (
+           SELECT oid FROM pg_class
+           WHERE relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = to_regclass($2)) AND relkind IN ('r', 'p')
+         )
        UNION
        -- The types and times of other roles' sessions are visible to members of pg_read_all_stats only.
        SELECT pid, 'a snapshot' FROM pg_stat_activity
@@ -203,7 +224,7 @@ async function lockHolders(client: pg.Client, isTransactional: boolean): Promise
      WHERE pid <> pg_backend_pid()
      GROUP BY pid, usename, application_name, xact_start, query_start, query
      ORDER BY pid`,
-    [!isTransactional],
+    [!isTransactional, APPLIED_TABLE],
   )
   return rows.map(({ holder }) => holder)
 }

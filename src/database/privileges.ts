@@ -26,6 +26,12 @@ const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = 
   },
 }
 
+/** The privileges on the database for each purpose. Every role has them by default, and may have lost them. */
+const databasePrivileges: Readonly<Record<Purpose, readonly string[]>> = {
+  server: ['CONNECT'],
+  operator: ['CONNECT', 'TEMPORARY'],
+}
+
 /** Key of the advisory lock for grants. Without it, one of two sessions that grant on the same table at once would fail. */
 const GRANT_LOCK = 7_301_482_267
 
@@ -46,12 +52,18 @@ export async function checkOwner(client: pg.Client, table: string): Promise<void
 
 /** @throws {RoleError} if the table does not exist and the role of this connection may not create it */
 export async function checkMayCreate(client: pg.Client, table: string): Promise<void> {
-  const { rows } = await client.query<{ role: string; schema: string }>(
+  const { rows } = await client.query<{ role: string; schema: string | null }>(
     `SELECT quote_ident(current_user) AS role, quote_ident(current_schema()) AS schema
-     WHERE to_regclass($1) IS NULL AND NOT has_schema_privilege(current_schema(), 'CREATE')`,
+     WHERE to_regclass($1) IS NULL AND has_schema_privilege(current_schema(), 'CREATE') IS NOT TRUE`,
     [table],
   )
   const [found] = rows
+  if (found?.schema === null) {
+    throw new RoleError(
+      `The role ${found.role} has no schema for the tables, because none in its search_path exists; nothing was changed. ` +
+        `Create one, or ALTER ROLE ${found.role} SET search_path = …`,
+    )
+  }
   if (found) {
     throw new RoleError(
       `The role ${found.role} may not create tables in the schema ${found.schema}; nothing was changed. ` +
@@ -96,12 +108,32 @@ export async function grantPrivileges(
     for (const { name: table } of rows) {
       statements.push(`GRANT ${privileges[purpose][table]} ON ${table} TO ${name}`)
     }
+    statements.push(...(await missingDefaults(client, role, databasePrivileges[purpose])))
     lines.push(`Granted the role ${name} what the ${purpose} needs.`)
   }
   if (lines.length === 0) return
   // PostgreSQL runs statements that are sent as one text in one transaction.
   await client.query(statements.join('; '))
   for (const line of lines) log(line)
+}
+
+/** Returns the statements that grant a role those privileges which every role has by default, but this one lacks. */
+async function missingDefaults(
+  client: pg.Client,
+  role: string,
+  ofDatabase: readonly string[],
+): Promise<string[]> {
+  const { rows } = await client.query<{ statement: string }>(
+    `SELECT format('GRANT %s ON DATABASE %I TO %I', privilege, current_database(), $1::text) AS statement
+     FROM unnest($2::text[]) AS privilege
+     WHERE NOT has_database_privilege($1::text::name, current_database(), privilege)
+     UNION
+     SELECT format('GRANT USAGE ON SCHEMA %s TO %I', relnamespace::regnamespace, $1::text)
+     FROM unnest($3::text[]) AS name JOIN pg_class ON pg_class.oid = to_regclass(name)
+     WHERE NOT has_schema_privilege($1::text::name, relnamespace, 'USAGE')`,
+    [role, ofDatabase, Object.keys(privileges.server)],
+  )
+  return rows.map(({ statement }) => statement)
 }
 
 /** A role that the server uses, with the privileges that it lacks. */

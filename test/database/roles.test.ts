@@ -1,11 +1,11 @@
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
-import { type Outcome, portOf, startProgram } from '../support/program.ts'
+import { type Outcome, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { type TestRole, testRole } from '../support/roles.ts'
 
 const FORBIDDEN = { code: '42501' }
@@ -221,6 +221,33 @@ t.test('without its privileges the server is not ready and says what to do, and 
   )
   t.equal((await send('GET', '/v1/inventory')).text, '[]')
 })
+
+t.test(
+  'roles get the privileges that PostgreSQL grants to everyone by default, if these were revoked',
+  async (t) => {
+    const server = await testRole(t)
+    const operator = await testRole(t)
+    const database = await testDatabase(t)
+    const name = new URL(database.url).pathname.slice(1)
+    await database.query(`REVOKE ALL ON DATABASE ${name} FROM PUBLIC`)
+    await database.query('REVOKE ALL ON SCHEMA public FROM PUBLIC')
+    const roles = ['--server-role', server.name, '--operator-role', operator.name]
+    const migrated = await inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', ...roles)
+    t.equal(migrated.code, 0, migrated.stderr)
+    const file = path.join(await temporaryFolder(t), 'stock.csv')
+    await writeFile(file, 'petId,quantity\n1,5\n')
+    t.equal((await inventory(t, { DATABASE_URL: operator.urlOf(database.url) }, 'import', file)).code, 0)
+    const status = await inventory(
+      t,
+      { OPERATOR_DATABASE_URL: operator.urlOf(database.url), DATABASE_URL: server.urlOf(database.url) },
+      'status',
+    )
+    t.match(status, { code: 0, stdout: `${server.name} has the privileges that the server needs` })
+    const client = await connect(t, server.urlOf(database.url))
+    t.equal((await client.query('SELECT FROM inventory')).rowCount, 1)
+    await t.rejects(client.query('CREATE TEMPORARY TABLE mine (id int)'), FORBIDDEN)
+  },
+)
 
 t.test('a role that does not exist is refused before anything is changed', async (t) => {
   const database = await testDatabase(t, { empty: true })

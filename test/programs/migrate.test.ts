@@ -70,6 +70,53 @@ t.test(
   },
 )
 
+t.test('all tables are in the first schema of the search_path, whatever its name', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const env = { DATABASE_URL: database.url }
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET search_path = "Pet shop", public`)
+  await database.query('DROP SCHEMA public')
+  const { code, stderr } = await run(t, ['up'], env)
+  t.equal(code, 1)
+  t.match(
+    stderr,
+    /^inventory: The role \S+ has no schema for the tables, .*; nothing was changed\. Create one, .*\n$/,
+  )
+  await database.query('CREATE SCHEMA "Pet shop"')
+  t.equal((await run(t, ['up'], env)).code, 0)
+  t.strictSame(
+    await database.query('SELECT DISTINCT schemaname FROM pg_tables WHERE tablename IN ($1, $2, $3)', [
+      'inventory',
+      'api_keys',
+      'pgmigrations',
+    ]),
+    [{ schemaname: 'Pet shop' }],
+  )
+  t.equal((await run(t, ['status'], env)).code, 0)
+  const release = await database.hold('SELECT * FROM "Pet shop".api_keys')
+  t.match(await run(t, ['down', '--yes'], env), {
+    code: 1,
+    stderr: /The lock is held by PID \d+ \(.*AccessShareLock on (\S+\.)?api_keys/,
+  })
+  await release()
+  t.equal((await run(t, ['down', '--yes'], env)).code, 0)
+})
+
+t.test('a read-only server is named as the reason, without a stack trace', async (t) => {
+  for (const empty of [true, false]) {
+    const database = await testDatabase(t, { empty })
+    const name = new URL(database.url).pathname.slice(1)
+    await database.query(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+    for (const args of [['up'], ['down', '--yes']]) {
+      if (empty && args[0] === 'down') continue
+      const { code, stderr } = await run(t, args, { DATABASE_URL: database.url })
+      t.equal(code, 1)
+      t.match(stderr, /the server is read-only: default_transaction_read_only is on\.\n$/)
+      t.notMatch(stderr, /\n {4}at /)
+    }
+  }
+})
+
 t.test(
   'every migration limits how long it waits for a lock, in both directions, and says why it is there',
   async (t) => {
