@@ -65,6 +65,9 @@ async function run(
     ...(count === undefined ? {} : { count }),
     migrationsTable: APPLIED_TABLE,
     migrationsSchema: await schemaOfMigrations(dbClient),
+    // `planMigrations` has checked the order by name. This check goes by local times, which a change of the time zone reorders;
+    // for a rollback they decide what is the newest migration.
+    checkOrder: direction === 'down',
     // This session already holds the lock.
     noLock: true,
     ...options,

@@ -102,6 +102,18 @@ t.test('all tables are in the first schema of the search_path, whatever its name
   t.equal((await run(t, ['down', '--yes'], env)).code, 0)
 })
 
+t.test('migrations go on after the time zone of the database has changed', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const env = { DATABASE_URL: database.url }
+  const name = new URL(database.url).pathname.slice(1)
+  const known = await knownMigrations()
+  await database.query(`ALTER DATABASE ${name} SET timezone = 'Asia/Tokyo'`)
+  t.equal((await run(t, ['up', String(known.length - 1)], env)).code, 0)
+  await database.query(`ALTER DATABASE ${name} SET timezone = 'UTC'`)
+  t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${known.at(-1)}`, stderr: '' })
+  t.match(await run(t, ['up'], env), { code: 0, stdout: 'No migration is pending.', stderr: '' })
+})
+
 t.test('a read-only server is named as the reason, without a stack trace', async (t) => {
   for (const empty of [true, false]) {
     const database = await testDatabase(t, { empty })
