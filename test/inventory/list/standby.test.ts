@@ -195,6 +195,20 @@ t.test('what a role has changed is in all lists, if only the service waits for t
   }
 })
 
+t.test('a commit that does not wait for the disk is in lists once it is there', async (t) => {
+  await flushLate(t)
+  await set(t, 'autovacuum', 'off')
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 115)
+  t.equal(await listed(app), 115)
+  await primary.query('SET synchronous_commit = off; UPDATE inventory SET quantity = 116 WHERE pet_id = 1')
+  t.ok([115, 116].includes(await listed(app)))
+  // Without another commit, which would have the next list read anew.
+  await primary.query('CHECKPOINT')
+  await eventually('the commit in a list', async () => ((await listed(app)) === 116 ? true : undefined))
+})
+
 t.test('a commit that a crash has undone is in no list, also if the standby is read since', async (t) => {
   await flushLate(t)
   const app = await start(t, standby.url)
