@@ -16,6 +16,10 @@ const RECEIVE_WARNINGS = 'SET LOCAL client_min_messages = warning'
 /** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
+/** SQL expression that turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
+const NO_TRANSACTION_TIMEOUT =
+  "(SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout')"
+
 export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
@@ -72,7 +76,9 @@ export async function inTransaction<Result>(
   let isCommitting = false
   try {
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
-    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+    const { rows } = await client.query<{ pid: number }>(
+      `SELECT pg_backend_pid() AS pid, ${NO_TRANSACTION_TIMEOUT}`,
+    )
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
     const result = await withCancellation(signal, url, rows[0]?.pid, () => work(transactionOf(client)))

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { ImportSource } from '../../src/cli/import-source.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 const binary = path.resolve('dist/cli.js')
@@ -248,4 +249,27 @@ t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
   await writer.close()
+})
+
+t.test('an import takes as long as it needs, whatever the time limits of the database', async (t) => {
+  const database = await filled(t)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET statement_timeout = '1s'`)
+  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
+  if (known !== undefined) await database.query(`ALTER DATABASE ${name} SET transaction_timeout = '1s'`)
+  const program = await startProgram(t, 'cli', {
+    args: ['import', '-', '--unverified'],
+    env: { DATABASE_URL: database.url },
+    input: null,
+  })
+  program.process.stdin?.write(csv)
+  await eventually('the transaction to be open for longer', async () => {
+    const open = await database.query(
+      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%cli'
+       AND xact_start < now() - interval '1.5 seconds'`,
+    )
+    return open.length > 0 || program.process.exitCode !== null ? true : undefined
+  })
+  program.process.stdin?.end()
+  t.match(await program.ended, { code: 0, stdout: '1 added, 2 changed, 0 unchanged' })
 })
