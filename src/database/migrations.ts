@@ -26,6 +26,13 @@ const RECONNECT_INTERVAL_MS = 250
 /** How long PostgreSQL may take to say whether it accepts writes. */
 const SERVER_TIMEOUT_MS = 5000
 
+/**
+ * Turns off the time limits that the role or the database may have for its sessions: building an index of a large table takes
+ * long. PostgreSQL has `transaction_timeout` since version 17.
+ */
+const NO_TIME_LIMITS = `SELECT set_config(name, '0', false) FROM pg_settings
+                        WHERE name IN ('statement_timeout', 'transaction_timeout')`
+
 /** How long a migration waits for a lock, unless it sets `lock_timeout` itself. */
 const LOCK_TIMEOUT_MS = 60_000
 
@@ -67,6 +74,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
   })
   try {
     await client.connect()
+    await client.query(NO_TIME_LIMITS)
     await checkWritable(client)
     await checkOwner(client, APPLIED_TABLE)
     await checkMayCreate(client, APPLIED_TABLE)

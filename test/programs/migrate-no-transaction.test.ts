@@ -110,6 +110,16 @@ async function untilItWaits(database: TestDatabase): Promise<void> {
   })
 }
 
+t.test('a migration takes as long as it needs, whatever the time limits of the database', async (t) => {
+  const slow = '-- Slow.\n\n-- Up Migration\nSELECT pg_sleep(1.5);\n\n-- Down Migration\n'
+  const { database, checkout: cli } = await checkout(t, { [AFTER]: slow })
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET statement_timeout = '1s'`)
+  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
+  if (known !== undefined) await database.query(`ALTER DATABASE ${name} SET transaction_timeout = '1s'`)
+  t.match(await cli.run('up'), { code: 0, stdout: `Applied ${AFTER}\n` })
+})
+
 t.test('it is applied after those before it were committed, and every run prints a line each', async (t) => {
   const { database, checkout: cli } = await checkout(
     t,
