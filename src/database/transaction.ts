@@ -95,13 +95,17 @@ export async function inTransaction<Result>(
     if (error instanceof OutcomeUnknownError) throw error
     if (lost !== undefined) throw new DatabaseUnavailableError(lost)
     // Errors that `work` throws itself, such as for an invalid file, are not failures of the database.
-    throw error instanceof pg.DatabaseError && isUnavailable(error)
-      ? new DatabaseUnavailableError(error)
-      : error
+    const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isReadTimeout(error)
+    throw isOutage ? new DatabaseUnavailableError(error) : error
   } finally {
     // Rolls back a transaction that was not committed.
     await client.end()
   }
+}
+
+/** Whether PostgreSQL has not responded within `query_timeout`. pg's error has no code. */
+function isReadTimeout(error: unknown): boolean {
+  return error instanceof Error && error.message === 'Query read timeout'
 }
 
 function transactionOf(client: pg.Client): Transaction {

@@ -15,3 +15,14 @@ t.test('a read-only transaction reads everything from one snapshot, and cannot w
     await t.rejects(transaction.change('UPDATE inventory SET quantity = 1'), { code: '25006' })
   })
 })
+
+t.test('a server that does not respond in time is an outage', async (t) => {
+  const { url } = await testDatabase(t)
+  const { signal } = new AbortController()
+  await t.rejects(
+    inTransaction({ url, readOnly: false, signal, answerTimeoutMs: 200 }, ({ query }) =>
+      query('SELECT pg_sleep(60)'),
+    ),
+    { name: 'DatabaseUnavailableError' },
+  )
+})
