@@ -11,28 +11,11 @@ import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw, parseResponse } from '../support/raw.ts'
+import { openRaw, startUpdate } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
-
-/** Sends the headers of an update of pet 1, and waits until the server asks for the body, which `finish` sends. */
-async function startUpdate(port: number): Promise<{ finish(): Promise<ReturnType<typeof parseResponse>> }> {
-  const { socket, received } = await openRaw(port)
-  socket.write(
-    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
-      'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
-  )
-  await once(socket, 'data')
-  return {
-    async finish() {
-      socket.write('{"quantity":5}')
-      const [, answer = ''] = (await received).split(/(?=HTTP\/1\.1 200 )/)
-      return parseResponse(answer)
-    },
-  }
-}
 
 /** An environment in which a program runs some JavaScript when it gets SIGCONT. */
 function onContinue(source: string): Record<string, string> {
@@ -57,7 +40,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as co
       const halfSent = await openRaw(port)
       halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
 
-      const inFlight = await startUpdate(port)
+      const inFlight = await startUpdate(port, key)
       server.process.kill(signal)
       await server.output(new RegExp(`"${signal}: stopping"`))
       const { status, headers: answered } = await inFlight.finish()
@@ -152,7 +135,7 @@ t.test('two kinds of signals at once, as when a terminal or a session closes, ar
     const server = await startProgram(t, 'server', {
       env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
     })
-    const inFlight = await startUpdate(await portOf(server))
+    const inFlight = await startUpdate(await portOf(server), key)
     for (const signal of signals) server.process.kill(signal)
     await server.output(/: stopping"/)
     t.equal((await inFlight.finish()).status, 200)
@@ -171,7 +154,7 @@ t.test('a signal after an internal error does not cut off what the error has lef
       ...onContinue("throw new Error('a bug')"),
     },
   })
-  const inFlight = await startUpdate(await portOf(server))
+  const inFlight = await startUpdate(await portOf(server), key)
   server.process.kill('SIGCONT')
   await server.output(/a bug[^\n]*stopping after an internal error/)
   server.process.kill('SIGTERM')

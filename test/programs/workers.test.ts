@@ -9,7 +9,7 @@ import { callerOf, json } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
 import { type Outage, outageOf } from '../support/outage.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw } from '../support/raw.ts'
+import { openRaw, startUpdate } from '../support/raw.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
@@ -284,22 +284,15 @@ t.test('a signal while workers are starting ends all of them', async (t) => {
 t.test('a worker that is already stopping answers what it has when the service stops, too', async (t) => {
   const { server, port } = await startWorkers(t)
   const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
-  const inFlight = await Promise.all(Array.from({ length: 2 }, () => openRaw(port)))
-  for (const { socket } of inFlight) {
-    socket.write(
-      `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
-        'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
-    )
-    await once(socket, 'data')
-  }
+  const inFlight = await Promise.all(Array.from({ length: 2 }, () => startUpdate(port, key)))
   process.kill(Number(pid), 'SIGTERM')
   await server.output(/"worker":1[^\n]*"SIGTERM: stopping"/)
   // Any sooner, it would be the same signal, sent twice.
   await setTimeout(500)
   const stopped = stop(t, server)
   await server.output(/"worker":2[^\n]*"SIGTERM: stopping"/)
-  for (const { socket } of inFlight) socket.write('{"quantity":1}')
-  for (const { received } of inFlight) t.match(await received, /^HTTP\/1\.1 200 /m)
+  const answers = await Promise.all(inFlight.map((update) => update.finish()))
+  for (const { status } of answers) t.equal(status, 200)
   t.match(await stopped, /"worker":1[^\n]*"stopped"/)
 })
 
