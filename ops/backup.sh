@@ -14,6 +14,8 @@ cd /backup
 
 backup() {
   name="inventory-$(date -u +%Y%m%dT%H%M%SZ).dump"
+  # If it fails, so that failed backups do not fill the disk.
+  trap 'rm -f "$name.part"' EXIT
   pg_dump --format=custom --file="$name.part"
   # Keep the older backups unless this one can be read.
   pg_restore --list "$name.part" >/dev/null
@@ -69,7 +71,8 @@ case "${1:-}" in
     # As process 1 of a container, a shell ignores signals that it does not trap.
     trap 'exit 0' TERM INT
     while true; do
-      backup || echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
+      # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
+      sh "$0" now || echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
       # Retry a failed backup soon: the age of the newest one decides.
       if [ -n "$(find . -name 'inventory-*.dump' -mmin -"$((BACKUP_INTERVAL_HOURS * 60))")" ]; then
         sleep "$((BACKUP_INTERVAL_HOURS * 3600))" &
