@@ -23,8 +23,9 @@ Exit codes:
        status: the schema is behind this version, or the server's role lacks
        a privilege
        migrate status: a migration is neither applied nor of a newer version
-  4    the connection was lost during the commit, and PostgreSQL cannot say
-       whether the change was made
+  4    it is unknown whether the change was made: the connection was lost
+       during the commit and PostgreSQL cannot say, PostgreSQL warned about
+       the commit, or a second Ctrl-C interrupted it
   5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
   7    low: some entries are below the limit
