@@ -50,7 +50,7 @@ export interface KeyLifetime {
 
 export interface ApiKeyCacheOptions {
   readonly repository: ApiKeyRepository
-  /** Called when a read fails after one that succeeded. The keys of the last successful read remain in use. */
+  /** Called when a read fails, once for consecutive failures. The keys of the last successful read remain in use. */
   readonly onStale: (error: unknown) => void
   /** Called when a read succeeds after one that failed. */
   readonly onRecovered: () => void

@@ -105,6 +105,7 @@ function recordOf({ createdAt, validUntil, lastUsedAt, ...record }: RowOf<ApiKey
 
 const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
+/** Creates the repository on a pool or in a transaction. */
 export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
   return {
     async create(name, digest, lifetime, isReadOnly = false) {

@@ -12,6 +12,7 @@ const formatOfExtension: Record<string, FileFormat> = {
 /** Means standard input or standard output in place of a file name. */
 export const STANDARD_STREAM = '-'
 
+/** Creates the option `--format`. */
 export function formatOption(): Option {
   return new Option(
     '--format <format>',

@@ -18,6 +18,7 @@ export function errorsOf(load: () => unknown): string[] {
   }
 }
 
+/** Returns the message of an error; any other thrown value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }

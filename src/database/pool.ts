@@ -16,10 +16,7 @@ import {
 import { PreparedStatement } from './prepared-statement.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
 
-/**
- * Time limits in milliseconds. `answer` is longer than `statement`, so that PostgreSQL cancels a statement and reports it, and
- * the client gives up only if the server no longer responds.
- */
+/** Time limits in milliseconds. */
 export interface TimeLimits {
   /** For getting a connection: an idle one from the pool or a new one. */
   readonly connect: number
@@ -32,15 +29,16 @@ export interface TimeLimits {
 }
 
 /**
- * A statement takes at most `connect` + `answer`. The limit for locks is short, because one statement serves several callers:
- * a caller whose row is locked waits longer by retries.
+ * A statement takes at most `connect` + `answer`. `answer` is longer than `statement`, so that PostgreSQL cancels a statement
+ * and reports it, and the client gives up only if the server no longer responds. The limit for locks is short, because one
+ * statement serves several callers: a caller whose row is locked waits longer by retries.
  */
 export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 5000, answer: 6000 }
 
 /** For reads of all entries. A large table may take minutes, as long as data keeps arriving. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
 
-/** For reads of all entries from a standby. They are shorter, because the primary takes over if the standby is too slow. */
+/** For reads of all entries from a standby. Two limits are shorter: the primary takes over if the standby is too slow. */
 export const standbyLimits: TimeLimits = { ...listLimits, connect: 1000, lock: 250 }
 
 /** For readiness checks, whose callers give up after a second or two. */

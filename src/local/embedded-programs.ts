@@ -20,8 +20,7 @@ export class EmbeddedServerError extends StartUpError {
  */
 export function installedPrograms(): string {
   const alternatives = 'Set DATABASE_URL to use your own PostgreSQL, or run "docker compose up".'
-  const header = process.report.getReport()
-  if (process.platform === 'linux' && !hasGlibc(header)) {
+  if (process.platform === 'linux' && !hasGlibc(process.report.getReport())) {
     throw new EmbeddedServerError(
       `The embedded PostgreSQL needs glibc, which this system lacks. ${alternatives}`,
     )

@@ -15,7 +15,7 @@ const untraced = new Set(['/livez', '/readyz'])
 
 /**
  * Creates a span for every request, from its head to the end of the response, in the trace of its `traceparent` (W3C Trace
- * Context) or in a new one. Its log lines have the ids of trace and span. To be called before any other hook is added. The span
+ * Context) or in a new one. Its log lines have the ids of trace and span. Call it before any other hook is added. The span
  * has no query, headers or error messages, which may contain secrets.
  */
 export function traceRequests(app: FastifyInstance, tracer: Tracer): void {

@@ -25,7 +25,7 @@ const FLUSH_TIMEOUT_MS = 2000
 
 /** Traces what this process does. */
 export interface Tracing {
-  /** Traces the requests of an app. To be called before any other hook is added. */
+  /** Traces the requests of an app. Call it before any other hook is added. */
   requests(app: FastifyInstance): void
   /** Connects statements with the requests that they serve. */
   readonly batches: BatchTracer

@@ -21,6 +21,7 @@ export interface ConnectionRefusals {
   isRefused(socket: Socket): boolean
 }
 
+/** Creates the refusals of a server, which are counted and logged. */
 export function connectionRefusals(
   connections: Connections,
   statistics: RequestStatistics,

@@ -114,6 +114,7 @@ export function entriesOfLines(lines: Buffer): Entries {
   return { bytes, starts: Uint32Array.from(starts) }
 }
 
+/** Returns the number of entries in the pieces. */
 export function countEntries(pieces: readonly Piece[]): number {
   return pieces.reduce((count, { starts }) => count + starts.length, 0)
 }
