@@ -1,5 +1,6 @@
 import { pipeline } from 'node:stream/promises'
 import { type Command, Option } from 'commander'
+import { isRuleViolation, messageWithDetail } from '../database/failures.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import {
   type Conflict,
@@ -143,7 +144,16 @@ async function importFrom(
     } finally {
       progress.stop()
     }
-  })
+  }).catch(explainViolation)
+}
+
+/** Explains that a constraint or trigger of the operator's own, or an entry that was added meanwhile, rejects the entries. */
+function explainViolation(error: unknown): never {
+  if (!isRuleViolation(error)) throw error
+  throw new CommandFailure(
+    `The database rejects the entries: ${messageWithDetail(error)}; nothing was changed.`,
+    exitCodes.refused,
+  )
 }
 
 const noErrors: InputErrors = { first: [], count: 0 }

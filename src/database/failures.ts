@@ -308,8 +308,13 @@ export function isDuplicate(error: unknown): boolean {
  * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), or a trigger's RAISE EXCEPTION
  * (P0001).
  */
-export function isRuleViolation(error: unknown): boolean {
+export function isRuleViolation(error: unknown): error is pg.DatabaseError {
   return /^(23|P0001)/.test(stateOf(error) ?? '')
+}
+
+/** Returns PostgreSQL's message with its details, such as the row that violates a constraint. */
+export function messageWithDetail({ message, detail }: pg.DatabaseError): string {
+  return detail === undefined ? message : `${message} (${detail.replace(/\.$/, '')})`
 }
 
 /** Whether the server is read-only; with several hosts, whether one of them is. */

@@ -7,6 +7,7 @@ import {
   isForbidden,
   isLocked,
   isRefusal,
+  messageWithDetail,
   ReadOnlyServerError,
 } from './failures.ts'
 import { MigrationFailedError } from './migration-errors.ts'
@@ -161,12 +162,12 @@ async function failureOf(
 function reasonOf(error: unknown, { migration, part }: NonNullable<Run['last']>): string | undefined {
   if (isLocked(error)) return undefined
   if (!(error instanceof pg.DatabaseError)) return error instanceof Error ? error.message : String(error)
-  const detail = error.detail === undefined ? '' : ` (${error.detail.replace(/\.$/, '')})`
+  const reason = messageWithDetail(error)
   const [statement = '', ...others] = part.statements
   const offset = Number(error.position) - 1
-  if (others.length > 0 || !(offset < statement.length)) return `${error.message}${detail}`
+  if (others.length > 0 || !(offset < statement.length)) return reason
   const line = part.line + statement.slice(0, offset).split('\n').length - 1
-  return `${error.message}${detail}, in line ${line} of migrations/${migration.name}.sql`
+  return `${reason}, in line ${line} of migrations/${migration.name}.sql`
 }
 
 function newClient(url: string): pg.Client {

@@ -19,7 +19,8 @@ Exit codes:
   1    failed; nothing was changed, except that "migrate up" may have applied
        the migrations and failed to grant privileges
   2    wrong usage; nothing was done
-  3    import: the file has errors or is incomplete; nothing was changed
+  3    import: the file has errors or is incomplete, or the database rejects its
+       entries; nothing was changed
        status: the schema is behind this version, or the server's role lacks
        a privilege
        migrate status: a migration is neither applied nor of a newer version

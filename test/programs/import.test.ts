@@ -352,6 +352,45 @@ t.test('it works where the server does not support MERGE for the table', async (
   t.equal(await imported('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
 })
 
+t.test(
+  'entries that a constraint or trigger of the operator rejects are a reason, and nothing is written',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 9, 'sold'],
+      ['2', 9, 'sold'],
+    ])
+    await database.query(
+      "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$",
+    )
+    const rules: [rule: string, removal: string, reason: RegExp][] = [
+      [
+        'ALTER TABLE inventory ADD CONSTRAINT few CHECK (quantity < 500)',
+        'ALTER TABLE inventory DROP CONSTRAINT few',
+        /violates check constraint "few" \(Failing row contains \(2, 700, sold\)\)/,
+      ],
+      [
+        'CREATE CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()',
+        'DROP TRIGGER few ON inventory',
+        /at most 500/,
+      ],
+    ]
+    for (const [rule, removal, reason] of rules) {
+      await database.query(rule)
+      const { code, stdout, stderr } = await load(t, database.url, 'petId,quantity\n1,1\n2,700\n')
+      t.strictSame([code, stdout], [3, ''])
+      t.match(
+        stderr,
+        new RegExp(
+          `\\ninventory: The database rejects the entries: .*${reason.source}; nothing was changed\\.\n$`,
+        ),
+      )
+      t.equal(await entries(database), '1,9,sold\n2,9,sold')
+      await database.query(removal)
+    }
+  },
+)
+
 t.test('of two imports at once the second waits for the first, and both are whole', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])
