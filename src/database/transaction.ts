@@ -7,6 +7,12 @@ import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
 import { operatorClient, statementRunner } from './operator-client.ts'
 import type { StatementRunner } from './pool.ts'
 
+/**
+ * With a higher level, which the role or the database may have as its default, a statement that has waited for another
+ * transaction would fail, or would not see what that transaction has added.
+ */
+const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED'
+
 /** Limits how long the transaction may be idle, so that a program that hangs does not hold locks forever. */
 const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
@@ -79,7 +85,7 @@ export async function inTransaction<Result>(
     const { rows } = await client.query<{ pid: number }>(
       `SELECT pg_backend_pid() AS pid, ${NO_TRANSACTION_TIMEOUT}`,
     )
-    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
+    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
     const result = await withCancellation(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
     if (!readOnly) {

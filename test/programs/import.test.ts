@@ -408,6 +408,30 @@ t.test('of two imports at once the second waits for the first, and both are whol
   t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await entries(database)))
 })
 
+t.test('an import waits for other changes, whatever the isolation level of the database', async (t) => {
+  const database = await testDatabase(t)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`)
+  await addEntries(database, [['1', 9, 'sold']])
+
+  const update = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
+  const changing = load(t, database.url, 'petId,quantity\n1,1\n')
+  await waitForLocks(database)
+  await update()
+  t.match(await changing, { code: 0, stdout: '0 added, 1 changed, 0 unchanged\n' })
+
+  const lock = await database.hold('LOCK TABLE inventory')
+  const both = Promise.all(
+    [1, 2].map(() => load(t, database.url, 'petId,quantity\n2,1\n', '--mode', 'insert')),
+  )
+  await waitForLocks(database, 2)
+  await lock()
+  const [first, second] = (await both).sort((one, other) => Number(one.code) - Number(other.code))
+  t.match(first, { code: 0 })
+  t.match(second, { code: 3, stderr: /\nline 2: petId 2 has an entry already\n/ })
+  t.equal(await entries(database), '1,1,sold\n2,1,available')
+})
+
 t.test('a signal while it reads or while it writes leaves nothing behind, at once', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])
