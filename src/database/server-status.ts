@@ -71,10 +71,19 @@ export async function isServerReadOnly(database: Database): Promise<boolean> {
   return row?.isReadOnly === true
 }
 
-/** Returns whether the database has a table of that name. */
+/**
+ * Returns whether the database has a table of that name. PostgreSQL skips the schemas of the `search_path` that the role may not
+ * use. If the table is in one of these, the cast of its qualified name fails with SQLSTATE 42501, which names the schema.
+ */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
-  const [row] = await database.query<{ exists: boolean }>('SELECT to_regclass($1) IS NOT NULL AS exists', [
-    name,
-  ])
+  const [row] = await database.query<{ exists: boolean }>(
+    `SELECT coalesce(to_regclass($1), (
+       SELECT format('%I.%I', nspname, relname)::regclass
+       FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+       WHERE relname = $1 AND NOT has_schema_privilege(relnamespace, 'USAGE') AND nspname = ANY (regexp_split_to_array(
+         trim(BOTH ' "' FROM replace(current_setting('search_path'), '$user', current_user)), '[" ]*,[" ]*'))
+       LIMIT 1)) IS NOT NULL AS exists`,
+    [name],
+  )
   return row?.exists === true
 }

@@ -71,7 +71,10 @@ function explainOutage(cause: unknown, variable: string): string {
     )
   }
   if (isForbidden(cause)) {
-    return `The database role lacks a privilege: ${cause.message}. The command line can use another role: set OPERATOR_DATABASE_URL.`
+    const remedy = variable.startsWith('OPERATOR_DATABASE_URL')
+      ? 'Run "inventory migrate up --operator-role ROLE" as the owner of the tables.'
+      : 'The command line can use another role: set OPERATOR_DATABASE_URL.'
+    return `The database role lacks a privilege: ${cause.message}. ${remedy}`
   }
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check ${variable}.`
   switch (codeOf(cause)) {

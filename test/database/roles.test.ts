@@ -222,6 +222,42 @@ t.test('without its privileges the server is not ready and says what to do, and 
   t.equal((await send('GET', '/v1/inventory')).text, '[]')
 })
 
+t.test('a role that may not use the schema of the tables is told so, and not to migrate', async (t) => {
+  const { database, server, operator } = await setUp(t)
+  await database.query('CREATE SCHEMA "my shop"')
+  for (const table of ['inventory', 'api_keys', 'pgmigrations']) {
+    await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
+  }
+  await database.query(
+    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET search_path = "my shop", public`,
+  )
+  const program = await startProgram(t, 'server', {
+    env: { DATABASE_URL: server.urlOf(database.url), PORT: '0' },
+  })
+  const send = callerOf(await portOf(program))
+  const { status, text } = await send('GET', '/readyz')
+  t.equal(status, 503)
+  t.match(text, /lacks privileges. Run ."inventory migrate up --server-role ROLE/)
+  await program.output(/permission denied for schema my shop/)
+  for (const command of [['status'], ['migrate', 'status']]) {
+    const { code, stderr } = await inventory(
+      t,
+      { OPERATOR_DATABASE_URL: operator.urlOf(database.url) },
+      ...command,
+    )
+    t.equal(code, 1)
+    t.match(stderr, 'permission denied for schema my shop')
+    t.match(stderr, '"inventory migrate up --operator-role ROLE"')
+  }
+  const roles = ['--server-role', server.name, '--operator-role', operator.name]
+  const migrated = await inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', ...roles)
+  t.equal(migrated.code, 0, migrated.stderr)
+  await eventually('the service to be ready', async () =>
+    (await send('GET', '/readyz')).status === 200 ? true : undefined,
+  )
+  t.equal((await inventory(t, { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }, 'status')).code, 0)
+})
+
 t.test(
   'roles get the privileges that PostgreSQL grants to everyone by default, if these were revoked',
   async (t) => {
