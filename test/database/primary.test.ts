@@ -3,6 +3,7 @@ import { eventually } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { movingAddress } from '../support/moving-address.ts'
 import { freePort } from '../support/other-program.ts'
+import { startOwnPair } from '../support/own-pair.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 
@@ -160,6 +161,39 @@ t.test(
     )
   },
 )
+
+t.test('after a promotion, the former primary gets no update and serves no list', async (t) => {
+  const { primary, standby } = await startOwnPair(t)
+  await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+  const address = await movingAddress(t, primary.url)
+  const { server, send } = await startService(t, address.url)
+  t.equal(await update(send, 2), 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+  await eventually('the standby to have the update', async () =>
+    (await standby.query('SELECT FROM inventory WHERE quantity = 2')).length > 0 ? true : undefined,
+  )
+  const endAll = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'service'"
+
+  await standby.query('SELECT pg_promote()')
+  address.leadTo(standby.url)
+  await primary.query(END_UPDATERS)
+  await eventually('an update', async () => ((await update(send, 3)) === 200 ? true : undefined))
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
+  await server.output(/another server was promoted: timeline 2 after 1/)
+
+  address.leadTo(primary.url)
+  await standby.query(endAll)
+  await eventually('the service to be not ready', async () =>
+    /former primary/.test((await send('GET', '/readyz')).text) ? true : undefined,
+  )
+  t.equal(await update(send, 4), 503)
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  t.strictSame(await primary.query('SELECT quantity FROM inventory'), [{ quantity: '2' }])
+
+  address.leadTo(standby.url)
+  await eventually('an update', async () => ((await update(send, 5)) === 200 ? true : undefined))
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
+})
 
 t.test('of several hosts, the first that takes writes is used', async (t) => {
   const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
