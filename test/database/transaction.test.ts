@@ -1,3 +1,4 @@
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/transaction.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
@@ -25,4 +26,66 @@ t.test('a server that does not respond in time is an outage', async (t) => {
     ),
     { name: 'DatabaseUnavailableError' },
   )
+})
+
+t.test('a transaction limits its waits for locks and its idle time, but not its statements', async (t) => {
+  const { url } = await testDatabase(t)
+  const { signal } = new AbortController()
+  const options = encodeURIComponent('-c statement_timeout=7s -c client_min_messages=error')
+  const readOnly = false
+  await inTransaction({ url: `${url}?options=${options}`, readOnly, signal }, async (transaction) => {
+    const settings = async (): Promise<unknown> =>
+      (
+        await transaction.query(
+          `SELECT current_setting('lock_timeout') AS locks, current_setting('statement_timeout') AS statements,
+                  current_setting('idle_in_transaction_session_timeout') AS idle,
+                  current_setting('client_min_messages') AS messages`,
+        )
+      )[0]
+    const initial = { locks: '30s', statements: '0', idle: '1min', messages: 'warning' }
+    t.strictSame(await settings(), initial)
+    await transaction.takeAdvisoryLock(4711)
+    t.strictSame(await settings(), initial, 'after it has waited for another transaction of its kind')
+    await transaction.allowIdle(300_000, async () => {
+      t.strictSame(await settings(), { ...initial, idle: '5min' })
+    })
+    t.strictSame(await settings(), initial, 'after a question to the operator')
+  })
+})
+
+t.test('a transaction that is interrupted before its commit changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  const controller = new AbortController()
+  const reason = new Error('interrupted')
+  let isCommitting = false
+  const transaction = inTransaction(
+    {
+      url: database.url,
+      readOnly: false,
+      signal: controller.signal,
+      onCommit: () => {
+        isCommitting = true
+      },
+    },
+    async ({ change }) => {
+      await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
+      controller.abort(reason)
+    },
+  )
+  await t.rejects(transaction, reason)
+  t.notOk(isCommitting)
+  t.strictSame(await database.query('SELECT FROM inventory'), [])
+})
+
+t.test('a connection that is lost between two statements is an outage', async (t) => {
+  const database = await testDatabase(t)
+  const { signal } = new AbortController()
+  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ query }) => {
+    const [row] = await query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+    await database.query('SELECT pg_terminate_backend($1, 10000)', [row?.pid])
+    // Lets the end of the connection arrive, which an event reports.
+    await setTimeout(20)
+    await query('SELECT 1')
+  })
+  await t.rejects(transaction, { name: 'DatabaseUnavailableError' })
 })

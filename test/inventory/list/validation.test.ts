@@ -4,6 +4,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
 import type { AppOptions } from '../../../src/http/app.ts'
+import type { ListSource } from '../../../src/inventory/list/reads.ts'
 import { inventoryRepository } from '../../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
@@ -126,6 +127,36 @@ t.test('a primary key that is dropped and added again hides no second entry with
   t.equal(await list(), `[${first},${second}]`)
 })
 
+for (const key of ['pet_id, status', 'place']) {
+  t.test(`a table with the primary key (${key}) is listed as it is`, async (t) => {
+    const { list } = await setUp(t)
+    await server.query(`ALTER TABLE inventory ADD place integer GENERATED ALWAYS AS IDENTITY,
+      DROP CONSTRAINT inventory_pkey, ADD PRIMARY KEY (${key})`)
+    t.equal(await list(), `[${first},${second}]`)
+    // As many entries as before.
+    await server.query("DELETE FROM inventory WHERE pet_id = 2; INSERT INTO inventory VALUES (1, 3, 'sold')")
+    const both = [first, '{"petId":1,"quantity":3,"status":"sold"}']
+    t.strictSame(
+      JSON.parse(await list())
+        .map(JSON.stringify)
+        .sort(),
+      both,
+    )
+  })
+}
+
+t.test('a status of another type is listed as the type says now', async (t) => {
+  const { list } = await setUp(t)
+  await server.query(`CREATE TYPE state AS ENUM ('available', 'pending', 'sold');
+    ALTER TABLE inventory DROP CONSTRAINT inventory_status_check;
+    ALTER TABLE inventory ALTER status DROP DEFAULT, ALTER status TYPE state USING status::state`)
+  t.equal(await list(), `[${first},${second}]`)
+  // Changes the text of an entry, but not its row.
+  await server.query("ALTER TYPE state RENAME VALUE 'sold' TO 'gone'")
+  t.equal(await list(), `[${first},${second.replace('sold', 'gone')}]`)
+  await server.query('DROP TYPE state CASCADE')
+})
+
 t.test('columns that exchange their names exchange their values', async (t) => {
   const { list } = await setUp(t)
   await server.query('ALTER TABLE inventory ADD spare integer DEFAULT 9')
@@ -178,6 +209,20 @@ t.test('another connection is another source, whatever its process id', async (t
   t.equal((await validator()).source, source)
   others++
   t.not((await validator()).source, source)
+})
+
+t.test('changes since more transactions than PostgreSQL can order are unknown', async (t) => {
+  const { url } = await testDatabase(t)
+  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  t.teardown(() => database.close())
+  const reads = inventoryRepository(database, database)
+  let source: ListSource | undefined
+  for await (const _ of reads.lines((reported) => (source = reported))) t.fail('there is no entry')
+  const { state } = source ?? {}
+  if (state === undefined) throw new Error('The table cannot be compared')
+  t.match(await reads.changesSince(state, 1), { count: 0 })
+  t.match(await reads.changesSince({ ...state, xmin: state.xmin - 2n ** 29n }, 1), { count: 0 })
+  t.equal(await reads.changesSince({ ...state, xmin: state.xmin - 2n ** 30n }, 1), undefined)
 })
 
 t.test('a table that becomes a foreign one while the service runs is read each time', async (t) => {

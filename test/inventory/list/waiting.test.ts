@@ -4,7 +4,7 @@ import { runner } from 'node-pg-migrate'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { listLimits } from '../../../src/database/pool.ts'
-import { startApp } from '../../support/app.ts'
+import { longTimings, startApp } from '../../support/app.ts'
 import { type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startProgram, temporaryFolder } from '../../support/program.ts'
@@ -175,6 +175,31 @@ t.test(
     )
     await release()
     t.equal((await send('GET', '/v1/inventory')).status, 200)
+  },
+)
+
+t.test(
+  'behind a pooler, a list waits for a lock longer than the time limit of the role for statements',
+  async (t) => {
+    const database = await testDatabase(t)
+    const options = encodeURIComponent('-c statement_timeout=300')
+    const { send } = await startApp(t, `${database.url}?options=${options}`, {
+      timings: longTimings,
+      env: { DATABASE_POOLER: 'transaction' },
+    })
+    t.equal((await send('GET', '/v1/inventory')).text, '[]')
+    await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+    const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+    const list = send('GET', '/v1/inventory')
+    await eventually('the read of all entries to wait', async () => {
+      const [row] = await database.query(
+        `SELECT FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SET TRANSACTION%'`,
+      )
+      return row
+    })
+    await release()
+    t.match(await list, { status: 200, text: '[{"petId":1,"quantity":1,"status":"available"}]' })
   },
 )
 
