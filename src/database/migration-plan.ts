@@ -1,10 +1,9 @@
-import pg from 'pg'
 import { APPLIED_TABLE, newestApplied } from './applied-migrations.ts'
 import { MigrationOrderError, UnknownMigrationError } from './migration-errors.ts'
 import { knownMigrations, readMigration } from './migration-files.ts'
 import { migrationHistory } from './migration-history.ts'
 import { sqlOfMigrationFiles } from './migration-runner.ts'
-import { statementRunner } from './operator-client.ts'
+import { connect, operatorClient, reportOutage, statementRunner } from './operator-client.ts'
 import type { Database, StatementRunner } from './pool.ts'
 import { checkMayCreate } from './privileges.ts'
 import { hasTable } from './server-status.ts'
@@ -40,6 +39,7 @@ export async function planMigrations(
 /**
  * Returns the SQL that `migrate` would run now, and changes nothing.
  *
+ * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve
  * @throws what `planMigrations` throws
  */
 export async function migrationSql(
@@ -47,16 +47,18 @@ export async function migrationSql(
   direction: 'up' | 'down',
   count: number | undefined,
 ): Promise<string> {
-  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 10_000 })
-  client.on('error', () => {})
+  const client = operatorClient(url)
   try {
-    await client.connect()
-    await checkMayCreate(client, APPLIED_TABLE)
-    await planMigrations(statementRunner(client), direction, count)
-    // Even in a dry run, the runner creates the table of applied migrations. The rollback removes it.
-    await client.query('BEGIN')
-    const steps = await sqlOfMigrationFiles(client, { direction, count })
-    await client.query('ROLLBACK')
+    await connect(client)
+    const steps = await reportOutage(client, async () => {
+      await checkMayCreate(client, APPLIED_TABLE)
+      await planMigrations(statementRunner(client), direction, count)
+      // Even in a dry run, the runner creates the table of applied migrations. The rollback removes it.
+      await client.query('BEGIN')
+      const sql = await sqlOfMigrationFiles(client, { direction, count })
+      await client.query('ROLLBACK')
+      return sql
+    })
     if (steps.length > 0) return mergeTransactions(steps)
     return `-- No migration is ${direction === 'up' ? 'pending' : 'applied'}.`
   } finally {

@@ -16,7 +16,7 @@ import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
 import { lockMigrations, tryLockMigrations } from './migration-lock.ts'
 import { planMigrations } from './migration-plan.ts'
 import { runMigrationFiles } from './migration-runner.ts'
-import { statementRunner } from './operator-client.ts'
+import { connect, reportOutage, statementRunner } from './operator-client.ts'
 import { checkMayCreate, checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
 import { askServer } from './session-server.ts'
 
@@ -61,27 +61,21 @@ export interface MigrateOptions {
  * @throws {MigrationsRunningError} if another session runs migrations for more than a minute; nothing has changed
  * @throws {RoleError} if a role does not exist or the current one does not own the tables; nothing has changed
  * @throws {MigrationFailedError} if a migration failed or did not get a lock in time; the message says what has changed
- * @throws {DatabaseUnavailableError} if the server is read-only, or the connection was lost before the commit; nothing has
- *   changed
+ * @throws {DatabaseUnavailableError} if the server cannot be reached or is read-only, or the connection was lost before the
+ *   commit; the schema has changed only if the grants failed
  * @throws {OutcomeUnknownError} if the connection was lost and the outcome cannot be found out
  * @throws any other error of the database; the schema has changed only if the grants failed
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
-  const { url, direction, count, roles = {}, log, notice = () => {} } = options
+  const { url, direction, roles = {}, log } = options
   let client = newClient(url)
   let isLost = false
   client.on('end', () => {
     isLost = true
   })
   try {
-    await client.connect()
-    await client.query(NO_TIME_LIMITS)
-    await checkWritable(client)
-    await checkOwner(client, APPLIED_TABLE)
-    await checkMayCreate(client, APPLIED_TABLE)
-    await checkRoles(client, roles)
-    await lockMigrations(statementRunner(client), notice)
-    const planned = await planMigrations(statementRunner(client), direction, count)
+    await connect(client)
+    const planned = await reportOutage(client, () => prepare(client, options))
     const run = await runMigrations(client, options)
     // The database shows whether the migrations were committed before the connection was lost.
     if (isLost) client = await reconnect(url)
@@ -95,11 +89,25 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       log('The connection was lost during the commit; PostgreSQL had done it.')
     }
     if (planned.length === 0) log(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
-    await grantPrivileges(client, roles, log)
+    await reportOutage(client, () => grantPrivileges(client, roles, log))
     return done
   } finally {
     await client.end()
   }
+}
+
+/** Checks that migrations can run, takes the lock, and returns the names of the migrations to run. */
+async function prepare(
+  client: pg.Client,
+  { direction, count, roles = {}, notice = () => {} }: MigrateOptions,
+): Promise<string[]> {
+  await checkWritable(client)
+  await client.query(NO_TIME_LIMITS)
+  await checkOwner(client, APPLIED_TABLE)
+  await checkMayCreate(client, APPLIED_TABLE)
+  await checkRoles(client, roles)
+  await lockMigrations(statementRunner(client), notice)
+  return planMigrations(statementRunner(client), direction, count)
 }
 
 /** @throws {DatabaseUnavailableError} if the server is read-only */
@@ -176,6 +184,7 @@ function newClient(url: string): pg.Client {
     application_name: 'petstore-inventory migrate',
     connectionTimeoutMillis: 10_000,
     lock_timeout: LOCK_TIMEOUT_MS,
+    keepAlive: true,
   })
   // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
   client.on('error', () => {})

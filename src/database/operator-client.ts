@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
 import type { StatementRunner } from './pool.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
@@ -15,6 +16,52 @@ export function operatorClient(url: string, answerTimeoutMs?: number): pg.Client
   // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
   client.on('error', () => {})
   return client
+}
+
+/** @throws {DatabaseUnavailableError} if the server cannot be reached or refuses the connection */
+export async function connect(client: pg.Client): Promise<void> {
+  try {
+    await client.connect()
+  } catch (error) {
+    throw new DatabaseUnavailableError(error)
+  }
+}
+
+/**
+ * Runs `work` on a connected client.
+ *
+ * @throws {DatabaseUnavailableError} if the server cannot serve, or the connection is lost
+ */
+export async function reportOutage<Result>(client: pg.Client, work: () => Promise<Result>): Promise<Result> {
+  let lost: Error | undefined
+  const remember = (error: Error): void => {
+    lost ??= error
+  }
+  client.on('error', remember)
+  try {
+    return await work()
+  } catch (error) {
+    throw outageOf(error, lost)
+  } finally {
+    client.off('error', remember)
+  }
+}
+
+/**
+ * Returns the error to throw for one of a session: a DatabaseUnavailableError for a failure of the server or the connection, and
+ * any other error unchanged, such as one for an invalid file.
+ *
+ * @param lost the error with which the connection was lost
+ */
+export function outageOf(error: unknown, lost: Error | undefined): unknown {
+  if (lost !== undefined) return new DatabaseUnavailableError(lost)
+  const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isReadTimeout(error)
+  return isOutage ? new DatabaseUnavailableError(error) : error
+}
+
+/** Whether PostgreSQL has not responded within `query_timeout`. pg's error has no code. */
+function isReadTimeout(error: unknown): boolean {
+  return error instanceof Error && error.message === 'Query read timeout'
 }
 
 /** Runs statements on a client. */

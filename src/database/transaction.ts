@@ -1,10 +1,9 @@
 import type { Readable, Writable } from 'node:stream'
-import pg from 'pg'
+import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { commit, identityOf, OutcomeUnknownError } from './commit-outcome.ts'
 import { CopyOut } from './copy-out.ts'
-import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
-import { operatorClient, statementRunner } from './operator-client.ts'
+import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
 import type { StatementRunner } from './pool.ts'
 
 /**
@@ -74,11 +73,7 @@ export async function inTransaction<Result>(
   client.on('error', (error) => {
     lost = error
   })
-  try {
-    await client.connect()
-  } catch (error) {
-    throw new DatabaseUnavailableError(error)
-  }
+  await connect(client)
   let isCommitting = false
   try {
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
@@ -99,19 +94,11 @@ export async function inTransaction<Result>(
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof OutcomeUnknownError) throw error
-    if (lost !== undefined) throw new DatabaseUnavailableError(lost)
-    // Errors that `work` throws itself, such as for an invalid file, are not failures of the database.
-    const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isReadTimeout(error)
-    throw isOutage ? new DatabaseUnavailableError(error) : error
+    throw outageOf(error, lost)
   } finally {
     // Rolls back a transaction that was not committed.
     await client.end()
   }
-}
-
-/** Whether PostgreSQL has not responded within `query_timeout`. pg's error has no code. */
-function isReadTimeout(error: unknown): boolean {
-  return error instanceof Error && error.message === 'Query read timeout'
 }
 
 function transactionOf(client: pg.Client): Transaction {

@@ -1,9 +1,14 @@
+import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
+import { Transform } from 'node:stream'
+import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/migration-files.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
@@ -127,6 +132,78 @@ t.test('a read-only server is named as the reason, without a stack trace', async
       t.notMatch(stderr, /\n {4}at /)
     }
   }
+})
+
+t.test('a server that cannot be reached, is lost or does not respond is one message', async (t) => {
+  const database = await testDatabase(t)
+  const closing = await startRelay({ target: () => new URL(database.url), accepts: () => false })
+  // The server's first statement never arrives.
+  const silent = await startRelay({
+    target: () => new URL(database.url),
+    towardsDatabase: () =>
+      new Transform({
+        transform: (bytes: Buffer, _encoding, done) =>
+          bytes.includes('pg_is_in_recovery') ? done() : done(null, bytes),
+      }),
+  })
+  t.teardown(() => {
+    for (const relay of [closing, silent]) {
+      relay.close()
+      relay.cut()
+    }
+  })
+  for (const [args, url, message] of [
+    [['up'], closing.url, /PostgreSQL cannot serve this now: /],
+    [['up', '--dry-run'], closing.url, /PostgreSQL cannot serve this now: /],
+    [['up'], 'postgres://u@host.invalid/x', /The host of PostgreSQL cannot be found: /],
+    [['up'], silent.url, /PostgreSQL cannot serve this now: Query read timeout\.$/],
+  ] as const) {
+    const { code, stdout, stderr } = await run(t, [...args], { DATABASE_URL: url })
+    t.strictSame([code, stdout], [1, ''])
+    t.match(stderr.trim(), message)
+    t.notMatch(stderr, /\n {4}at /)
+  }
+
+  const terminate =
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pet%'"
+  const lost = /^(Waiting .*\n)?inventory: PostgreSQL cannot serve this now: terminating connection .*\n$/
+  const running = await database.hold(`SELECT pg_advisory_xact_lock(${PG_MIGRATE_LOCK_ID})`)
+  const waiting = await startProgram(t, 'cli', {
+    args: ['migrate', 'up'],
+    env: { DATABASE_URL: database.url },
+  })
+  await waiting.output(/Waiting for other migrations of this database, as PID \d+\./)
+  await database.query(`${terminate} AND datname = current_database()`)
+  t.match(await waiting.ended, { code: 1, stdout: '', stderr: lost })
+  await running()
+
+  const locked = await database.hold('LOCK TABLE pgmigrations')
+  const dry = run(t, ['up', '--dry-run'], { DATABASE_URL: database.url })
+  await waitForLocks(database)
+  await database.query(`${terminate} AND datname = current_database()`)
+  t.match(await dry, { code: 1, stdout: '', stderr: lost })
+  await locked()
+})
+
+const noTimers = !existsSync('/proc/net/tcp') && 'the system does not show the timers of connections'
+t.test('a migration notices if the network forgets its connection', { skip: noTimers }, async (t) => {
+  const database = await testDatabase(t)
+  const release = await database.hold(`SELECT pg_advisory_xact_lock(${PG_MIGRATE_LOCK_ID})`)
+  const waiting = await startProgram(t, 'cli', {
+    args: ['migrate', 'up'],
+    env: { DATABASE_URL: database.url },
+  })
+  await waiting.output(/Waiting for other migrations/)
+  const [session] = await database.query(
+    "SELECT lpad(upper(to_hex(client_port)), 4, '0') AS port FROM pg_stat_activity WHERE application_name = 'petstore-inventory migrate' AND datname = current_database()",
+  )
+  // Columns: number, local address, remote address, state, queues, timer; 02 is the one of keepalive.
+  const keepalive = new RegExp(`^ *\\d+: \\w+:${session?.['port']} \\w+:\\w+ \\w+ \\S+ 02:`, 'm')
+  await eventually('a keepalive timer', async () =>
+    keepalive.test(await readFile('/proc/net/tcp', 'utf8')) ? true : undefined,
+  )
+  await release()
+  t.equal((await waiting.ended).code, 0)
 })
 
 t.test(
