@@ -17,3 +17,27 @@ t.test('reads the entries again after PostgreSQL has recovered from a crash', as
   t.strictSame(await transactions(), before, 'the number of the transaction was given out again')
   t.match((await send('GET', '/v1/inventory')).text, '"quantity":2')
 })
+
+t.test('forgets a commit that a crash has undone, although a list was made from its changes', async (t) => {
+  const database = await startOwnServer(t, { wal_writer_delay: '10s', autovacuum: 'off' })
+  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) AS n")
+  const { send } = await startApp(t, database.url)
+  const quantities = async (): Promise<unknown[]> => {
+    const { text } = await send('GET', '/v1/inventory')
+    return JSON.parse(text)
+      .slice(0, 3)
+      .map(({ quantity }: { quantity: number }) => quantity)
+  }
+  t.strictSame(await quantities(), [0, 0, 0])
+  await database.query('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
+  t.strictSame(await quantities(), [1, 0, 0])
+  await database.query('SET synchronous_commit = off; UPDATE inventory SET quantity = 2 WHERE pet_id = 2')
+  t.strictSame(await quantities(), [1, 2, 0])
+  await database.crash()
+  await database.query('UPDATE inventory SET quantity = 3 WHERE pet_id = 3')
+  const stored = await database.query('SELECT quantity FROM inventory WHERE pet_id <= 3 ORDER BY pet_id')
+  t.strictSame(
+    await quantities(),
+    stored.map(({ quantity }) => Number(quantity)),
+  )
+})
