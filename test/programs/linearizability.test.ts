@@ -5,13 +5,15 @@ import { startOwnServer } from '../support/own-server.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+/** The pets whose entries the clients update. */
 const pets = [1, 2, 3]
+
+/** Number of entries: enough for lists to be read by their changes. */
+const ENTRIES = 100
 
 t.test('two processes over a database that is killed are linearizable', async (t) => {
   const database = await startOwnServer(t)
-  await database.query(
-    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
-  )
+  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n`)
   const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' }
   const start = async (): Promise<Program> => startProgram(t, 'server', { env })
   const ports = await Promise.all([start(), start()].map(async (server) => portOf(await server)))
