@@ -76,7 +76,8 @@ export class ApiError extends Error {
     super(message)
     Error.stackTraceLimit = stackTraceLimit
     this.status = status
-    this.headers = headers
+    // A shared cache may otherwise keep a 404 or a 405 for minutes, also one of a version that lacks a path.
+    this.headers = { 'cache-control': 'no-store', ...headers }
   }
 
   /** The response body. A 4xx status without a code of its own is `invalid_request`, a 5xx `internal_error`. */

@@ -66,7 +66,11 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
 
 /** Serves the document at `/openapi.json`. Register it outside the scope that requires an API key. */
 export function serveOpenApi(app: FastifyInstance): void {
-  app.get('/openapi.json', { schema: { hide: true } }, () => app.swagger())
+  app.get('/openapi.json', { schema: { hide: true } }, (_request, reply) => {
+    // After an upgrade, a shared cache may otherwise send the document of the version before.
+    reply.header('cache-control', 'no-cache')
+    return app.swagger()
+  })
 }
 
 /** The error responses that every operation with such parameters and body can have. */

@@ -162,6 +162,7 @@ t.test('every refusal has the one error shape, wherever it is born', async (t) =
       isError(t, { ...answer, contentType: headers.get('content-type') }, status, code)
       t.equal(headers.get('content-length'), String(Buffer.byteLength(answer.body)), 'the length')
       t.match(headers.get('x-request-id'), /^[0-9a-f-]{36}$/, 'the request id')
+      t.equal(headers.get('cache-control'), 'no-store', 'no cache keeps it')
     })
   }
   t.strictSame(

@@ -28,6 +28,7 @@ t.test('describes both operations under the names and bounds of the interface', 
   const answer = await callerOf(port)('GET', '/openapi.json')
   t.equal(answer.status, 200)
   t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
+  t.equal(answer.headers['cache-control'], 'no-cache')
   const document: Json = JSON.parse(answer.text)
   t.match(document['openapi'], /^3\.1\.\d$/)
   t.equal(at(document, 'info', 'version'), '1.0.0')
