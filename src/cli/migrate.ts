@@ -14,7 +14,7 @@ import { type MigrateOptions, migrate } from '../database/migrations.ts'
 import { RoleError, type Roles } from '../database/privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'
-import { withDatabase } from './connection.ts'
+import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
 import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'
@@ -98,9 +98,11 @@ export function addMigrateCommands(
           exitCodes.unconfirmed,
         )
       }
-      const plan = await withDatabase(url, (database) => planRollback(database, count ?? 1)).catch(
-        explainKnown,
-      )
+      const plan = await withDatabase(
+        url,
+        (database) => planRollback(database, count ?? 1),
+        countLimits,
+      ).catch(explainKnown)
       if (plan.names.length > 0) {
         const names = plan.names.join(', ')
         const losses = plan.losses.length === 0 ? 'no table and no column' : plan.losses.join(', ')

@@ -3,19 +3,16 @@ import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
 import { parseAddress } from '../database/address.ts'
 import { appliedMigrations } from '../database/applied-migrations.ts'
 import { knownMigrations } from '../database/migration-files.ts'
-import type { Database, TimeLimits } from '../database/pool.ts'
+import type { Database } from '../database/pool.ts'
 import { type ServerRole, serverRoles } from '../database/privileges.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'
 import { type StandbyStatus, standbyStatus } from '../database/standby-status.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
 import type { PetStatus } from '../inventory/schemas.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { withDatabase } from './connection.ts'
+import { countLimits, withDatabase } from './connection.ts'
 import { print } from './output.ts'
 import { formatNumber } from './progress.ts'
-
-/** In milliseconds. Counting many millions of entries takes longer than requests are allowed. */
-const limits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
 
 /** The output of `inventory status --json`. */
 interface Status {
@@ -65,7 +62,7 @@ export function addStatusCommand(
           ...(await statusOf(database, url, serverRole())),
           standby: readUrl === undefined ? null : await standbyStatus(url, readUrl),
         }),
-        limits,
+        countLimits,
       )
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
       const isIncomplete = status.serverRoles.some(({ missing }) => missing.length > 0)

@@ -312,6 +312,16 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
 
+t.test('down counts the rows of a table for longer than a request may take', async (t) => {
+  const database = await testDatabase(t)
+  await database.query('ALTER TABLE inventory RENAME TO stock')
+  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(5.5) LEFT JOIN stock ON true')
+  const all = String((await knownMigrations()).length)
+  const { code, stderr } = await run(t, ['down', all], { DATABASE_URL: database.url })
+  t.equal(code, 5, stderr)
+  t.match(stderr, 'the table inventory with 1 rows')
+})
+
 t.test('status shows what is applied, pending, unknown, changed and out of order', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const env = { DATABASE_URL: database.url }
