@@ -1,8 +1,8 @@
 -- Why this change is needed, and what must hold while the version before it still runs on the new schema.
 --
--- It runs outside a transaction, one statement after the other; each ends at a line that ends in a semicolon. Where one
--- fails, those before it stay, and the next run starts from the first again: so each part begins by dropping what a
--- failed run may have left. The limit is for the wait for transactions that are open; nobody waits behind it.
+-- It runs outside a transaction, statement by statement; each ends at a line that ends in a semicolon. If one fails, the
+-- changes before it remain, and the next run starts from the beginning, so each part first drops what a failed run may
+-- have left. The lock_timeout limits the wait for open transactions; no other session waits meanwhile.
 
 -- Up Migration (no transaction)
 SET lock_timeout = '60s';

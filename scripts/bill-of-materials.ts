@@ -16,9 +16,9 @@ async function npm(folder: string, ...args: string[]): Promise<string> {
 }
 
 /**
- * The packages that the container image has from npm, as a CycloneDX document in JSON. `npm sbom --omit=dev` in the
- * repository itself would leave out what the service and a development package both need, such as pg; so npm is asked in
- * a copy that has nothing else. What comes with the base image is not in it.
+ * Returns the container image's npm packages as a CycloneDX document in JSON, without what comes with the base image. Runs
+ * npm in a copy without development packages: in the repository, `npm sbom --omit=dev` omits packages that both the service
+ * and a development package need, such as pg.
  */
 export async function billOfMaterials(): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-sbom-'))
@@ -28,7 +28,7 @@ export async function billOfMaterials(): Promise<string> {
       optionalDependencies: _optional,
       ...manifest
     } = JSON.parse(await readFile('package.json', 'utf8'))
-    // npm calls the software what its folder is called.
+    // npm names the software after its folder.
     const copy = path.join(folder, manifest.name)
     await mkdir(copy)
     await writeFile(path.join(copy, 'package.json'), JSON.stringify(manifest))

@@ -1,6 +1,6 @@
 /**
- * Prints the licence of each package that the container image has from npm, and fails where one is not among those that
- * are known to allow what is done with them here: to pass them on, unchanged, within an image.
+ * Prints the license of each npm package in the container image, and fails if one is not known to allow the distribution of
+ * the unchanged package within an image.
  */
 import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -38,8 +38,8 @@ for (const { name, version, licenses = [] } of components) {
   if (!isAllowed) refused += 1
   rows.push([name, version, `${terms.join(', ') || 'none'}${isAllowed ? '' : ' (not allowed)'}`])
 }
-console.log(formatTable(['PACKAGE', 'VERSION', 'LICENCE'], rows))
+console.log(formatTable(['PACKAGE', 'VERSION', 'LICENSE'], rows))
 if (refused > 0) {
-  console.error(`${refused} of ${components.length} packages have a licence that is not allowed.`)
+  console.error(`${refused} of ${components.length} packages have a license that is not allowed.`)
   process.exitCode = 1
 }

@@ -1,4 +1,4 @@
-/** Prints the description of the interface that the service serves at `/openapi.json`. It needs no database. */
+/** Prints the OpenAPI document that the service serves at `/openapi.json`. Needs no database. */
 
 import { pino } from 'pino'
 import { version } from '../src/config/version.ts'
@@ -8,7 +8,7 @@ import { RequestStatistics } from '../src/http/connections/request-statistics.ts
 import { inventoryRepository } from '../src/inventory/repository.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
 
-// Connects when it is first asked for something, which it never is here.
+// Never connects, because no statement is sent.
 const database = openDatabase({
   url: 'postgres://localhost/none',
   size: 1,

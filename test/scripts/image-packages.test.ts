@@ -41,7 +41,7 @@ t.test('the bill of materials has what npm installs in the image, and nothing el
   )
 })
 
-t.test('each package in the image has a licence that is allowed', async (t) => {
+t.test('each package in the image has a license that is allowed', async (t) => {
   const { stdout } = await run(process.execPath, [tsx, 'scripts/licenses.ts'])
   t.match(stdout, /^fastify +[\d.]+ +MIT$/m)
 })
