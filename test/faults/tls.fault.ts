@@ -7,9 +7,8 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrations.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { serverAccount } from '../../src/local/embedded-programs.ts'
+import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { callerOf, json } from '../support/http.ts'
-import { giveTo } from '../support/other-program.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
 const run = promisify(execFile)

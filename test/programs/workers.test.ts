@@ -74,22 +74,11 @@ t.test(
       'at most 10 connections to serve requests and one for each probe',
     )
 
-    const inFlight = await Promise.all(
-      Array.from({ length: 6 }, async () => {
-        const connection = await openRaw(port)
-        connection.socket.write(
-          `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: ${headers.authorization}\r\n` +
-            'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
-        )
-        await once(connection.socket, 'data')
-        return connection
-      }),
-    )
+    const inFlight = await Promise.all(Array.from({ length: 6 }, () => startUpdate(port, key)))
     const stopped = stop(t, server)
     await server.output(/"SIGTERM: stopping"/)
-    for (const { socket } of inFlight) socket.write('{"quantity":1}')
-    for (const { received } of inFlight)
-      t.match(await received, /^HTTP\/1\.1 200 /m, 'a signal lets a request in flight be answered')
+    for (const { status } of await Promise.all(inFlight.map((update) => update.finish())))
+      t.equal(status, 200, 'a signal lets a request in flight be answered')
     const workers = new Set(
       Array.from((await stopped).matchAll(/"worker":(\d)[^\n]*"msg":"request"/g), ([, worker]) => worker),
     )

@@ -1,17 +1,13 @@
-import { execFile } from 'node:child_process'
 import { once } from 'node:events'
-import { appendFile, chmod, mkdir } from 'node:fs/promises'
+import { appendFile } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { serverAccount } from '../../src/local/embedded-programs.ts'
-import { freePort, giveTo } from './other-program.ts'
+import { makeServerFolder } from './installed-postgres.ts'
+import { freePort } from './other-program.ts'
 import { citusPrograms } from './postgres-programs.ts'
 import { temporaryFolder } from './program.ts'
-
-const run = promisify(execFile)
 
 type Row = Readonly<Record<string, string | null>>
 
@@ -113,13 +109,7 @@ async function startNode(
   folder: string,
   given: Readonly<Record<string, string>>,
 ): Promise<CitusNode> {
-  const account = serverAccount()
-  await chmod(folder, 0o711)
-  const directory = path.join(folder, 'postgres')
-  await mkdir(directory, { mode: 0o700 })
-  await giveTo(account, directory)
-  const command = (name: string, ...args: string[]): Promise<unknown> =>
-    run(path.join(programs, name), args, { ...account, cwd: directory })
+  const { directory, command } = await makeServerFolder(programs, folder)
   await command('initdb', '--pgdata=data', '--username=postgres', '--auth=trust', '--no-locale', '-E', 'UTF8')
   const port = await freePort()
   const settings = [

@@ -1,10 +1,10 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, chown, writeFile } from 'node:fs/promises'
+import { chmod, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { type Account, serverAccount } from '../../src/local/embedded-programs.ts'
+import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { pathOf } from '../faults/needs.ts'
 import { temporaryFolder } from './program.ts'
 
@@ -58,11 +58,6 @@ export async function startOtherProgram(
     ended.then(() => reject(new Error(`${name} has ended:\n${output}`)), reject)
   })
   return { stop }
-}
-
-/** Makes a file the account's own. */
-export async function giveTo({ uid, gid }: Account, file: string): Promise<void> {
-  if (uid !== undefined && gid !== undefined) await chown(file, uid, gid)
 }
 
 /** A port of 127.0.0.1 that nobody listens on. */
