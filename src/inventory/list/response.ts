@@ -46,15 +46,13 @@ export async function sendList(
 }
 
 /**
- * Returns the accepted compression in which the client already has the list, as its conditions say. Another process, or this
- * one earlier, may have preferred it; undefined if there is none.
+ * Returns the accepted content coding in which the client already has the list, as its conditions say. Another process, or
+ * this one earlier, may have preferred it; undefined if there is none.
  */
 function knownEncoding(headers: IncomingHttpHeaders, snapshot: Snapshot): Encoding | undefined {
   const tags = headers['if-none-match'] ?? headers['if-match']
   if (tags === undefined) return undefined
-  return acceptedCodings(headers, encodings).find(
-    (encoding) => encoding !== 'identity' && matches(tags, snapshot.etagOf(encoding)),
-  )
+  return acceptedCodings(headers, encodings).find((encoding) => matches(tags, snapshot.etagOf(encoding)))
 }
 
 /** Returns the error for a list that does not match `If-Match` (412). */

@@ -138,7 +138,13 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
   const mixed = await send('GET', '/v1/inventory', {
     headers: { 'accept-encoding': 'gzip', 'if-none-match': plain.headers.etag },
   })
-  t.equal(mixed.status, 200, 'the plain list is another representation')
+  t.equal(mixed.status, 304, 'a client that has the plain list needs no other')
+  t.equal(mixed.headers.etag, plain.headers.etag)
+  const onlyCompressed = await send('GET', '/v1/inventory', {
+    headers: { 'accept-encoding': 'gzip, identity;q=0', 'if-none-match': plain.headers.etag },
+  })
+  t.equal(onlyCompressed.status, 200, 'unless it does not accept it any more')
+  t.equal(onlyCompressed.headers['content-encoding'], 'gzip')
 })
 
 t.test('an unchanged list is a 304 from every process, whichever compression it prefers', async (t) => {
@@ -175,6 +181,21 @@ t.test('an unchanged list is a 304 from every process, whichever compression it 
     const unchanged = await conditional('if-none-match')
     t.equal(unchanged.status, 304)
     t.equal(unchanged.headers.etag, headers.etag)
+    const matched = await conditional('if-match')
+    t.equal(matched.status, 200)
+    t.equal(matched.headers.etag, plain.headers.etag)
+    t.equal(matched.text, plain.text)
+  })
+
+  await t.test('also in none, which a changed list has instead', async (t) => {
+    const onlyBrotli = { 'accept-encoding': 'br' }
+    const plain = await changed.send('GET', '/v1/inventory', { headers: onlyBrotli })
+    t.equal(plain.headers['content-encoding'], undefined)
+    const conditional = (condition: string) =>
+      fresh.send('GET', '/v1/inventory', { headers: { ...onlyBrotli, [condition]: plain.headers.etag } })
+    const unchanged = await conditional('if-none-match')
+    t.equal(unchanged.status, 304)
+    t.equal(unchanged.headers.etag, plain.headers.etag)
     const matched = await conditional('if-match')
     t.equal(matched.status, 200)
     t.equal(matched.headers.etag, plain.headers.etag)
