@@ -37,7 +37,10 @@ export interface ReplicatedServer {
   readonly connection: string
 }
 
-/** A primary with one entry for each pet, and a standby of it by streaming replication. */
+/**
+ * A primary with one entry for each pet and 100 of others, so that lists are read by their changes, and a standby of it by
+ * streaming replication.
+ */
 export interface ReplicatedPair {
   readonly primary: ReplicatedServer
   readonly standby: ReplicatedServer
@@ -62,7 +65,8 @@ export async function startPair(t: Test, pets: readonly number[]): Promise<Repli
   await migrate({ url: first.superuserUrl, direction: 'up', log: () => {} })
   await first.server.query(
     `CREATE ROLE service LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO service;
-     INSERT INTO inventory SELECT unnest(ARRAY[${pets.join()}]), 0, 'available'`,
+     INSERT INTO inventory SELECT unnest(ARRAY[${pets.join()}]), 0, 'available';
+     INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1000001, 1000100) AS n`,
   )
   const second = await makeServer(t, programs)
   await second.command(
