@@ -66,11 +66,14 @@ t.test('a file keeps its mode and a link its place; a device is written to', asy
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)
   await writeFile(path.join(cwd, 'real.csv'), 'old')
-  await chmod(path.join(cwd, 'real.csv'), 0o600)
   await symlink('real.csv', path.join(cwd, 'link.csv'))
-  t.equal((await run(t, url, ['export', 'link.csv'], cwd)).code, 0)
-  t.equal(await readFile(path.join(cwd, 'real.csv'), 'utf8'), csv)
-  t.equal((await stat(path.join(cwd, 'real.csv'))).mode & 0o777, 0o600)
+  // The second one has a permission that the umask takes from new files.
+  for (const mode of [0o600, 0o666]) {
+    await chmod(path.join(cwd, 'real.csv'), mode)
+    t.equal((await run(t, url, ['export', 'link.csv'], cwd)).code, 0)
+    t.equal(await readFile(path.join(cwd, 'real.csv'), 'utf8'), csv)
+    t.equal((await stat(path.join(cwd, 'real.csv'))).mode & 0o777, mode)
+  }
   t.strictSame((await readdir(cwd)).sort(), ['link.csv', 'real.csv'])
   t.equal((await run(t, url, ['export', '/dev/null', '--format', 'csv'])).code, 0)
   t.ok((await stat('/dev/null')).isCharacterDevice())
@@ -93,6 +96,38 @@ t.test('a signal leaves the file as it was', async (t) => {
   t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
   t.strictSame(await readdir(cwd), ['stock.csv'])
   await release()
+})
+
+t.test('what a killed export left behind does not stop the next one in a container', async (t) => {
+  const database = await filled(t)
+  const cwd = await temporaryFolder(t)
+  const start = () =>
+    startProgram(t, 'cli', {
+      args: ['export', 'stock.csv'],
+      env: {
+        DATABASE_URL: database.url,
+        // In a container, processes get the same IDs each time.
+        NODE_OPTIONS: '--import=data:text/javascript,Object.defineProperty(process,%22pid%22,{value:7})',
+      },
+      cwd,
+    })
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  const killed = await start()
+  await waitForLocks(database)
+  killed.process.kill('SIGKILL')
+  await killed.ended
+  await release()
+  t.equal((await readdir(cwd)).length, 1)
+  t.match(await (await start()).ended, { code: 0, stderr: '4 entries written to stock.csv\n' })
+  t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), csv)
+})
+
+t.test('a name may be as long as the file system allows', async (t) => {
+  const { url } = await filled(t)
+  const cwd = await temporaryFolder(t)
+  const name = `${'n'.repeat(251)}.csv`
+  t.match(await run(t, url, ['export', name], cwd), { code: 0 })
+  t.strictSame(await readdir(cwd), [name])
 })
 
 t.test('a closed pipe ends it quietly', async (t) => {
