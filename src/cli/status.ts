@@ -16,7 +16,11 @@ import { formatNumber } from './progress.ts'
 
 /** The output of `inventory status --json`. */
 interface Status {
-  readonly database: { readonly version: string; readonly address: string }
+  readonly database: {
+    readonly version: string
+    readonly address: string
+    readonly readOnly: ServerStatus['readOnly']
+  }
   readonly schema: {
     /** The newest migration of this version. */
     readonly expected: string | undefined
@@ -75,13 +79,13 @@ async function statusOf(
   url: string,
   serverRole: string | undefined,
 ): Promise<Omit<Status, 'standby'>> {
-  const { version, connections, asynchronousCommit } = await serverStatus(database)
+  const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = await appliedMigrations(database)
   const hasInventory = await hasTable(database, 'inventory')
   const hasKeys = await hasTable(database, 'api_keys')
   return {
-    database: { version, address: addressOf(url) },
+    database: { version, address: addressOf(url), readOnly },
     schema: {
       expected: known.at(-1),
       pending: known.filter((name) => !applied.includes(name)),
@@ -103,15 +107,20 @@ function addressOf(url: string): string {
   return `${parseAddress(url).hosts[0].name}${new URL(url).pathname}`
 }
 
+const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, string>> = {
+  standby: ', a standby: it is read-only, and may be behind the primary',
+  setting: ', read-only: default_transaction_read_only is on',
+}
+
 function describe(status: Status): string {
   const { database, schema, entries, keys, connections, standby, serverRoles, warnings } = status
   return [
-    `Database     PostgreSQL ${database.version} at ${database.address}`,
+    `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : readOnlyTexts[database.readOnly]}`,
     `Schema       ${describeSchema(schema)}`,
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
-    ...(standby === null ? [] : [`Standby      ${describeStandby(standby)}`]),
+    ...(standby === null ? [] : [`Standby      ${describeStandby(standby, database.readOnly)}`]),
     ...serverRoles.map((role) => `Server role  ${describeRole(role)}`),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
@@ -123,8 +132,12 @@ function describeSchema({ expected, pending, unknown }: Status['schema']): strin
   return `up to date (${expected})`
 }
 
-function describeStandby({ address, reason, behindBytes }: StandbyStatus): string {
-  if (reason !== null) return `${address} is not used: ${reason}`
+function describeStandby(
+  { address, reason, behindBytes }: StandbyStatus,
+  readOnly: ServerStatus['readOnly'],
+): string {
+  if (reason !== null)
+    return `${address} ${readOnly === 'standby' ? 'cannot be checked' : 'is not used'}: ${reason}`
   return `${address} can serve lists, ${formatNumber(behindBytes ?? 0)} bytes of WAL behind`
 }
 

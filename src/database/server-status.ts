@@ -4,6 +4,8 @@ import type { Database, StatementRunner } from './pool.ts'
 export interface ServerStatus {
   /** The version, such as `18.4`. */
   readonly version: string
+  /** Why sessions cannot write: the server is a standby, or `default_transaction_read_only` is on; null if they can. */
+  readonly readOnly: 'standby' | 'setting' | null
   readonly connections: {
     /** Open connections of all clients to all databases of the server. */
     readonly inUse: number
@@ -29,8 +31,15 @@ export const SETS_ASYNCHRONOUS_COMMIT =
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
   // Without privileges, a role can still count the connections of other roles and see their application_name.
-  const [row] = await database.query<{ version: string; used: number; own: number; most: number }>(
+  const [row] = await database.query<{
+    version: string
+    readOnly: ServerStatus['readOnly']
+    used: number
+    own: number
+    most: number
+  }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
+            CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly",
             (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used,
             (SELECT count(*)::integer FROM pg_stat_activity
              WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS own,
@@ -52,6 +61,7 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   return {
     asynchronousCommit: asynchronous.map(({ whom }) => whom),
     version: row.version,
+    readOnly: row.readOnly,
     connections: { inUse: row.used, ofThisService: row.own, limit: row.most },
   }
 }

@@ -24,15 +24,19 @@ export interface StandbyStatus {
  * @param primaryUrl an address with a single host
  */
 export async function standbyStatus(primaryUrl: string, standbyUrl: string): Promise<StandbyStatus> {
-  const { identity, flushed } = await onClient(primaryUrl, async (client) => {
-    const { identity } = await askServer(client, RESPONSE_TIMEOUT_MS)
-    if (identity === undefined) return { identity, flushed: null }
+  const { identity, isStandby, flushed } = await onClient(primaryUrl, async (client) => {
+    const { identity, isStandby } = await askServer(client, RESPONSE_TIMEOUT_MS)
+    if (identity === undefined) return { identity, isStandby, flushed: null }
     const { rows } = await client.query<{ flushed: string }>(
       'SELECT pg_current_wal_flush_lsn()::text AS flushed',
     )
-    return { identity, flushed: rows[0]?.flushed ?? null }
+    return { identity, isStandby, flushed: rows[0]?.flushed ?? null }
   })
   const [first, ...others] = parseAddress(standbyUrl).hosts
+  if (isStandby) {
+    const reason = 'the command line is connected to a standby, and only the primary can verify another one'
+    return { address: first.name, problem: 'unverified', reason, behindBytes: null }
+  }
   const look = async ({ url, name: address }: typeof first): Promise<StandbyStatus> => {
     try {
       return await onClient(url, async (client) => {

@@ -57,6 +57,18 @@ t.test('it shows the server in the parameters of the address, too', async (t) =>
   t.equal(JSON.parse(stdout).database.address, `${hostname}:${port || 5432}${pathname}`)
 })
 
+t.test('it shows that sessions of a database are read-only', async (t) => {
+  const database = await testDatabase(t)
+  const { readOnly } = JSON.parse((await run(t, database.url, 'status', '--json')).stdout).database
+  t.equal(readOnly, null)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+  t.match(
+    (await run(t, database.url, 'status')).stdout,
+    /^Database .*, read-only: default_transaction_read_only is on\n/,
+  )
+})
+
 t.test('it warns of every role and database whose commits do not wait for the disk', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)

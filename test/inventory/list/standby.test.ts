@@ -78,6 +78,25 @@ t.test('lists are read from a standby, whole and by their changes', async (t) =>
   })
 })
 
+t.test('status says that it is connected to a standby, which cannot check another one', async (t) => {
+  t.notMatch(await statusOf(t, standby.url), /^Database .*read-only/m)
+  const run = async (...args: string[]) => {
+    const env = { DATABASE_URL: standby.url, READ_DATABASE_URL: standby.url }
+    return (await startProgram(t, 'cli', { args: ['status', ...args], env })).ended
+  }
+  const { code, stdout } = await run()
+  t.equal(code, 0)
+  t.match(stdout, /^Database .*, a standby: it is read-only, and may be behind the primary$/m)
+  t.match(
+    stdout,
+    /^Standby {6}127\.0\.0\.1:\d+ cannot be checked: the command line is connected to a standby, .*$/m,
+  )
+  t.match(JSON.parse((await run('--json')).stdout), {
+    database: { readOnly: 'standby' },
+    standby: { problem: 'unverified', behindBytes: null },
+  })
+})
+
 t.test('a standby that does not replay is not read, until it does', async (t) => {
   const app = await start(t, standby.url)
   await nextMessage(app, /^lists are read from the standby$/)
