@@ -152,14 +152,16 @@ t.test('an export that waited for a migration is whole', async (t) => {
   t.equal(stdout?.trimEnd().split('\n').length, ENTRIES + 1)
 })
 
-t.test(
-  'a list is refused when it has waited for a lock for its limit, and served when the table is free',
-  async (t) => {
+for (const pooler of ['', 'transaction']) {
+  const title =
+    'a list is refused when it has waited for a lock for its limit, and served when the table is free'
+  t.test(`${title}, DATABASE_POOLER=${pooler}`, async (t) => {
     t.ok(listLimits.lock <= 2000, 'two seconds')
     const database = await testDatabase(t)
     await fill(database)
     const { send, log } = await startApp(t, database.url, {
       timings: { lists: { ...listLimits, lock: 500, answer: 20_000 } },
+      env: { DATABASE_POOLER: pooler },
     })
     const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
     // Nothing but the limit ends these: the lock lasts until all of them are answered.
@@ -169,14 +171,15 @@ t.test(
       t.match(headers['retry-after'], /^[1-9]\d*$/)
       t.match(text, '"code":"service_unavailable"')
     }
+    t.match(JSON.stringify(log), 'canceling statement due to lock timeout')
     t.notOk(
       log.some((line) => line['msg'] === 'a database connection was lost'),
       'the connection is kept, as it was not the limit of an answer',
     )
     await release()
     t.equal((await send('GET', '/v1/inventory')).status, 200)
-  },
-)
+  })
+}
 
 t.test(
   'behind a pooler, a list waits for a lock longer than the time limit of the role for statements',
@@ -191,10 +194,11 @@ t.test(
     await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
     const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
     const list = send('GET', '/v1/inventory')
-    await eventually('the read of all entries to wait', async () => {
+    await eventually('the read of all entries to wait for a second', async () => {
       const [row] = await database.query(
         `SELECT FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SET TRANSACTION%'`,
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SET TRANSACTION%'
+           AND query_start < clock_timestamp() - interval '1 second'`,
       )
       return row
     })
