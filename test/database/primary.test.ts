@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { longTimings, startApp, type TestApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { movingAddress } from '../support/moving-address.ts'
@@ -200,18 +201,19 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
   const hostOf = ({ url }: OwnServer): string => new URL(url).host
   const several = (...hosts: string[]): string =>
     `postgres://service:of-a-test@${hosts.join(',')}/postgres?sslmode=disable`
+  // On a busy machine, a host that does not accept a connection soon would be passed over.
+  const probe = { connect: 60_000, lock: 60_000, statement: 60_000, answer: 61_000 }
+  const startWith = (t: Test, ...hosts: string[]): Promise<TestApp> =>
+    startApp(t, several(...hosts), { timings: { ...longTimings, probe } })
 
   await t.test('a dead one is passed over', async (t) => {
-    const { send } = await startService(
-      t,
-      several(`127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one)),
-    )
+    const { send } = await startWith(t, `127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one))
     t.equal((await send('GET', '/v1/inventory')).text, listOf(10))
     t.equal((await send('GET', '/readyz')).status, 200)
   })
 
   await t.test('a server that becomes read-only is left', async (t) => {
-    const { send } = await startService(t, several(hostOf(one), hostOf(other)))
+    const { send } = await startWith(t, hostOf(one), hostOf(other))
     t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
     await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
     await eventually('an update', async () => ((await update(send, 12)) === 200 ? true : undefined))
@@ -234,7 +236,7 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
 
   await t.test('if no server takes writes, the message says so', async (t) => {
     await settings(other, 'ALTER SYSTEM SET default_transaction_read_only = on')
-    const { send } = await startService(t, several(hostOf(one), hostOf(other)))
+    const { send } = await startWith(t, hostOf(one), hostOf(other))
     t.match((await send('GET', '/readyz')).text, /read-only/)
     const { code, stderr } = await (
       await startProgram(t, 'cli', {
