@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { open, realpath, rename, rm, stat } from 'node:fs/promises'
+import { chmod, open, realpath, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
 import { CommandFailure, isSystemError } from './failure.ts'
@@ -28,14 +28,16 @@ async function writeOrReplace<Result>(
 ): Promise<Result> {
   const found = await stat(file).catch(() => undefined)
   // Write directly to something like /dev/null or a named pipe: renaming a file over it would replace it.
-  if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w'))
+  if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
   const target = found === undefined ? path.resolve(file) : await realpath(file)
   // Not named after the process: in a container, one that was killed and the next one often have the same ID.
   const unfinished = path.join(path.dirname(target), `.inventory-${randomUUID()}.unfinished`)
   // Flushed to disk before the rename: a crash must not leave an incomplete file under the name.
-  const stream = await openStream(file, unfinished, 'wx', { mode: found?.mode, flush: true })
+  const stream = await openStream(file, unfinished, 'wx', found?.mode ?? 0o666, { flush: true })
   try {
     const result = await write(stream)
+    // The umask has removed some of the permissions.
+    if (found !== undefined) await chmod(unfinished, found.mode)
     await rename(unfinished, target)
     return result
   } catch (error) {
@@ -44,18 +46,16 @@ async function writeOrReplace<Result>(
   }
 }
 
-/** Opens `file` for writing; messages call it `name`. It gets the permissions in `mode`, or else those of a new file. */
+/** Opens `file` for writing; messages call it `name`. */
 async function openStream(
   name: string,
   file: string,
   flags: string,
-  { mode, flush = false }: { mode?: number | undefined; flush?: boolean } = {},
+  mode: number,
+  options: { flush?: boolean } = {},
 ): Promise<Writable> {
   try {
-    const handle = await open(file, flags, mode)
-    // The umask has removed some of them.
-    if (mode !== undefined) await handle.chmod(mode)
-    return handle.createWriteStream({ flush })
+    return (await open(file, flags, mode)).createWriteStream(options)
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? error.code : undefined
     const reason = error instanceof Error ? error.message.split(', open ')[0] : error
