@@ -53,6 +53,8 @@ export interface Case {
 
 /** A contender that is ready to be measured. */
 export interface Contender {
+  /** Number of processes that take turns in accepting connections. Absent if there is only one. */
+  readonly processes?: number
   /**
    * Sends each kind of request once, and compares the responses byte for byte with those expected for the initial inventory.
    * Rejects if a response is wrong, because the speed of wrong responses means nothing.

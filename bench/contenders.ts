@@ -43,9 +43,9 @@ export async function openContender(name: ContenderName, options: ContenderOptio
     case 'service-citus-reference':
       return overHttp(await startService(setup, 1))
     case 'service-2':
-      return overHttp(await startService(setup, 2))
+      return { ...overHttp(await startService(setup, 2)), processes: 2 }
     case 'service-4':
-      return overHttp(await startService(setup, 4))
+      return { ...overHttp(await startService(setup, 4)), processes: 4 }
     case 'service-commits':
       return withCommits(overHttp(await startService(setup, 1)), database.otherUrl)
     case 'service-standby': {

@@ -9,8 +9,8 @@ import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 
 /**
- * A warm-up ends after this many responses or this time. V8 compiles and recompiles a server's code during its first 15,000
- * requests, or 25,000 with Node 24; meanwhile, a request takes up to three times the CPU time.
+ * A warm-up ends after this many responses for each process, or this time for each. V8 compiles and recompiles a server's code
+ * during its first 15,000 requests, or 25,000 with Node 24; meanwhile, a request takes up to three times the CPU time.
  */
 const WARM_UP_RESPONSES = 30_000
 const WARM_UP_SECONDS = 20
@@ -132,12 +132,15 @@ async function takeTurn(
   }
 }
 
-/** Generates the load of the case until V8 has compiled the code for it. */
+/** Generates the load of the case until V8 has compiled the code for it in each process of the contender. */
 async function warmUp(given: Case, contender: Contender): Promise<void> {
-  const end = performance.now() + WARM_UP_SECONDS * 1000
+  const { processes = 1 } = contender
+  // With fewer connections than processes, it would depend on the order of the connections which processes stay cold.
+  const load = { ...given, connections: Math.max(given.connections, processes) }
+  const end = performance.now() + processes * WARM_UP_SECONDS * 1000
   let responses = 0
-  do responses += (await contender.measure(given, 1)).count
-  while (responses < WARM_UP_RESPONSES && performance.now() < end)
+  do responses += (await contender.measure(load, 1)).count
+  while (responses < processes * WARM_UP_RESPONSES && performance.now() < end)
 }
 
 /** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */
