@@ -33,6 +33,8 @@ export class MonitoredStandby {
   readonly #closing = new AbortController()
   #problem: StandbyProblem | undefined
   #lastUse = 0
+  /** Number of lists that are being read. */
+  #reading = 0
   #watching: Promise<void> | undefined
 
   constructor({ statistics, onChange, ...options }: MonitoredStandbyOptions) {
@@ -69,19 +71,27 @@ export class MonitoredStandby {
     return {
       lines: (onSource) => this.#countedLines(reads.lines(onSource)),
       changesSince: async (state, limit) => {
-        const changes = await this.#counted(() => reads.changesSince(state, limit))
-        if (changes !== undefined) this.#served()
-        return changes
+        this.#reading++
+        try {
+          const changes = await this.#counted(() => reads.changesSince(state, limit))
+          if (changes !== undefined) this.#served()
+          return changes
+        } finally {
+          this.#reading--
+        }
       },
     }
   }
 
   async *#countedLines(lines: AsyncIterable<Buffer>): AsyncGenerator<Buffer, void, void> {
+    this.#reading++
     try {
       yield* lines
     } catch (error) {
       this.#failed(error)
       throw error
+    } finally {
+      this.#reading--
     }
     this.#served()
   }
@@ -119,8 +129,9 @@ export class MonitoredStandby {
     try {
       await this.#reads.check()
     } catch (error) {
-      // An error of the primary says nothing about the standby.
-      if (error instanceof StandbyError) this.#giveUp(error)
+      // An error of the primary says nothing about the standby. A list that is being read uses the only connection, maybe for
+      // longer than the check waits for it, and finds out itself whether the standby can be used.
+      if (error instanceof StandbyError && this.#reading === 0) this.#giveUp(error)
       return
     }
     this.#lastUse = performance.now()

@@ -4,12 +4,15 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../../src/database/migrations.ts'
+import { standbyLimits } from '../../../src/database/pool.ts'
+import type { ServiceTimings } from '../../../src/service.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
-import { eventually } from '../../support/eventually.ts'
+import { eventually, until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
 import { freePort } from '../../support/other-program.ts'
 import { startOwnPair } from '../../support/own-pair.ts'
 import { startProgram } from '../../support/program.ts'
+import { startRelay } from '../../support/relay.ts'
 
 const { primary, standby } = await startOwnPair(t, { settings: { wal_level: 'logical' } })
 await primary.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) n")
@@ -29,8 +32,8 @@ async function nextMessage(app: TestApp, pattern: RegExp, seen = 0): Promise<voi
   )
 }
 
-const start = (t: Test, readUrl: string): Promise<TestApp> =>
-  startApp(t, primary.url, { env: { READ_DATABASE_URL: readUrl } })
+const start = (t: Test, readUrl: string, timings: Partial<ServiceTimings> = {}): Promise<TestApp> =>
+  startApp(t, primary.url, { env: { READ_DATABASE_URL: readUrl }, timings })
 
 async function update({ send }: TestApp, quantity: number): Promise<void> {
   const { status } = await send('PATCH', '/v1/inventory/1', json({ quantity }))
@@ -116,6 +119,47 @@ t.test('a standby that does not replay is not read, until it does', async (t) =>
   await nextMessage(app, /^lists are read from the standby$/, seen)
   await update(app, 23)
   t.equal(await listed(app), 23)
+})
+
+t.test('a list that takes long to arrive from the standby comes from there', async (t) => {
+  await primary.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(101, 50000) n")
+  t.teardown(() => primary.query('DELETE FROM inventory WHERE pet_id > 100'))
+  let release: (() => void) | undefined
+  const relay = await startRelay({
+    target: () => new URL(standby.url),
+    onConnection(near, far) {
+      let received = 0
+      far.on('data', ({ length }) => {
+        received += length
+        // Only the entries of a list are so long.
+        if (received < 200_000 || release !== undefined) return
+        far.unpipe(near)
+        far.pause()
+        release = () => far.pipe(near)
+      })
+    },
+  })
+  t.teardown(() => {
+    relay.close()
+    relay.cut()
+  })
+  const app = await start(t, relay.url, { standby: { ...standbyLimits, answer: 60_000 } })
+  await nextMessage(app, /^lists are read from the standby$/)
+  const list = app.send('GET', '/v1/inventory')
+  await until('the entries to arrive', () => release !== undefined)
+  // The first of these checks of the standby has failed when the second one begins.
+  const checks = new Set<unknown>()
+  await eventually('two checks', async () => {
+    const rows = await primary.query(
+      "SELECT query_start FROM pg_stat_activity WHERE query LIKE '%pg_current_wal_insert_lsn%' AND usename = 'service'",
+    )
+    for (const { query_start: at } of rows) checks.add(at)
+    return checks.size > 2 ? true : undefined
+  })
+  release?.()
+  const [stored] = await primary.query('SELECT count(*) FROM inventory')
+  t.equal(JSON.parse((await list).text).length, Number(stored?.['count']))
+  t.strictSame(messages(app), ['lists are read from the standby'])
 })
 
 t.test('a commit that the primary does not show yet is in no list', async (t) => {
