@@ -117,6 +117,8 @@ interface PositionRow extends ValidatorRow {
   readonly place: string
   readonly flushed: string | null
   readonly inserted: string | null
+  readonly pageSize: number
+  readonly fileSize: bigint
   readonly timeline: string | null
   readonly startedAt: string
   readonly isAsynchronous: boolean
@@ -156,6 +158,19 @@ export function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
 export function positionOf(lsn: string): bigint {
   const [high = '', low = ''] = lsn.split('/')
   return (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`)
+}
+
+/** Sizes of the headers of WAL pages, in bytes (PostgreSQL's `xlog_internal.h`): of the first page of a file, and of any other. */
+const FILE_HEADER = 40n
+const PAGE_HEADER = 24n
+
+/**
+ * Returns where the last WAL record ends, as a standby reports it. The primary reports where the next one begins: after the
+ * header of the next page, if the last record ends with its page.
+ */
+function endOfRecords(inserted: bigint, pageSize: bigint, fileSize: bigint): bigint {
+  if (inserted % fileSize === FILE_HEADER) return inserted - FILE_HEADER
+  return inserted % pageSize === PAGE_HEADER ? inserted - PAGE_HEADER : inserted
 }
 
 /** A pool that reads changes, and its statements from `changesText` and `tableText`. */
@@ -308,10 +323,10 @@ export function primaryListReads(
       const text = positionText(source)
       const [row] = await lists.query<PositionRow>({ name: 'inventory_list_position', text })
       if (row === undefined) throw new Error('PostgreSQL returned no row')
-      const { place, flushed, inserted, timeline, startedAt, isAsynchronous } = row
+      const { place, flushed, inserted, pageSize, fileSize, timeline, startedAt, isAsynchronous } = row
       const validator = validatorOf(row.source, row.snapshot, row.isReadOnly)
       if (flushed === null || inserted === null || timeline === null) throw lists.refuseServer()
-      const visible = positionOf(inserted)
+      const visible = endOfRecords(positionOf(inserted), BigInt(pageSize), fileSize)
       return {
         validator,
         acknowledged: isAsynchronous ? visible : positionOf(flushed),

@@ -94,6 +94,8 @@ export function positionText(source: string): string {
   return `SELECT source, snapshot, "isReadOnly", place, "startedAt", "isAsynchronous",
                  CASE WHEN "isPrimary" THEN pg_current_wal_flush_lsn()::text END AS flushed,
                  CASE WHEN "isPrimary" THEN pg_current_wal_insert_lsn()::text END AS inserted,
+                 current_setting('wal_block_size')::integer AS "pageSize",
+                 pg_size_bytes(current_setting('wal_segment_size')) AS "fileSize",
                  CASE WHEN "isPrimary" THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline
           FROM (
             SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${PLACE} AS place,

@@ -272,6 +272,44 @@ t.test('a commit that does not wait for the disk is in lists once it is there', 
   await eventually('the commit in a list', async () => ((await listed(app)) === 116 ? true : undefined))
 })
 
+/** Writes WAL records until one ends with its page. */
+async function fillPage(): Promise<void> {
+  const inserted = async (): Promise<number> => {
+    const [row] = await primary.query(
+      "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') AS inserted",
+    )
+    return Number(row?.['inserted'])
+  }
+  const write = async (length: number): Promise<unknown> =>
+    primary.query(`SELECT pg_logical_emit_message(false, '', repeat('x', ${length}))`)
+  await eventually('a record that ends with its page', async () => {
+    const before = await inserted()
+    await write(1000)
+    const overhead = (await inserted()) - before - 1000
+    const left = 8192 - ((await inserted()) % 8192)
+    if (left > overhead + 300 && left < 7000) await write(left - overhead)
+    return (await inserted()) % 8192 === 24 ? true : undefined
+  })
+}
+
+for (const [end, reach] of [
+  ['a file', () => primary.query('SELECT pg_switch_wal()')],
+  ['a page', fillPage],
+] as const) {
+  t.test(`a standby that has replayed WAL to the end of ${end} is not waited for`, async (t) => {
+    await set(t, 'autovacuum', 'off')
+    await set(t, 'synchronous_commit', 'off')
+    const app = await start(t, standby.url)
+    await nextMessage(app, /^lists are read from the standby$/)
+    await update(app, 118)
+    t.equal(await listed(app), 118)
+    await update(app, 119)
+    await reach()
+    t.equal(await listed(app), 119)
+    t.strictSame(messages(app), ['lists are read from the standby'])
+  })
+}
+
 t.test('a commit that a crash has undone is in no list, also if the standby is read since', async (t) => {
   await flushLate(t)
   const app = await start(t, standby.url)
