@@ -24,7 +24,7 @@ import {
   PLACE,
   REPLAY_POSITION,
   STANDBY_POINT,
-  TABLE_ACCESS,
+  TABLE_SUITABILITY,
   tableText,
 } from './statements.ts'
 
@@ -61,6 +61,12 @@ interface Replayed {
 export interface PositionInHistory extends PrimaryPosition {
   /** Identifies the history of the primary's WAL. */
   readonly history: string
+}
+
+/** What the standby reports about itself and the table. */
+interface StandbyTable {
+  readonly version: string
+  readonly isComparable: boolean
 }
 
 /** The standby's state when the entries were read, or a moment later. */
@@ -126,7 +132,11 @@ export class StandbyReads {
   async check(): Promise<void> {
     const position = await this.position()
     const replayed = await this.#replay(position.acknowledged)
-    await this.#query({ name: 'inventory_standby_table', text: TABLE_ACCESS })
+    const [table] = await this.#query<StandbyTable>({
+      name: 'inventory_standby_table',
+      text: TABLE_SUITABILITY,
+    })
+    if (table?.isComparable !== true || !isPlainPostgres(table.version)) throw new StandbyError('unsuited')
     await this.#confirm(position, replayed, await this.#point())
   }
 

@@ -112,8 +112,9 @@ export function positionText(source: string): string {
 export const REPLAY_POSITION =
   'SELECT pg_is_in_recovery() AS "isStandby", pg_last_wal_replay_lsn()::text AS replayed'
 
-/** Fails if the role cannot read the table. */
-export const TABLE_ACCESS = 'SELECT FROM inventory LIMIT 0'
+/** Whether a standby can serve the table exactly. Fails if the role cannot read it. */
+export const TABLE_SUITABILITY = `SELECT version(), ${IS_COMPARABLE} AS "isComparable", count(*)
+  FROM (SELECT FROM inventory LIMIT 0) AS entries`
 
 /** Returns the state of a standby, for a comparison with the primary. */
 export const STANDBY_POINT = `SELECT pg_is_in_recovery() AS "isStandby", ${SNAPSHOT} AS snapshot, ${PLACE} AS place`

@@ -121,6 +121,20 @@ t.test('a standby that does not replay is not read, until it does', async (t) =>
   t.equal(await listed(app), 23)
 })
 
+/** Resolves when a check of the standby that begins after this call has ended. */
+async function nextCheck(): Promise<void> {
+  // Each check begins with this statement, and the next one begins after its end.
+  const starts = new Set<unknown>()
+  await eventually('two checks', async () => {
+    const rows = await primary.query(
+      `SELECT query_start FROM pg_stat_activity
+       WHERE usename = 'service' AND query LIKE '%pg_current_wal_insert_lsn%'`,
+    )
+    for (const { query_start: start } of rows) starts.add(start)
+    return starts.size > 2 ? true : undefined
+  })
+}
+
 t.test('a list that takes long to arrive from the standby comes from there', async (t) => {
   await primary.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(101, 50000) n")
   t.teardown(() => primary.query('DELETE FROM inventory WHERE pet_id > 100'))
@@ -147,15 +161,7 @@ t.test('a list that takes long to arrive from the standby comes from there', asy
   await nextMessage(app, /^lists are read from the standby$/)
   const list = app.send('GET', '/v1/inventory')
   await until('the entries to arrive', () => release !== undefined)
-  // The first of these checks of the standby has failed when the second one begins.
-  const checks = new Set<unknown>()
-  await eventually('two checks', async () => {
-    const rows = await primary.query(
-      "SELECT query_start FROM pg_stat_activity WHERE query LIKE '%pg_current_wal_insert_lsn%' AND usename = 'service'",
-    )
-    for (const { query_start: at } of rows) checks.add(at)
-    return checks.size > 2 ? true : undefined
-  })
+  await nextCheck()
   release?.()
   const [stored] = await primary.query('SELECT count(*) FROM inventory')
   t.equal(JSON.parse((await list).text).length, Number(stored?.['count']))
@@ -407,6 +413,29 @@ t.test('of several hosts, one that is a standby is read', async (t) => {
   await update(app, 50)
   t.equal(await listed(app), 50)
 })
+
+t.test(
+  'a table that cannot be read exactly from a standby is not read there, before and after a list',
+  async (t) => {
+    for (const [replacement, restoration] of [
+      [
+        'ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock; GRANT SELECT ON inventory TO service',
+        'DROP VIEW inventory; ALTER TABLE stock RENAME TO inventory',
+      ],
+      ['ALTER TABLE inventory SET UNLOGGED', 'ALTER TABLE inventory SET LOGGED'],
+    ] as const) {
+      await primary.query(replacement)
+      const app = await start(t, standby.url)
+      await nextMessage(app, /^lists are read from/)
+      t.equal((await app.send('GET', '/v1/inventory')).status, 200)
+      await nextCheck()
+      t.match(messages(app), [/not used: the table cannot be read there exactly/])
+      t.equal(messages(app).length, 1)
+      await primary.query(restoration)
+      await nextMessage(app, /^lists are read from the standby$/)
+    }
+  },
+)
 
 t.test('another database of the same cluster is not read', async (t) => {
   await primary.query('CREATE DATABASE other TEMPLATE template0')
