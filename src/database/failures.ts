@@ -185,8 +185,13 @@ export function wasRefused(error: unknown): boolean {
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
-  if (!wasRefused(error)) return false
-  return !(error instanceof DatabaseUnavailableError) || isConflict(error.cause) || isRemoteRefusal(error)
+  if (mayConcernOneQuantity(error)) return true
+  return wasRefused(error) && (isConflict(causeOf(error)) || isRemoteRefusal(error))
+}
+
+/** Whether PostgreSQL rejected a statement for a reason that may concern only one of the values to store. */
+export function mayConcernOneQuantity(error: unknown): boolean {
+  return wasRefused(error) && !(error instanceof DatabaseUnavailableError)
 }
 
 /** Whether this is a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */

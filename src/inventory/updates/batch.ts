@@ -1,5 +1,11 @@
 import { ApiError } from '../../contract/errors.ts'
-import { isLocked, isRemoteRefusal, mayConcernOneRow, wasRefused } from '../../database/failures.ts'
+import {
+  isLocked,
+  isRemoteRefusal,
+  mayConcernOneQuantity,
+  mayConcernOneRow,
+  wasRefused,
+} from '../../database/failures.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
 import type { UpdateRepository } from './statements.ts'
@@ -12,14 +18,16 @@ import type { UpdateRepository } from './statements.ts'
  * | the entry as stored                          | committed                         | answered, 200                     |
  * | the entry is not as the condition requires   | nothing changed                   | answered, 412                     |
  * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
- * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time rejected   |
- * |                                              | import replaced it meanwhile      | as a rule of the database, 400    |
+ * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time like a     |
+ * |                                              | import replaced it meanwhile      | refusal of a single pet, 400      |
  * | lock timeout (55P03), the row is locked, or  | nothing changed                   | locked: retry individually        |
  * | nobody has time for finding out              |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | ready: retry as a batch           |
  * |                                              | or the whole table is locked      |                                   |
  * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
  * | batch of several                             |                                   | the size                          |
+ * | refusal that one quantity may have caused,   | nothing changed                   | ready: retry the older half first |
+ * | single pet with several updates              |                                   |                                   |
  * | the server cannot reach the one with the     | nothing changed; rows of other    | ready: retry individually         |
  * | row (Citus), batch of several                | updates may be reachable          |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
@@ -46,6 +54,7 @@ export async function sendBatch(
     if (isLocked(error)) await retryWithoutLocked(repository, batch, rejectLate)
     else if (batch.length > 1 && isRemoteRefusal(error)) retryInBatchesOf(1, batch)
     else if (batch.length > 1 && mayConcernOneRow(error)) retryInBatchesOf(Math.ceil(batch.length / 2), batch)
+    else if (mayConcernOneQuantity(error)) for (const pet of batch) isolate(pet, error)
     else for (const pet of batch) reject(pet, error)
     return wasRefused(error)
   }
@@ -137,12 +146,26 @@ async function decide(
       for (const { resolve } of pet.inFlight) resolve(undefined)
       pet.finish()
     } else if (pet.wasPassedOver) {
-      reject(pet, ruleViolation())
+      isolate(pet, ruleViolation())
     } else {
       pet.wasPassedOver = true
       pet.putBack('ready')
     }
   }
+}
+
+/**
+ * Rejects the update in flight of a pet whose quantity PostgreSQL does not accept. If it has superseded others, has the older half
+ * retried first, because only the quantity of the newest one was tried.
+ */
+function isolate(pet: PendingUpdates, error: unknown): void {
+  const { length } = pet.inFlight
+  if (length === 1) {
+    reject(pet, error)
+    return
+  }
+  pet.updateLimit = Math.ceil(length / 2)
+  retryInBatchesOf(1, [pet])
 }
 
 function reject(pet: PendingUpdates, error: unknown): void {

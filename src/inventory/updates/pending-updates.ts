@@ -29,6 +29,8 @@ export class PendingUpdates {
   waitsFor: WaitReason = 'statement'
   /** Maximum pets in the next batch with this one. A refused batch halves it, so that one bad update is isolated. */
   batchLimit = MAX_BATCH_SIZE
+  /** Maximum updates that the next statement decides. A refusal of this pet alone halves it, for the same reason. */
+  updateLimit = Number.POSITIVE_INFINITY
   /** Whether a statement has left the entry unchanged without an error. */
   wasPassedOver = false
   /** The updates that the statement in flight decides: it writes the last one, which supersedes the others. */
@@ -64,14 +66,13 @@ export class PendingUpdates {
 
   /**
    * Moves the oldest waiting updates that one statement can decide to those in flight: all before the first one with a condition,
-   * or only that one if it is the oldest, because its condition depends on what the earlier updates have written.
+   * or only that one if it is the oldest, because its condition depends on what the earlier updates have written. At most
+   * `updateLimit` are moved.
    */
   take(): void {
     const conditional = this.#waiting.findIndex(({ condition }) => condition !== undefined)
-    this.inFlight = this.#waiting.splice(
-      0,
-      conditional === -1 ? this.#waiting.length : Math.max(1, conditional),
-    )
+    const decidable = conditional === -1 ? this.#waiting.length : Math.max(1, conditional)
+    this.inFlight = this.#waiting.splice(0, Math.min(decidable, this.updateLimit))
     this.#statistics.waitingUpdates -= this.inFlight.length
     this.state = 'in flight'
     this.wasDecided = false
@@ -99,6 +100,7 @@ export class PendingUpdates {
     this.wasDecided = true
     this.waitsFor = 'statement'
     this.batchLimit = MAX_BATCH_SIZE
+    this.updateLimit = Number.POSITIVE_INFINITY
     this.wasPassedOver = false
   }
 

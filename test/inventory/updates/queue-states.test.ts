@@ -486,6 +486,28 @@ t.test(
   },
 )
 
+t.test('several updates of a refused pet are retried in halves, the older one first', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(t, repository)
+  const older = [set(1, 1), set(1, 2)]
+  const newer = [set(1, 3), set(1, 4)]
+  const other = set(2, 2)
+  const batch = await repository.next(t, '1=4 2=2')
+  batch.refuse('23514')
+  const alone = await repository.next(t, '1=4')
+  const beside = await repository.next(t, '2=2')
+  beside.store()
+  t.equal(await other, '2=2')
+  alone.refuse('23514')
+  const half = await repository.next(t, '1=2')
+  newer.push(set(1, 5))
+  half.store()
+  t.strictSame(await Promise.all(older), ['1=1', '1=2'])
+  const rest = await repository.next(t, '1=5')
+  rest.refuse('40P01')
+  t.strictSame(await Promise.all(newer), Array(3).fill('DatabaseUnavailableError'), 'a deadlock concerns all')
+})
+
 t.test('a batch with pets on a server that cannot be reached is retried individually', async (t) => {
   const repository = new ScriptedRepository()
   const { set } = queueOf(t, repository)

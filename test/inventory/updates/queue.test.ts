@@ -279,6 +279,30 @@ t.test(
   },
 )
 
+t.test('a quantity that the store does not allow is refused, and no older update of its pet', async (t) => {
+  const ways = {
+    constraint: 'ALTER TABLE inventory ADD CHECK (quantity <> 50)',
+    'raising trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'skipping trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+  }
+  for (const [way, definition] of Object.entries(ways)) {
+    const database = await testDatabase(t)
+    await addMany(database, 1)
+    await database.query(definition)
+    const { port } = await startApp(t, database.url, { timings: longTimings })
+    // The first is sent alone, and the others wait for it together.
+    const text = await pipeline(
+      port,
+      Array.from({ length: 50 }, (_, index) => [1, index + 1] as const),
+    )
+    const statuses = Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status))
+    t.strictSame(statuses, [...Array.from({ length: 49 }, () => 200), 400], way)
+    t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '49' }], way)
+  }
+})
+
 t.test('answers with what is stored where a partition or a child table has the rule', async (t) => {
   const kinds = {
     partitioned: `CREATE TABLE inventory (LIKE stock INCLUDING ALL) PARTITION BY RANGE (pet_id);
