@@ -26,8 +26,8 @@ export interface VerifiedServer {
   isCurrent(client: pg.ClientBase): boolean
   /** Whether the connection was ever verified, in this generation or an older one. */
   isKnown(client: pg.ClientBase): boolean
-  /** Verifies a new connection within `limitMs`. Rejects if its server must not be used. */
-  verify(client: pg.ClientBase, limitMs: number): Promise<void>
+  /** Verifies a new connection to `host` within `limitMs`. Rejects if its server must not be used. */
+  verify(client: pg.ClientBase, host: number, limitMs: number): Promise<void>
   /** Starts a new generation, so that no current connection is used again. */
   renew(reason: string): void
   /** Makes new connections go to the next host, if they currently go to `host`. */
@@ -223,7 +223,8 @@ export class Connections {
           throw new ServerChangedError()
         }
         try {
-          await server.verify(client, Math.max(1, this.#hostConnectMs - (performance.now() - start)))
+          const limitMs = Math.max(1, this.#hostConnectMs - (performance.now() - start))
+          await server.verify(client, host, limitMs)
           return client
         } catch (error) {
           client.release(true)

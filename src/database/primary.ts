@@ -22,7 +22,8 @@ export interface PrimaryOptions {
  *
  * | A new connection is on | What happens |
  * |---|---|
- * | a standby or a read-only server | it is refused, and all other connections are discarded |
+ * | a standby or a read-only server, on the host in use | it is refused, and all other connections are discarded |
+ * | a standby or a read-only server, on another host of the address | it is refused |
  * | the server in use | it is used |
  * | a server of the same cluster on a newer timeline, or restarted since | it begins a new generation |
  * | a server of the same cluster on an older timeline | it is refused: acknowledged updates may be missing there |
@@ -41,6 +42,8 @@ export class PrimaryServer implements VerifiedServer {
   #server: ServerIdentity | undefined
   #synchronousCommit: string | undefined
   #host = 0
+  /** The host that the last verified connection goes to. */
+  #verifiedHost: number | undefined
   #refusal: { readonly error: unknown; readonly until: number } | undefined
 
   constructor({ address, onRenew, onServer }: PrimaryOptions) {
@@ -75,19 +78,21 @@ export class PrimaryServer implements VerifiedServer {
   }
 
   /**
-   * Verifies a new connection, and adds it to the current generation.
+   * Verifies a new connection to `host`, and adds it to the current generation.
    *
    * @throws {ReadOnlyServerError} if the server is read-only
    * @throws {FormerPrimaryError} if a newer primary has been in use
    */
-  async verify(client: ClientBase, limitMs: number): Promise<void> {
+  async verify(client: ClientBase, host: number, limitMs: number): Promise<void> {
     const server = await askServer(client, limitMs)
     if (server.isReadOnly) {
       const error = new ReadOnlyServerError(server.isStandby)
-      this.renew(error.message)
+      // A standby on another host of the address says nothing about the server in use, which may just be unable to open more.
+      if (host === this.#verifiedHost) this.renew(error.message)
       throw error
     }
     this.#use(server)
+    this.#verifiedHost = host
     this.#generations.set(client, this.#generation)
     this.#isUsed = true
     this.#refusal = undefined

@@ -175,7 +175,7 @@ export class StandbyServer implements VerifiedServer {
   }
 
   /** @throws {StandbyError} if the server is not a standby of the primary in use */
-  async verify(client: ClientBase, limitMs: number): Promise<void> {
+  async verify(client: ClientBase, _host: number, limitMs: number): Promise<void> {
     const { identity } = this.#primary
     const generation = this.#generation
     const problem = problemOf(await askStandby(client, limitMs), identity)

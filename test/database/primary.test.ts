@@ -7,6 +7,7 @@ import { freePort } from '../support/other-program.ts'
 import { startOwnPair } from '../support/own-pair.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 
@@ -194,6 +195,30 @@ t.test('after a promotion, the former primary gets no update and serves no list'
   address.leadTo(standby.url)
   await eventually('an update', async () => ((await update(send, 5)) === 200 ? true : undefined))
   t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
+})
+
+t.test('while the primary opens no connections, those that are open serve beside a standby', async (t) => {
+  const { primary, standby } = await startOwnPair(t)
+  await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+  const relay = await startRelay({ target: () => new URL(primary.url) })
+  t.teardown(() => {
+    relay.close()
+    relay.cut()
+  })
+  const hosts = `${new URL(relay.url).host},${new URL(standby.url).host}`
+  const { send, log } = await startApp(t, relay.url.replace(new URL(relay.url).host, hosts), {
+    timings: longTimings,
+  })
+  t.equal(await update(send, 2), 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+  relay.close()
+  // The connection for readiness is replaced every few seconds.
+  await eventually('a connection to the standby to be refused', async () =>
+    (await send('GET', '/readyz')).status === 503 ? true : undefined,
+  )
+  t.equal(await update(send, 3), 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
+  t.notOk(log.some(({ msg }) => msg === 'all database connections are renewed'))
 })
 
 t.test('of several hosts, the first that takes writes is used', async (t) => {
