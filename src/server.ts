@@ -28,15 +28,23 @@ const stopping = new AbortController()
 
 const closers: (() => Promise<void>)[] = []
 
-/** Closes everything that was opened, newest first. What fails to close does not keep the rest open. */
-async function closeAll(): Promise<void> {
+let closing: Promise<void> | undefined
+
+/** Closes everything that was opened. A signal during a failed start waits for the same close, and does not cut it off. */
+function closeAll(): Promise<void> {
   stopping.abort()
+  closing ??= closeNewestFirst()
+  return closing
+}
+
+/** What fails to close does not keep the rest open. */
+async function closeNewestFirst(): Promise<void> {
   const close = closers.pop()
   if (close === undefined) return
   try {
     await close()
   } finally {
-    await closeAll()
+    await closeNewestFirst()
   }
 }
 

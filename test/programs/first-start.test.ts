@@ -1,5 +1,7 @@
+import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { setUpLocally } from '../../src/local/local-setup.ts'
@@ -138,19 +140,21 @@ t.test('a setup that is aborted starts no database', async (t) => {
   await t.rejects(stat(path.join(directory, 'postgres', 'postgres.log')), { code: 'ENOENT' }, 'it never ran')
 })
 
-t.test('a port in use leaves no database running', async (t) => {
-  const cwd = await temporaryFolder(t)
-  await chmod(cwd, 0o755)
-  const first = await start(t, cwd)
-  const elsewhere = await temporaryFolder(t)
-  await chmod(elsewhere, 0o755)
-  const { code, stderr } = await (
-    await startProgram(t, 'server', { cwd: elsewhere, env: { PORT: String(first.port) } })
-  ).ended
-  t.equal(code, 1)
-  t.match(stderr, /is in use/)
-  await t.rejects(serverProcess(elsewhere), { code: 'ENOENT' }, 'the database has stopped')
-  t.equal(await stop(first.server), 0)
+t.test('a port in use leaves no database running, with a Ctrl-C while it stops, too', async (t) => {
+  const taken = createServer().listen(0, '127.0.0.1')
+  t.teardown(() => taken.close())
+  await once(taken, 'listening')
+  const address = taken.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  for (const isInterrupted of [false, true]) {
+    const cwd = await temporaryFolder(t)
+    await chmod(cwd, 0o755)
+    const server = await startProgram(t, 'server', { cwd, env: { PORT: String(port) } })
+    await server.output(/is in use/)
+    if (isInterrupted) server.process.kill('SIGINT')
+    t.equal((await server.ended).code, 1)
+    await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
+  }
 })
 
 t.test(
