@@ -78,6 +78,8 @@ async function start(config: Config, log: Logger): Promise<void> {
     const env = {
       DATABASE_URL: databaseUrl,
       API_KEYS: apiKeys.map(({ name, key }) => `${name}:${key}`).join(','),
+      // Its keys are in API_KEYS, and both must not be set.
+      API_KEYS_FILE: '',
     }
     const metrics = metricsOfWorkers()
     const workers = startWorkers(config.workers, local ? env : {}, log)

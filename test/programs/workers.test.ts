@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { access, chmod, copyFile, rm } from 'node:fs/promises'
+import { access, chmod, copyFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -326,6 +326,20 @@ t.test('without a database, workers share the embedded one and its key', async (
   for (let round = 0; round < 6; round++) t.equal((await send('GET', '/v1/inventory')).status, 200)
   server.process.kill('SIGINT')
   t.equal((await server.ended).code, 0)
+})
+
+t.test('without a database, workers accept the keys of API_KEYS_FILE', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  await writeFile(path.join(cwd, 'keys'), `ops:${key}\n`)
+  const server = await startProgram(t, 'server', {
+    cwd,
+    env: { PORT: '0', WEB_CONCURRENCY: '2', API_KEYS_FILE: 'keys' },
+  })
+  await server.output(/Ctrl-C stops both/)
+  const send = callerOf(await portOf(server), headers)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  await stop(t, server)
 })
 
 t.test('a worker that dies during a shutdown leaves no database running', async (t) => {
