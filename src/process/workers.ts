@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { isIPv6 } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
+import { StartUpError } from '../config/errors.ts'
 import { coalesceChecks, SHUTTING_DOWN } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 
@@ -12,7 +13,7 @@ const RESTART_DELAY_MS = 1000
 /** How long to wait for a worker's readiness report. Its check of the database takes at most a second. */
 const REPORT_TIMEOUT_MS = 1500
 
-/** A worker exited before it listened, or did not stop in time. The worker has logged the reason itself. */
+/** A worker exited before it listened, or did not stop in time. The worker has reported the reason itself. */
 export class WorkerFailedError extends Error {
   override readonly name = 'WorkerFailedError'
 }
@@ -20,8 +21,8 @@ export class WorkerFailedError extends Error {
 /** Worker processes that share one port. */
 export interface Workers {
   /**
-   * Resolves with the URL of the service when all workers listen. Rejects with a WorkerFailedError if one cannot start.
-   * Never settles after `stop`.
+   * Resolves with the URL of the service when all workers listen. Rejects with a WorkerFailedError if one cannot start, or
+   * with a StartUpError if a signal has ended it, so that it could not report why. Never settles after `stop`.
    */
   readonly address: Promise<string>
   /**
@@ -54,7 +55,7 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
     const started = once(worker, 'listening').then(([address]): Address => address)
     const first = await Promise.race([started, exited])
     if ('code' in first && isStopping) return new Promise<never>(() => {})
-    if ('code' in first) throw new WorkerFailedError(`A worker exited with ${first.signal ?? first.code}`)
+    if ('code' in first) throw startFailure(first)
     void exited.then((outcome) => restart(worker, outcome))
     return first
   }
@@ -169,6 +170,12 @@ class ListeningWorkers {
     if (this.#workers.size === 0) return 'No worker process is listening.'
     return [...this.#workers.values()].find((reason) => reason !== undefined)
   })
+}
+
+function startFailure({ code, signal }: { code: unknown; signal: unknown }): Error {
+  if (signal === null) return new WorkerFailedError(`A worker exited with ${code}`)
+  const cause = signal === 'SIGKILL' ? ' The system does that if it runs out of memory.' : ''
+  return new StartUpError(`A worker process was ended by ${signal} before it could serve.${cause}`)
 }
 
 /** Stops a worker, and returns whether it exited cleanly. A worker that is still starting has no signal handler yet. */

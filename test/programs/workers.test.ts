@@ -317,6 +317,23 @@ t.test('workers that cannot start say so once', async (t) => {
   t.equal(stderr.match(/does not exist/g)?.length, 1)
 })
 
+t.test('a worker that is killed before it listens ends the start with a message', async (t) => {
+  const killed = `import cluster from 'node:cluster'; if (cluster.isWorker) process.kill(process.pid, 'SIGKILL')`
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none',
+      PORT: '0',
+      WEB_CONCURRENCY: '2',
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(killed)}`,
+    },
+  })
+  t.match(await server.ended, {
+    code: 1,
+    stderr:
+      /^petstore-inventory: A worker process was ended by SIGKILL before it could serve\. [^\n]*memory\.\n$/,
+  })
+})
+
 t.test('without a database, workers share the embedded one and its key', async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o755)
