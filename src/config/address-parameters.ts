@@ -91,7 +91,7 @@ export function parametersOf(url: string): URLSearchParams {
   return new URLSearchParams(/\?([^#]*)/.exec(url)?.[1])
 }
 
-/** Returns the name of an unknown parameter, unless it may be a part of a password with a question mark. */
+/** Returns the name of an unknown parameter, unless it may be a part of a password with a question mark or an ampersand. */
 function shownName(parameter: string, url: string): string {
-  return /\?.*@/.test(url) ? 'a parameter' : parameter
+  return /\?.*@/.test(url) || parametersOf(url).has('password') ? 'a parameter' : parameter
 }

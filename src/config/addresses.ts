@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { AddressError, parseAddress, type SessionTarget } from '../database/address.ts'
 import { ineffectiveParameters, parameterErrors, parametersOf } from './address-parameters.ts'
-import { messageOf } from './errors.ts'
+import { readFailureOf } from './errors.ts'
 
 /** The values of `target_session_attrs` that are valid for each server, and the reason. */
 const purposes = {
@@ -58,7 +58,7 @@ function certificateErrors(name: string, url: string): string[] {
       readFileSync(file)
       return []
     } catch (error) {
-      return [`${parameter} in ${name} must be a file that can be read: ${messageOf(error)}`]
+      return [`${parameter} in ${name} must be a file that can be read: ${readFailureOf(error, file)}`]
     }
   })
 }

@@ -23,6 +23,12 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
+/** Returns why a file cannot be read. The name is shown only if it is a path: an operator may have set the secret itself. */
+export function readFailureOf(error: unknown, file: string): string {
+  const message = messageOf(error)
+  return /^\.{0,2}\//.test(file) ? message : message.replaceAll(file, '***')
+}
+
 /** The service or a command cannot start. The message is complete for the operator: what happened and what to do. */
 export class StartUpError extends Error {
   override readonly name: string = 'StartUpError'

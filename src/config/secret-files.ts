@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { messageOf } from './errors.ts'
+import { readFailureOf } from './errors.ts'
 import type { Variables } from './variables.ts'
 
 /**
@@ -19,7 +19,7 @@ export function withSecretFiles(env: Variables, secretNames: readonly string[], 
       if (complete[name] === '')
         errors.push(`${name}_FILE must be a file with a value in it, not ${JSON.stringify(file)}`)
     } catch (error) {
-      errors.push(`${name}_FILE must be a file that can be read: ${messageOf(error)}`)
+      errors.push(`${name}_FILE must be a file that can be read: ${readFailureOf(error, file)}`)
     }
   }
   return complete

@@ -206,6 +206,18 @@ t.test('reads secrets out of files', async (t) => {
     message:
       /^sslrootcert in DATABASE_URL must be a file that can be read: ENOENT: no such file or directory, open '\/nope'$/,
   })
+  const inPlace = 'ops:secret'
+  for (const [name, variables] of [
+    ['API_KEYS_FILE', { API_KEYS_FILE: inPlace }],
+    ['DATABASE_URL_FILE', { DATABASE_URL_FILE: `postgres://${inPlace}@host/db` }],
+    ['sslkey in DATABASE_URL', { DATABASE_URL: `postgres://host/db?sslkey=-----BEGIN%0A${inPlace}` }],
+  ] as const) {
+    t.throws(
+      () => loadConfig(variables),
+      { message: `${name} must be a file that can be read: ENOENT: no such file or directory, open '***'` },
+      'a secret in the place of its file is not repeated',
+    )
+  }
   for (const parameter of ['sslrootcert', 'sslcert', 'sslkey']) {
     for (const name of [folder, 'system']) {
       t.throws(() => loadConfig({ DATABASE_URL: `postgres://host/db?${parameter}=${name}` }), {
@@ -459,9 +471,16 @@ t.test('warns of parameters of an address that have no effect', async (t) => {
     [],
   )
   t.strictSame(describeSettings({ DATABASE_URL: 'localhost?schema=x' }).warnings, [])
-  for (const password of ['1?secret', '1?secret=secret', '1?sslsecret']) {
-    const { errors, warnings } = describeSettings({ DATABASE_URL: `postgres://u:${password}@host/db` })
-    t.notMatch(JSON.stringify([errors, warnings]), 'secret', 'a password with a question mark')
+  for (const address of [
+    'u:1?secret@host/db',
+    'u:1?secret=secret@host/db',
+    'u:1?sslsecret@host/db',
+    'host/db?user=u&password=1&secret',
+    'host/db?user=u&password=1&sslsecret',
+  ]) {
+    const { errors, warnings } = describeSettings({ DATABASE_URL: `postgres://${address}` })
+    t.ok(errors.length + warnings.length > 0)
+    t.notMatch(JSON.stringify([errors, warnings]), 'secret', 'a password that is not encoded')
   }
   t.end()
 })
