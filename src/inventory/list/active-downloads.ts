@@ -20,6 +20,8 @@ const POLL_INTERVAL_MS = 10
 /** Tracks the downloads in progress, and limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
   readonly #responses = new TransientMap<Representation, ServerResponse[]>()
+  /** Snapshots whose downloads have delayed another one for the whole timeout. */
+  readonly #overdue = new WeakSet<Representation>()
   readonly #options: ActiveDownloadsOptions
 
   constructor(options: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }) {
@@ -43,19 +45,18 @@ export class ActiveDownloads {
   /**
    * Waits until the superseded snapshots leave enough memory for a new one in addition to the current one. After
    * `timeoutMs`, closes the connections that download the oldest snapshot: these clients see an incomplete response and can
-   * repeat the request.
+   * repeat the request. The next calls do not wait for the others again, but close them as soon as they need the memory.
+   * Otherwise a client that starts a download of each new snapshot could delay every list.
    */
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
       const superseded = this.#superseded(current)
       if (sizeBeside(current, superseded) <= this.#options.budgetBytes) return
-      if (performance.now() < deadline) {
-        await setTimeout(POLL_INTERVAL_MS)
-      } else {
-        const [oldest] = superseded
-        for (const { req } of (oldest && this.#responses.get(oldest)) ?? []) req.socket.destroy()
-      }
+      if (performance.now() >= deadline) for (const snapshot of superseded) this.#overdue.add(snapshot)
+      const overdue = superseded.find((snapshot) => this.#overdue.has(snapshot))
+      if (overdue === undefined) await setTimeout(POLL_INTERVAL_MS)
+      else for (const { req } of this.#responses.get(overdue) ?? []) req.socket.destroy()
     }
   }
 

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
-import { setTimeout } from 'node:timers/promises'
+import { setImmediate, setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
 import type { Representation } from '../../../src/inventory/list/snapshot.ts'
@@ -56,6 +56,26 @@ t.test('cuts off downloads that take too long, so that their clients notice', as
   await downloads.waitForMemory(undefined)
   await closed
   t.notOk(client.complete)
+})
+
+t.test('waits only once for downloads that take too long, whichever it cuts off then', async (t) => {
+  const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 100 })
+  const open = async (): Promise<ServerResponse> => {
+    const { response } = await openResponse(t)
+    downloads.add(snapshotOf(100_000), response)
+    return response
+  }
+  const slow = [await open(), await open(), await open()]
+  const areCutOff = (): boolean[] => slow.map(({ req }) => req.socket.destroyed)
+  await downloads.waitForMemory(undefined)
+  t.strictSame(areCutOff(), [true, false, false], 'no more than needed')
+  slow.push(await open())
+  const next = downloads.waitForMemory(undefined).then(() => 'at once')
+  t.equal(await Promise.race([next, setImmediate('later')]), 'at once')
+  t.strictSame(areCutOff(), [true, true, false, false])
+  await downloads.waitForMemory(undefined)
+  t.strictSame(areCutOff(), [true, true, false, false], 'only for memory')
+  for (const response of slow) response.end()
 })
 
 t.test('waits for no download of the current list or of a small one', async (t) => {
