@@ -17,7 +17,7 @@ const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '
 export function copyOutputReader(): (chunk: Buffer) => Buffer {
   let isEscaped = false
   return (chunk) => {
-    if (!isEscaped && !chunk.includes(BACKSLASH)) return chunk
+    if (!chunk.includes(BACKSLASH)) return chunk
     let length = 0
     for (const byte of chunk) {
       if (byte === BACKSLASH) isEscaped = !isEscaped
