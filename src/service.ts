@@ -5,7 +5,7 @@ import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config/config.ts'
 import { parseAddress } from './database/address.ts'
-import { DatabaseUnavailableError, isRefusal } from './database/failures.ts'
+import { DatabaseUnavailableError, isOutOfConnections, isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migration-files.ts'
 import {
   type Database,
@@ -182,7 +182,11 @@ export async function connectService(
   )
 
   const migrations = await knownMigrations()
-  const readiness: Readiness = () => reasonNotReady(probe, migrations)
+  const readiness: Readiness = async () => {
+    const notReady = await reasonNotReady(probe, migrations)
+    // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
+    return isOutOfConnections(notReady?.cause) ? reasonNotReady(database, migrations) : notReady
+  }
   const findFixed = fixedApiKeys(options.apiKeys)
   const apiKeys = openApiKeyCache({
     repository: apiKeyRepository(probe),

@@ -236,6 +236,13 @@ export function isUntrusted(error: unknown): boolean {
 const certificateErrors =
   /^(ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/
 
+/** Whether the server has no connection left (SQLSTATE 53300); with several hosts, whether one of them has none. */
+export function isOutOfConnections(error: unknown): boolean {
+  const cause = causeOf(error)
+  if (cause instanceof AggregateError) return cause.errors.some(isOutOfConnections)
+  return stateOf(cause) === '53300'
+}
+
 /** Whether the role lacks a privilege (SQLSTATE 42501). */
 export function isForbidden(error: unknown): boolean {
   return stateOf(error) === '42501'

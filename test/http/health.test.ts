@@ -1,10 +1,12 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
-import { startApp } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { longTimings, startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
-import { callerOf } from '../support/http.ts'
+import { eventually } from '../support/eventually.ts'
+import { callerOf, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
+import { testRole } from '../support/roles.ts'
 
 t.test('says without a key that it lives and is ready', async (t) => {
   const database = await testDatabase(t)
@@ -96,4 +98,30 @@ t.test('stays ready while all connections of the pool are busy', async (t) => {
   t.equal((await send('GET', '/readyz')).status, 200)
   await release()
   t.equal((await waiting).status, 200)
+})
+
+t.test('stays ready while PostgreSQL has no connection left, but requests have theirs', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
+  await addEntries(database, [['1', 0, 'available']])
+  const { send, log } = await startApp(t, role.urlOf(database.url), { timings: longTimings })
+  const update = async (): Promise<number> =>
+    (await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status
+  t.equal(await update(), 200)
+  await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 0`)
+  // The connection for readiness and keys is replaced every few seconds.
+  await eventually('a new connection to be refused', async () => {
+    if ((await update()) !== 200) t.fail('an update was refused')
+    return log.some(({ msg }) => /^the API keys cannot be read/.test(String(msg))) ? true : undefined
+  })
+  t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
+  await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
+    role.name,
+  ])
+  const away = await eventually('the service to be not ready', async () => {
+    const answer = await send('GET', '/readyz')
+    return answer.status === 503 ? answer : undefined
+  })
+  t.match(away.text, 'The database cannot be reached.')
 })
