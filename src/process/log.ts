@@ -4,9 +4,19 @@ import { type DestinationStream, type Logger, pino } from 'pino'
 /** Maximum characters of log lines that wait while standard output is not read: some seconds of a busy service. */
 const MAX_QUEUED_LENGTH = 16 * 1024 * 1024
 
-/** How long a line waits to be written together with later ones, and at how many characters they are written earlier. */
+/** How long a line waits to be written together with later ones. */
 const WRITE_INTERVAL_MS = 10
-const WRITE_LENGTH = 16 * 1024
+
+/**
+ * Maximum bytes of lines that are written together. Linux writes as many to a pipe without the output of other processes in
+ * between (PIPE_BUF; pipe(7)), so that workers do not write into each other's lines.
+ */
+const WRITE_BYTES = 4096
+
+interface Destination extends DestinationStream {
+  /** Calls back when all lines are written or dropped. */
+  flush(done: () => void): void
+}
 
 let dropped = 0
 
@@ -40,9 +50,10 @@ export async function openLog(level: string): Promise<Logger> {
  * Not pino's own destination: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
  * if no one reads a pipe, its write blocks a thread that Node waits for.
  */
-function standardOutput(onResumed: (lines: number) => void): DestinationStream {
+function standardOutput(onResumed: (lines: number) => void): Destination {
   const { stdout } = process
   let text = ''
+  let bytes = 0
   let lines = 0
   let unreported = 0
   let timer: NodeJS.Timeout | undefined
@@ -66,9 +77,12 @@ function standardOutput(onResumed: (lines: number) => void): DestinationStream {
       }
     })
     text = ''
+    bytes = 0
     lines = 0
   }
 
+  // Otherwise all that waits is one write, of which the system writes a part to a pipe that is almost full.
+  Object.assign(stdout, { _writev: undefined })
   // A log that cannot be written, for example on a full disk, must not stop the service.
   stdout.on('error', () => {})
   process.on('exit', writeAll)
@@ -78,10 +92,16 @@ function standardOutput(onResumed: (lines: number) => void): DestinationStream {
         drop(1)
         return
       }
+      const lineBytes = Buffer.byteLength(line)
+      if (bytes + lineBytes > WRITE_BYTES) writeAll()
       text += line
+      bytes += lineBytes
       lines++
-      if (text.length >= WRITE_LENGTH) writeAll()
-      else timer ??= setTimeout(writeAll, WRITE_INTERVAL_MS)
+      timer ??= setTimeout(writeAll, WRITE_INTERVAL_MS)
+    },
+    flush(done) {
+      writeAll()
+      stdout.write('', () => done())
     },
   }
 }

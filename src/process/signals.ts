@@ -1,5 +1,6 @@
 import cluster from 'node:cluster'
 import { constants } from 'node:os'
+import { setTimeout } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { Logger } from 'pino'
 import { exitCodes } from './exit-codes.ts'
@@ -8,6 +9,9 @@ import { exitCodes } from './exit-codes.ts'
 const DUPLICATE_SIGNAL_MS = 200
 
 const interruptSignals = ['SIGINT', 'SIGTERM'] as const
+
+/** How long the end of the process waits for its log to be read. */
+const FLUSH_TIMEOUT_MS = 1000
 
 /** The server also stops when its terminal closes, and on the other signals that a user sends to end a process. */
 const stopSignals = [...interruptSignals, 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
@@ -55,6 +59,10 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
     if (err) log.fatal({ err }, 'stopping after an internal error')
     await close()
     log.info('stopped')
+    await Promise.race([
+      new Promise<void>((resolve) => log.flush(() => resolve())),
+      setTimeout(FLUSH_TIMEOUT_MS, undefined, { ref: false }),
+    ])
   })
   onSignals(
     stopSignals,
