@@ -28,10 +28,10 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
     .addHelpText('after', '\nExample:\n  inventory low --below 5 --status available')
     .action(async ({ below, status, json }: LowOptions, command: Command) => {
       if (below === undefined) command.error("error: required option '--below <quantity>' not specified")
+      const url = await databaseUrl()
       const { signal } = abortOnSignals()
-      const entries = await inTransaction(
-        { url: await databaseUrl(), readOnly: true, signal },
-        (transaction) => findLowEntries(transaction, below, status),
+      const entries = await inTransaction({ url, readOnly: true, signal }, (transaction) =>
+        findLowEntries(transaction, below, status),
       )
       if (json) await printJson(entries)
       else if (entries.length === 0) console.error(`No entry has a quantity below ${below}.`)

@@ -3,6 +3,7 @@ import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import { commit, identityOf, OutcomeUnknownError } from './commit-outcome.ts'
 import { CopyOut } from './copy-out.ts'
+import { interruptOnAbort } from './interruption.ts'
 import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
 import type { StatementRunner } from './pool.ts'
 
@@ -21,16 +22,19 @@ const RECEIVE_WARNINGS = 'SET LOCAL client_min_messages = warning'
 /** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
-/** SQL expression that turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
+/** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
 const NO_TRANSACTION_TIMEOUT =
-  "(SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout')"
+  "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 
 export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
   /** Whether the transaction changes nothing, and reads everything from one snapshot. */
   readonly readOnly: boolean
-  /** Cancels the running statement and rolls the transaction back. The promise rejects with the signal's reason. */
+  /**
+   * Cancels the running statement and rolls the transaction back. If the server does not respond, closes the connection. The
+   * promise rejects with the signal's reason.
+   */
   readonly signal: AbortSignal
   /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
@@ -73,16 +77,17 @@ export async function inTransaction<Result>(
   client.on('error', (error) => {
     lost = error
   })
-  await connect(client)
+  const stopListening = interruptOnAbort(client, url, signal)
   let isCommitting = false
   try {
+    signal.throwIfAborted()
+    await connect(client)
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
-    const { rows } = await client.query<{ pid: number }>(
-      `SELECT pg_backend_pid() AS pid, ${NO_TRANSACTION_TIMEOUT}`,
-    )
+    await client.query(NO_TRANSACTION_TIMEOUT)
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
-    const result = await withCancellation(signal, url, rows[0]?.pid, () => work(transactionOf(client)))
+    signal.throwIfAborted()
+    const result = await work(transactionOf(client))
     if (!readOnly) {
       const identity = await identityOf(client)
       signal.throwIfAborted()
@@ -98,6 +103,7 @@ export async function inTransaction<Result>(
   } finally {
     // Rolls back a transaction that was not committed.
     await client.end()
+    stopListening()
   }
 }
 
@@ -118,35 +124,5 @@ function transactionOf(client: pg.Client): Transaction {
     change: async (text) => (await client.query(text)).rowCount ?? 0,
     copyIn: (text) => client.query(copyFrom(text)),
     copyOut: (text) => client.query(new CopyOut(text)),
-  }
-}
-
-/**
- * Runs `work`, and cancels its running statement on the server when the signal is aborted. Otherwise a statement that takes
- * minutes would hold its locks until it ends, although no caller waits for it.
- */
-async function withCancellation<Result>(
-  signal: AbortSignal,
-  url: string,
-  pid: number | undefined,
-  work: () => Promise<Result>,
-): Promise<Result> {
-  const cancel = async (): Promise<void> => {
-    const other = operatorClient(url)
-    try {
-      await other.connect()
-      await other.query('SELECT pg_cancel_backend($1)', [pid])
-    } catch {
-      // If the server cannot be reached, the statement fails anyway.
-    } finally {
-      await other.end()
-    }
-  }
-  signal.addEventListener('abort', cancel, { once: true })
-  try {
-    signal.throwIfAborted()
-    return await work()
-  } finally {
-    signal.removeEventListener('abort', cancel)
   }
 }

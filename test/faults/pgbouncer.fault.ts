@@ -5,6 +5,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
@@ -20,8 +21,8 @@ interface Pooled {
   readonly url: string
 }
 
-/** A database whose role has the privileges of the server, behind a PgBouncer with few connections. */
-async function setUp(t: Test): Promise<Pooled> {
+/** A database whose role has the privileges of the server, behind a PgBouncer with few connections and with more settings. */
+async function setUp(t: Test, settings = ''): Promise<Pooled> {
   const role = await testRole(t)
   const database = await testDatabase(t)
   const args = ['migrate', 'up', '--server-role', role.name]
@@ -46,6 +47,7 @@ auth_type = scram-sha-256
 auth_file = ${users}
 pool_mode = transaction
 default_pool_size = 3
+${settings}
 `,
   })
   return { database, role, url: `postgres://${role.name}:${password}@127.0.0.1:${listen}${pathname}` }
@@ -133,4 +135,36 @@ t.test('without the setting the start ends and names it, and so does the command
     t.match(stderr, /The connection pooler refuses the connection: unsupported startup parameter/)
     t.match(stderr, /DATABASE_POOLER=transaction.*OPERATOR_DATABASE_URL/)
   }
+})
+
+t.test('Ctrl-C cancels the statement of the command, and none of another client', async (t) => {
+  // A session gets another server connection for each transaction.
+  const { database, role, url } = await setUp(t, 'server_round_robin = 1')
+  await database.query('ALTER TABLE inventory RENAME TO stock')
+  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(3600) LEFT JOIN stock ON true')
+  await database.query(`GRANT SELECT ON inventory TO ${role.name}`)
+  const running = async (): Promise<unknown> =>
+    (
+      await database.query(
+        "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep' ORDER BY query",
+      )
+    ).map(({ query }) => query)
+  const untilRunning = (...queries: string[]): Promise<unknown> =>
+    eventually(`only ${queries} to run`, async () =>
+      JSON.stringify(await running()) === JSON.stringify(queries) ? true : undefined,
+    )
+  const clients = [new pg.Client({ connectionString: url }), new pg.Client({ connectionString: url })]
+  for (const client of clients) await client.connect()
+  t.teardown(() => Promise.all(clients.map((client) => client.end())))
+  await Promise.all(clients.map((client) => client.query('SELECT pg_sleep(0.5)')))
+
+  const command = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: url } })
+  const count = 'SELECT count(*) AS count FROM inventory'
+  await untilRunning(count)
+  const other = 'SELECT pg_sleep(3600)'
+  clients[0]?.query(other).catch(() => {})
+  await untilRunning(count, other)
+  command.process.kill('SIGINT')
+  await untilRunning(other)
+  t.match(await command.ended, { code: 130, stderr: 'inventory: interrupted; nothing was changed\n' })
 })

@@ -1,0 +1,94 @@
+import { Transform } from 'node:stream'
+import t, { type Test } from 'tap'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { startProgram } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
+import { testRole } from '../support/roles.ts'
+
+const interrupted = { code: 130, stdout: '', stderr: /(^|\n)inventory: interrupted; nothing was changed\n$/ }
+
+/** The statements that commands are running in the database, however their connections have ended. */
+async function running(database: TestDatabase): Promise<unknown[]> {
+  return database.query(
+    "SELECT query FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND wait_event = 'PgSleep'",
+  )
+}
+
+/** Makes every statement that reads the inventory take longer than any test. */
+async function slowDown(database: TestDatabase): Promise<void> {
+  await database.query('ALTER TABLE inventory RENAME TO stock')
+  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(3600) LEFT JOIN stock ON true')
+}
+
+t.test('Ctrl-C ends the statement on the server, even if the role may open no other session', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await slowDown(database)
+  await database.query(`GRANT SELECT ON inventory TO ${role.name}`)
+  await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 1`)
+  for (const args of [['export'], ['low', '--below', '5']]) {
+    const program = await startProgram(t, 'cli', {
+      args,
+      env: { DATABASE_URL: role.urlOf(database.url) },
+    })
+    await eventually('the statement', async () => ((await running(database)).length > 0 ? true : undefined))
+    program.process.kill('SIGINT')
+    await eventually('its end', async () => ((await running(database)).length === 0 ? true : undefined))
+    t.match(await program.ended, interrupted)
+  }
+})
+
+interface SilentServer {
+  readonly url: string
+  /** Resolves when it has fallen silent. */
+  readonly isSilent: Promise<void>
+}
+
+/** A database that receives nothing any more once a client has sent it the text, on whichever connection. */
+async function silentAfter(t: Test, database: TestDatabase, text: string): Promise<SilentServer> {
+  let isSilent = false
+  let fallSilent = (): void => {}
+  const silence = new Promise<void>((resolve) => {
+    fallSilent = resolve
+  })
+  const relay = await startRelay({
+    target: () => new URL(database.url),
+    towardsDatabase: () =>
+      new Transform({
+        transform(bytes: Buffer, _encoding, done) {
+          isSilent ||= bytes.includes(text)
+          if (isSilent) fallSilent()
+          done(null, isSilent ? undefined : bytes)
+        },
+      }),
+  })
+  t.teardown(() => {
+    relay.close()
+    relay.cut()
+  })
+  return { url: relay.url, isSilent: silence }
+}
+
+t.test('Ctrl-C ends a command whose server does not respond any more, whatever it waits for', async (t) => {
+  const database = await testDatabase(t)
+  for (const [text, args] of [
+    ['petstore-inventory cli', ['export']],
+    ['transaction_timeout', ['low', '--below', '5']],
+    ['COPY (SELECT', ['export', '--format', 'ndjson']],
+    ['2\t1\t1', ['import', '-', '--rows', '2']],
+    ['INSERT INTO api_keys', ['keys', 'create', '--name', 'ops']],
+  ] as const) {
+    const { url, isSilent } = await silentAfter(t, database, text)
+    const program = await startProgram(t, 'cli', {
+      args: [...args],
+      env: { DATABASE_URL: url },
+      input: 'petId,quantity\n1,1\n2,2\n',
+    })
+    await Promise.race([isSilent, program.ended])
+    program.process.kill('SIGINT')
+    t.match(await program.ended, interrupted, text)
+  }
+  t.strictSame(await database.query('SELECT FROM inventory'), [])
+  t.strictSame(await database.query('SELECT FROM api_keys'), [])
+})
