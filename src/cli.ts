@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { addCompletionCommand } from './cli/completion.ts'
 import { addConfigCommand } from './cli/config.ts'
+import { withSchemaReason } from './cli/connection.ts'
 import { addExportCommand } from './cli/export.ts'
 import { reportFailure } from './cli/failure.ts'
 import { addImportCommand } from './cli/import.ts'
@@ -35,6 +36,9 @@ const program = new Command('inventory')
 /** The setting that the database address came from, for messages. */
 let variable: string | undefined
 
+/** The address of the database that the command uses, once it is known. */
+let address: string | undefined
+
 addKeysCommands(program, databaseUrl)
 addImportCommand(program, databaseUrl)
 addExportCommand(program, databaseUrl)
@@ -54,7 +58,10 @@ async function databaseUrl(): Promise<string> {
   const set = loadOperatorDatabase(readEnvironment())
   variable = set?.variable
   const url = set?.url ?? (await findLocalDatabase())
-  if (url !== undefined) return chooseHost(url)
+  if (url !== undefined) {
+    address = await chooseHost(url)
+    return address
+  }
   throw new ConfigurationError([
     'DATABASE_URL must be set to the database to use. ' +
       'Without it, commands use the database that "npm start" is running in this folder, and none is running',
@@ -79,5 +86,6 @@ surviveClosedOutput(process.stdout, process.stderr)
 try {
   await program.parseAsync()
 } catch (error) {
-  process.exitCode = reportFailure(error, variable)
+  const reason = address === undefined ? error : await withSchemaReason(error, address)
+  process.exitCode = reportFailure(reason, variable)
 }

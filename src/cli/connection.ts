@@ -1,4 +1,7 @@
+import { APPLIED_TABLE } from '../database/applied-migrations.ts'
+import { causeOf, isForbidden, isUnknownTable } from '../database/failures.ts'
 import { type Database, openDatabase, requestLimits, type TimeLimits } from '../database/pool.ts'
+import { hasTable } from '../database/server-status.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
@@ -14,5 +17,19 @@ export async function withDatabase<Result>(
     return await work(database)
   } finally {
     await database.close()
+  }
+}
+
+/**
+ * Returns the error to report for one of a command: if PostgreSQL reports that a table does not exist, but the role may not use the
+ * schema of the tables, an error that names the schema; otherwise the same one.
+ */
+export async function withSchemaReason(error: unknown, url: string): Promise<unknown> {
+  if (!isUnknownTable(error)) return error
+  try {
+    await withDatabase(url, (database) => hasTable(database, APPLIED_TABLE))
+    return error
+  } catch (reason) {
+    return isForbidden(causeOf(reason)) ? reason : error
   }
 }

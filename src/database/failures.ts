@@ -263,6 +263,11 @@ export function isInternalError(error: unknown): boolean {
   return stateOf(error) === 'XX000'
 }
 
+/** Whether a table does not exist, or is in a schema that the role may not use (SQLSTATE 42P01). */
+export function isUnknownTable(error: unknown): boolean {
+  return stateOf(causeOf(error)) === '42P01'
+}
+
 /** Whether a column does not exist (SQLSTATE 42703). */
 export function isUnknownColumn(error: unknown): boolean {
   return stateOf(causeOf(error)) === '42703'

@@ -239,7 +239,13 @@ t.test('a role that may not use the schema of the tables is told so, and not to 
   t.equal(status, 503)
   t.match(text, /lacks privileges. Run ."inventory migrate up --server-role ROLE/)
   await program.output(/permission denied for schema my shop/)
-  for (const command of [['status'], ['migrate', 'status']]) {
+  for (const command of [
+    ['status'],
+    ['migrate', 'status'],
+    ['keys', 'list'],
+    ['keys', 'create', '--name', 'ops'],
+    ['export'],
+  ]) {
     const { code, stderr } = await inventory(
       t,
       { OPERATOR_DATABASE_URL: operator.urlOf(database.url) },
