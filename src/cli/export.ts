@@ -7,7 +7,7 @@ import { abortOnSignals } from '../process/signals.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { writeOutput } from './output.ts'
 import { writeFileWhole } from './output-file.ts'
-import { formatNumber, startProgress } from './progress.ts'
+import { formatCount, startProgress } from './progress.ts'
 
 const NEWLINE = 10
 
@@ -27,7 +27,7 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
         await exportTo(process.stdout, url, format, signal)
       } else {
         const rows = await writeFileWhole(file, (stream) => exportTo(stream, url, format, signal))
-        console.error(`${formatNumber(rows)} entries written to ${file}`)
+        console.error(`${formatCount(rows, 'entry', 'entries')} written to ${file}`)
       }
     })
 }

@@ -30,7 +30,7 @@ import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
 import { print, writeOutput } from './output.ts'
-import { formatNumber, startProgress } from './progress.ts'
+import { formatCount, formatNumber, startProgress } from './progress.ts'
 
 /** Maximum errors to show; the others are counted. */
 const SHOWN_ERRORS = 20
@@ -122,7 +122,7 @@ async function importFrom(
     await stage(source, format, staging, transaction, signal)
     // Whether a file is complete is unknown if not all of it was read.
     const sourceError = staging.endedEarly ? undefined : await source.findError(staging.rows)
-    console.error(`${formatNumber(staging.rows)} rows read; checking`)
+    console.error(`${formatCount(staging.rows, 'row', 'rows')} read; checking`)
     // If the input is incomplete, conflicts between its lines do not matter.
     const conflicts = sourceError ? noErrors : await findConflicts(transaction, mode, SHOWN_ERRORS)
     const errors = staging.errorsWith(conflicts)
@@ -135,7 +135,7 @@ async function importFrom(
     if (show) await writeOutput(listChanges(transaction, mode), signal)
     if (dryRun) return previewImport(transaction, mode)
     if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
-    console.error(`${formatNumber(staging.rows)} rows checked; writing`)
+    console.error(`${formatCount(staging.rows, 'row', 'rows')} checked; writing`)
     const progress = startProgress('writing', staging.rows)
     try {
       return await mergeStaged(transaction, mode, (part) =>
@@ -238,7 +238,7 @@ function reportOf(
 function errorReport(name: string, { errors: { first, count }, sourceError }: InvalidInputError): string {
   const more = count - first.length
   const summary = [
-    ...(count > 0 ? [`has ${formatNumber(count)} ${count === 1 ? 'error' : 'errors'}`] : []),
+    ...(count > 0 ? [`has ${formatCount(count, 'error', 'errors')}`] : []),
     ...(sourceError === undefined ? [] : [`is incomplete, or not the expected input: ${sourceError}`]),
   ]
   return [

@@ -65,6 +65,11 @@ export function formatNumber(value: number): string {
   return Math.round(value).toLocaleString('en-US')
 }
 
+/** Formats a number of things with their noun. */
+export function formatCount(value: number, one: string, several: string): string {
+  return `${formatNumber(value)} ${value === 1 ? one : several}`
+}
+
 function formatSeconds(value: number): string {
   const seconds = Math.ceil(value)
   return seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`

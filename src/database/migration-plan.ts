@@ -105,7 +105,8 @@ export async function planRollback(database: Database, count: number): Promise<R
     for (const [, table = ''] of down.matchAll(/\bDROP TABLE (?:IF EXISTS )?(\w+)/gi)) {
       if (!(await hasTable(database, table))) continue
       const [found] = await database.query<{ count: bigint }>(`SELECT count(*) FROM ${table}`)
-      losses.push(`the table ${table} with ${found?.count.toLocaleString('en-US')} rows`)
+      const rows = found?.count === 1n ? 'row' : 'rows'
+      losses.push(`the table ${table} with ${found?.count.toLocaleString('en-US')} ${rows}`)
     }
     for (const [, table = '', column = ''] of down.matchAll(
       /\bALTER TABLE (\w+)[^;]*?\bDROP COLUMN (?:IF EXISTS )?(\w+)/gi,

@@ -109,7 +109,7 @@ t.test('input whose reading an error ends is not called incomplete', async (t) =
     t.match(await pipe(t, database.url, wrongHeader, ...proof), {
       code: 3,
       stderr:
-        /^1 rows read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 error; nothing was changed\n$/,
+        /^1 row read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 error; nothing was changed\n$/,
     })
     t.match(await pipe(t, database.url, csv.replace('\n', '\n"'), ...proof), {
       code: 3,

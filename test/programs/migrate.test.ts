@@ -319,7 +319,7 @@ t.test('down counts the rows of a table for longer than a request may take', asy
   const all = String((await knownMigrations()).length)
   const { code, stderr } = await run(t, ['down', all], { DATABASE_URL: database.url })
   t.equal(code, 5, stderr)
-  t.match(stderr, 'the table inventory with 1 rows')
+  t.match(stderr, 'the table inventory with 1 row;')
 })
 
 t.test('status shows what is applied, pending, unknown, changed and out of order', async (t) => {
