@@ -11,7 +11,7 @@ import { type MigrationRecord, migrationHistory } from '../database/migration-hi
 import { migrationSql, planRollback } from '../database/migration-plan.ts'
 import { createMigration } from '../database/migration-runner.ts'
 import { type MigrateOptions, migrate } from '../database/migrations.ts'
-import { RoleError, type Roles } from '../database/privileges.ts'
+import { GrantError, RoleError, type Roles } from '../database/privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'
 import { countLimits, withDatabase } from './connection.ts'
@@ -156,6 +156,7 @@ function explainKnown(error: unknown): never {
   }
   const isKnown = [
     RoleError,
+    GrantError,
     UnknownMigrationError,
     MigrationFileError,
     MigrationOrderError,

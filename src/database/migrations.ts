@@ -3,6 +3,7 @@ import pg from 'pg'
 import { APPLIED_TABLE, appliedMigrations } from './applied-migrations.ts'
 import { OutcomeUnknownError } from './commit-outcome.ts'
 import {
+  causeOf,
   DatabaseUnavailableError,
   isForbidden,
   isLocked,
@@ -17,7 +18,14 @@ import { lockMigrations, tryLockMigrations } from './migration-lock.ts'
 import { planMigrations } from './migration-plan.ts'
 import { runMigrationFiles } from './migration-runner.ts'
 import { connect, reportOutage, statementRunner } from './operator-client.ts'
-import { checkMayCreate, checkOwner, checkRoles, grantPrivileges, type Roles } from './privileges.ts'
+import {
+  checkMayCreate,
+  checkOwner,
+  checkRoles,
+  GrantError,
+  grantPrivileges,
+  type Roles,
+} from './privileges.ts'
 import { askServer } from './session-server.ts'
 
 /** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
@@ -61,10 +69,11 @@ export interface MigrateOptions {
  * @throws {MigrationsRunningError} if another session runs migrations for more than a minute; nothing has changed
  * @throws {RoleError} if a role does not exist or the current one does not own the tables; nothing has changed
  * @throws {MigrationFailedError} if a migration failed or did not get a lock in time; the message says what has changed
+ * @throws {GrantError} if the migrations were committed, but not the grants
  * @throws {DatabaseUnavailableError} if the server cannot be reached or is read-only, or the connection was lost before the
- *   commit; the schema has changed only if the grants failed
+ *   commit; nothing has changed unless `log` was called
  * @throws {OutcomeUnknownError} if the connection was lost and the outcome cannot be found out
- * @throws any other error of the database; the schema has changed only if the grants failed
+ * @throws any other error of the database; nothing has changed unless `log` was called
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { url, direction, roles = {}, log } = options
@@ -80,19 +89,30 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
     // The database shows whether the migrations were committed before the connection was lost.
     if (isLost) client = await reconnect(url)
     const database = statementRunner(client)
-    const applied = await appliedMigrations(database)
+    const applied = await reportOutage(client, () => appliedMigrations(database))
     const done = planned.filter((name) => applied.includes(name) === (direction === 'up'))
-    if (run.error === undefined || done.length > 0) await recordChecksums(database)
     for (const name of done) log(`${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
+    if (run.error === undefined || done.length > 0)
+      await reportOutage(client, () => recordChecksums(database))
     if (run.error !== undefined) {
       if (!isLost || done.length < planned.length) throw await failureOf(client, run, done, direction, isLost)
       log('The connection was lost during the commit; PostgreSQL had done it.')
     }
     if (planned.length === 0) log(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
-    await reportOutage(client, () => grantPrivileges(client, roles, log))
+    await grant(client, roles, log)
     return done
   } finally {
     await client.end()
+  }
+}
+
+/** @throws {GrantError} if PostgreSQL refuses the grants or cannot serve */
+async function grant(client: pg.Client, roles: Roles, log: (line: string) => void): Promise<void> {
+  try {
+    await reportOutage(client, () => grantPrivileges(client, roles, log))
+  } catch (error) {
+    const isKnown = error instanceof DatabaseUnavailableError || error instanceof pg.DatabaseError
+    throw isKnown ? new GrantError(causeOf(error)) : error
   }
 }
 

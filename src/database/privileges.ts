@@ -12,6 +12,18 @@ export class RoleError extends Error {
   override readonly name = 'RoleError'
 }
 
+/** The privileges were not granted, after the migrations were committed. The message says why and what to do. */
+export class GrantError extends Error {
+  override readonly name = 'GrantError'
+
+  constructor(cause: unknown) {
+    const reason = cause instanceof Error ? cause.message : cause
+    super(
+      `The migrations are applied, but no privileges were granted: ${reason}. Run it again once the cause is removed.`,
+    )
+  }
+}
+
 /** The privileges for each purpose, by table. A name in parentheses is a column. */
 const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = {
   server: {
@@ -95,6 +107,7 @@ export async function grantPrivileges(
   roles: Roles,
   log: (line: string) => void,
 ): Promise<void> {
+  if (Object.values(roles).every((role) => role === undefined)) return
   const { rows } = await client.query<{ name: string }>(
     'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL',
     [Object.keys(privileges.server)],
@@ -111,7 +124,6 @@ export async function grantPrivileges(
     statements.push(...(await missingDefaults(client, role, databasePrivileges[purpose])))
     lines.push(`Granted the role ${name} what the ${purpose} needs.`)
   }
-  if (lines.length === 0) return
   // PostgreSQL runs statements that are sent as one text in one transaction.
   await client.query(statements.join('; '))
   for (const line of lines) log(line)
