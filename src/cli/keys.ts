@@ -106,8 +106,9 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
       await issueKey(await transactionOptions(), async (repository, digest) => {
         const made = await repository.rotate(name, digest, overlap, expires)
         if (made === undefined) throw noActiveKey(name)
-        for (const { id, state, revokedAt } of await repository.list(name)) {
-          if (state === 'ending') console.error(`The old key (${id}) is valid until ${timeOf(revokedAt)}.`)
+        for (const key of await repository.list(name)) {
+          if (key.state === 'ending')
+            console.error(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
         }
         console.error(`The new key ${describe(made)}. It is shown only once:`)
         return made
@@ -158,10 +159,16 @@ interface CreateOptions {
 }
 
 /** True for a key that is valid now and will expire or be revoked within `seconds`. */
-function endsWithin({ state, expiresAt, revokedAt }: ApiKey, seconds: number): boolean {
-  if (state !== 'active' && state !== 'ending') return false
-  const limit = Date.now() + seconds * 1000
-  return [expiresAt, revokedAt].some((end) => end !== null && end.getTime() <= limit)
+function endsWithin(key: ApiKey, seconds: number): boolean {
+  if (key.state !== 'active' && key.state !== 'ending') return false
+  const end = endOf(key)
+  return end !== null && end.getTime() <= Date.now() + seconds * 1000
+}
+
+/** When the key expires or its revocation takes effect, whichever is first; null for neither. */
+function endOf({ expiresAt, revokedAt }: ApiKey): Date | null {
+  if (expiresAt === null || revokedAt === null) return expiresAt ?? revokedAt
+  return expiresAt < revokedAt ? expiresAt : revokedAt
 }
 
 function describe({ name, id, expiresAt, readOnly }: ApiKey): string {

@@ -241,6 +241,29 @@ t.test('rotate makes a key of the same name and lifetime, and the old one expire
   }
 })
 
+t.test(
+  'rotate says until when the old key is valid, also if it expires before the overlap ends',
+  async (t) => {
+    const database = await testDatabase(t)
+    for (const [name, expires, end] of [
+      ['short', '1 hour', 'expires_at'],
+      ['long', '90 days', 'revoked_at'],
+    ] as const) {
+      await addKey(database, name, expires)
+      const { stderr } = await keys(t, database.url, 'rotate', name)
+      const [, said = ''] = /^The old key \([0-9a-f]{12}\) is valid until (\S+)\.\n/.exec(stderr) ?? []
+      t.strictSame(
+        await database.query(
+          `SELECT date_trunc('second', ${end}) = $1::timestamptz AS right FROM api_keys WHERE name = $2 AND revoked_at IS NOT NULL`,
+          [said, name],
+        ),
+        [{ right: 't' }],
+        stderr,
+      )
+    }
+  },
+)
+
 t.test('wrong values are refused with what they must be', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],
