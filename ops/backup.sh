@@ -11,6 +11,8 @@ PGPASSWORD=$(cat /run/password/postgres)
 export PGPASSWORD
 umask 077
 cd /backup
+# Without this, a signal would end the shell without its trap on EXIT, which removes what is unfinished.
+trap 'exit 143' TERM INT
 
 backup() {
   name="inventory-$(date -u +%Y%m%dT%H%M%SZ).dump"
@@ -20,8 +22,9 @@ backup() {
   # Keep the older backups unless this one can be read.
   pg_restore --list "$name.part" >/dev/null
   mv "$name.part" "$name"
-  find . -name 'inventory-*.dump' -mtime "+$BACKUP_KEEP_DAYS" -exec rm {} +
-  rm -f -- *.part
+  find . -name 'inventory-*.dump' -mmin "+$((BACKUP_KEEP_DAYS * 1440))" -exec rm {} +
+  # What a killed container left. A younger one may belong to another container that is writing it now.
+  find . -name 'inventory-*.dump.part' -mtime +0 -exec rm {} +
   echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(find . -name 'inventory-*.dump' | wc -l) backups kept"
 }
 
@@ -68,18 +71,22 @@ case "${1:-}" in
   drill) drill ;;
   restore) restore ;;
   every)
-    # As process 1 of a container, a shell ignores signals that it does not trap.
-    trap 'exit 0' TERM INT
+    for setting in "$BACKUP_INTERVAL_HOURS" "$BACKUP_KEEP_DAYS"; do
+      case "$setting" in
+        '' | 0?* | *[!0-9]*)
+          echo "backup.sh: BACKUP_INTERVAL_HOURS and BACKUP_KEEP_DAYS must be whole numbers, not \"$setting\"" >&2
+          exit 2
+          ;;
+      esac
+    done
     while true; do
       # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
-      sh "$0" now || echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
-      # Retry a failed backup soon: the age of the newest one decides.
-      if [ -n "$(find . -name 'inventory-*.dump' -mmin -"$((BACKUP_INTERVAL_HOURS * 60))")" ]; then
-        sleep "$((BACKUP_INTERVAL_HOURS * 3600))" &
+      if sh "$0" now; then
+        sleep "$((BACKUP_INTERVAL_HOURS * 3600))"
       else
-        sleep 600 &
+        echo 'backup.sh: the backup failed; retrying in 10 minutes' >&2
+        sleep 600
       fi
-      wait $!
     done
     ;;
   *)

@@ -1,28 +1,44 @@
-import { execFile } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdir, readdir, readFile, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { promisify } from 'node:util'
+import { text } from 'node:stream/consumers'
 import t, { type Test } from 'tap'
 import { temporaryFolder } from '../support/program.ts'
 
 const OLD = 'inventory-20260101T000000Z.dump'
+const DAY = 86_400
+
+interface Situation {
+  /** What `pg_dump` does after it has written its file. */
+  readonly pgDump: string
+  /** Names of the files in the folder of the backups, with their ages in days. */
+  readonly files?: Readonly<Record<string, number>>
+  readonly intervalHours?: string
+}
 
 /** Runs `backup.sh every` up to its first pause, with a stand-in for each program that needs a database. */
-async function backUpOnce(t: Test, pgDump: string): Promise<{ files: string[]; stdout: string }> {
+async function backUpOnce(
+  t: Test,
+  { pgDump, files = { [OLD]: 20 }, intervalHours = '24' }: Situation,
+): Promise<{ files: string[]; stdout: string; stderr: string; exitCode: unknown }> {
   const folder = await temporaryFolder(t)
   const backups = path.join(folder, 'backup')
   const programs = path.join(folder, 'bin')
   await mkdir(backups)
   await mkdir(programs)
-  await writeFile(path.join(backups, OLD), 'old')
-  const twentyDaysAgo = Date.now() / 1000 - 20 * 86_400
-  await utimes(path.join(backups, OLD), twentyDaysAgo, twentyDaysAgo)
+  for (const [name, days] of Object.entries(files)) {
+    const file = path.join(backups, name)
+    await writeFile(file, 'old')
+    const time = Date.now() / 1000 - days * DAY
+    await utimes(file, time, time)
+  }
   await writeFile(path.join(folder, 'password'), 'secret')
   const script = path.join(folder, 'backup.sh')
-  const text = await readFile('ops/backup.sh', 'utf8')
+  const original = await readFile('ops/backup.sh', 'utf8')
   await writeFile(
     script,
-    text
+    original
       .replace('/run/password/postgres', path.join(folder, 'password'))
       .replace('cd /backup', `cd '${backups}'`),
   )
@@ -33,26 +49,69 @@ async function backUpOnce(t: Test, pgDump: string): Promise<{ files: string[]; s
   }
   for (const [name, commands] of Object.entries(standIns))
     await writeFile(path.join(programs, name), `#!/bin/sh\n${commands}\n`, { mode: 0o755 })
-  const { stdout } = await promisify(execFile)('sh', [script, 'every'], {
+  const child = spawn('sh', [script, 'every'], {
+    // In a process group of its own, like a container.
+    detached: true,
+    stdio: ['ignore', 'pipe', 'pipe'],
     env: {
       PATH: `${programs}:${process.env['PATH']}`,
-      BACKUP_INTERVAL_HOURS: '24',
+      BACKUP_INTERVAL_HOURS: intervalHours,
       BACKUP_KEEP_DAYS: '14',
     },
   })
-  return { files: await readdir(backups), stdout }
+  const [stdout, stderr, [exitCode]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ])
+  return { files: await readdir(backups), stdout, stderr, exitCode }
 }
 
 t.test('a backup that succeeds replaces those that are too old, until the next day', async (t) => {
-  const { files, stdout } = await backUpOnce(t, 'exit 0')
-  t.equal(files.length, 1)
-  t.match(files[0], /^inventory-.*\.dump$/)
-  t.not(files[0], OLD)
+  const kept = 'inventory-20260102T000000Z.dump'
+  const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 0', files: { [OLD]: 14.1, [kept]: 13.9 } })
+  const [first, second] = files.sort()
+  t.equal(files.length, 2)
+  t.equal(first, kept)
+  t.match(second, /^inventory-.*\.dump$/)
   t.match(stdout, 'pause of 86400 seconds')
 })
 
 t.test('a backup that fails half-way is no backup, deletes none, and is retried soon', async (t) => {
-  const { files, stdout } = await backUpOnce(t, 'exit 1')
+  const { files, stdout } = await backUpOnce(t, { pgDump: 'exit 1' })
   t.strictSame(files, [OLD])
   t.match(stdout, 'pause of 600 seconds')
+})
+
+t.test('a backup that fails is retried soon, even if an earlier one is recent', async (t) => {
+  const { stdout } = await backUpOnce(t, { pgDump: 'exit 1', files: { [OLD]: 0 } })
+  t.match(stdout, 'pause of 600 seconds')
+})
+
+t.test('a backup leaves the unfinished one of another container alone, until it is a day old', async (t) => {
+  const current = 'inventory-20260102T000000Z.dump.part'
+  const { files } = await backUpOnce(t, {
+    pgDump: 'exit 0',
+    files: { [current]: 0, 'inventory-20260101T000000Z.dump.part': 3 },
+  })
+  t.strictSame(
+    files.filter((name) => name.endsWith('.part')),
+    [current],
+  )
+})
+
+t.test('SIGTERM to the container ends a backup and removes its unfinished file', async (t) => {
+  const { files, stdout, exitCode } = await backUpOnce(t, { pgDump: 'kill -TERM 0; exit 1' })
+  t.strictSame(files, [OLD])
+  t.equal(stdout, '')
+  t.equal(exitCode, 143)
+})
+
+t.test('an interval that is no whole number ends the container before it writes a backup', async (t) => {
+  for (const intervalHours of ['0.5', '1d', '08']) {
+    const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', intervalHours })
+    t.strictSame(files, [OLD])
+    t.match(stderr, 'BACKUP_INTERVAL_HOURS')
+    t.equal(exitCode, 2)
+  }
 })
