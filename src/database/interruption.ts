@@ -23,7 +23,7 @@ const CANCEL_TIMEOUT_MS = 5000
  * hold its locks until it ends, and closes the connection if the server does not end the statement in time. Until the session is
  * established, closes the connection at once. Whatever waits for the connection then fails.
  *
- * @returns a function that stops listening to the signal, to be called when the connection is closed
+ * @returns a function after which the signal has no more effect
  */
 export function interruptOnAbort(client: pg.Client, url: string, signal: AbortSignal): () => void {
   let timeout: NodeJS.Timeout | undefined

@@ -91,6 +91,7 @@ export async function inTransaction<Result>(
     if (!readOnly) {
       const identity = await identityOf(client)
       signal.throwIfAborted()
+      stopListening()
       isCommitting = true
       onCommit?.()
       await commit(client, identity, url, outcomeTimeoutMs)
