@@ -2,9 +2,17 @@ import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
+import { pino } from 'pino'
 import t, { type Test } from 'tap'
+import { listLimits, openDatabase } from '../../../src/database/pool.ts'
+import { appTimeouts } from '../../../src/http/app.ts'
 import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
+import { inventoryList } from '../../../src/inventory/list/cached-list.ts'
 import type { Representation } from '../../../src/inventory/list/snapshot.ts'
+import { inventoryRepository } from '../../../src/inventory/repository.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import { apiKey, startApp } from '../../support/app.ts'
+import { testDatabase } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
 
 const snapshotOf = (size: number): Representation => ({
@@ -145,3 +153,55 @@ t.test('does not wait for a response behind others on a connection that has brok
   await once(first, 'close')
   await downloads.waitForMemory(snapshotOf(300_000))
 })
+
+t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(
+    "INSERT INTO inventory SELECT n + 1000000000000000000, 1000000000, 'available' FROM generate_series(1, 200000) n",
+  )
+  const { port, send, log } = await startApp(t, database.url, {
+    timings: { app: { ...appTimeouts, stallMs: 600_000 } },
+  })
+  // Two lists take less memory than downloads may hold, three take more.
+  for (let lists = 0; lists < 3; lists++) {
+    const socket = connect({ port, host: '127.0.0.1' })
+    t.teardown(() => socket.destroy())
+    socket.on('error', () => {})
+    socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
+    await once(socket, 'readable')
+    // Some entries of each piece.
+    await database.query('UPDATE inventory SET quantity = quantity + 1 WHERE pet_id % 100 = 0')
+  }
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  await until('a client to be cut off', () => log.some(({ aborted }) => aborted === true))
+})
+
+for (const [kind, statement] of [
+  ['table', ''],
+  ['view', 'ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock'],
+] as const) {
+  t.test(`a list of a ${kind} waits for memory before it is read`, async (t) => {
+    const database = await testDatabase(t)
+    await database.query(
+      `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 2000) n; ${statement}`,
+    )
+    const pool = openDatabase({ url: database.url, size: 1, limits: listLimits, onConnectionLost: () => {} })
+    t.teardown(() => pool.close())
+    const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 0 })
+    const list = inventoryList(
+      inventoryRepository(pool, pool),
+      downloads,
+      new InventoryStatistics(),
+      pino({ level: 'silent' }),
+    )
+    const { response } = await openResponse(t)
+    downloads.add(await list(), response)
+    const isCutOff: boolean[] = []
+    for (const quantity of [1, 2]) {
+      await database.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
+      await list()
+      isCutOff.push(response.req.socket.destroyed)
+    }
+    t.strictSame(isCutOff, [false, true], 'once the list that the client reads is not the latest')
+  })
+}

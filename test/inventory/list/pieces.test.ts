@@ -1,7 +1,14 @@
 import fc from 'fast-check'
+import { pino } from 'pino'
 import t from 'tap'
+import { listLimits, openDatabase } from '../../../src/database/pool.ts'
+import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
+import { inventoryList } from '../../../src/inventory/list/cached-list.ts'
 import { entriesOfLines, type Piece, PieceBuilder, withChanges } from '../../../src/inventory/list/pieces.ts'
 import { Snapshot } from '../../../src/inventory/list/snapshot.ts'
+import { inventoryRepository } from '../../../src/inventory/repository.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import { testDatabase } from '../../support/database.ts'
 
 type Items = ReadonlyMap<bigint, number>
 
@@ -86,6 +93,35 @@ t.test('pieces that do not change are the same objects', async (t) => {
     same.every((piece) => changed.includes(piece)),
     'an entry that is written with the same values',
   )
+})
+
+t.test('a list that is read in full shares the equal pieces of the former one', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 50000) n")
+  const pool = openDatabase({ url: database.url, size: 1, limits: listLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  const list = inventoryList(
+    inventoryRepository(pool, pool),
+    new ActiveDownloads(),
+    new InventoryStatistics(),
+    pino({ level: 'silent' }),
+  )
+  const { pieces } = await list()
+  t.ok(pieces.length > 5, `${pieces.length} pieces`)
+  await database.query('DELETE FROM inventory WHERE pet_id = 50000')
+  const second = await list()
+  t.equal(second.count, 49_999)
+  t.strictSame(
+    second.pieces.map((piece, index) => piece === pieces[index]),
+    pieces.map((_, index) => index < pieces.length - 1),
+  )
+
+  await t.test('and is the former one, with its compressed forms, if it is equal', async (t) => {
+    await database.query("UPDATE inventory SET status = 'sold' WHERE pet_id = 1")
+    t.equal(await list(), second, 'by its changes')
+    await database.query('VACUUM FULL inventory')
+    t.equal(await list(), second, 'read in full')
+  })
 })
 
 t.test('a list of one piece is sent from the memory of the piece, without a copy', async (t) => {

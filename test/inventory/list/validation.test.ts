@@ -2,11 +2,12 @@ import { chmod, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
+import { type Database, listLimits, openDatabase, requestLimits } from '../../../src/database/pool.ts'
 import type { AppOptions } from '../../../src/http/app.ts'
 import type { ListSource } from '../../../src/inventory/list/reads.ts'
 import { inventoryRepository } from '../../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import type { ServiceTimings } from '../../../src/service.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
 import { testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -24,13 +25,14 @@ await server.query('CREATE TABLE model (LIKE inventory INCLUDING ALL)')
 const setUp = async (
   t: Test,
   options: Partial<AppOptions> = {},
+  timings: Partial<ServiceTimings> = {},
 ): Promise<{ app: TestApp; list: () => Promise<string> }> => {
   await server.query(`DROP TABLE inventory CASCADE;
     CREATE TABLE inventory (LIKE model INCLUDING ALL);
     GRANT SELECT ON inventory TO ${server.role};
     INSERT INTO inventory VALUES (1, 1, 'available'), (2, 2, 'sold');
     INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(101, 109) AS n`)
-  const app = await startApp(t, server.url, { app: options })
+  const app = await startApp(t, server.url, { app: options, timings })
   const list = async (): Promise<string> =>
     (await app.send('GET', '/v1/inventory')).text.replace(/,?{"petId":10\d,[^}]*}/g, '')
   return { app, list }
@@ -57,6 +59,22 @@ t.test('a list without a commit since the last one counts as unchanged, also aft
   await list()
   t.match(inventoryStatistics.lists, { read: 1, changed: 1, unchanged: 2 })
 })
+
+t.test(
+  'a list without a commit since the last one needs no lock, also if changes are expected',
+  async (t) => {
+    const { app, list } = await setUp(t, {}, { lists: { ...listLimits, lock: 300 } })
+    await server.query(`GRANT UPDATE ON inventory TO ${server.role}`)
+    await list()
+    await server.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 1')
+    const changed = await list()
+    const holder = await connect(t, server.url)
+    await holder.query('BEGIN; LOCK TABLE inventory')
+    t.equal((await app.send('GET', '/v1/inventory')).status, 503, 'changes are read at once')
+    t.equal(await list(), changed)
+    await holder.query('ROLLBACK')
+  },
+)
 
 t.test('row security that depends on more than the rows is asked each time', async (t) => {
   const { list } = await setUp(t)
