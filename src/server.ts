@@ -81,11 +81,12 @@ async function start(config: Config, log: Logger): Promise<void> {
       // Its keys are in API_KEYS, and both must not be set.
       API_KEYS_FILE: '',
     }
-    const metrics = metricsOfWorkers()
+    // First, because a worker that is not ready does not listen while others do.
+    await startMetricsServer(config, log, metricsOfWorkers())
+    stopping.signal.throwIfAborted()
     const workers = startWorkers(config.workers, local ? env : {}, log)
     closers.push(workers.stop)
     address = await workers.address
-    await startMetricsServer(config, log, metrics)
   } else {
     const connections = Math.floor(config.databasePoolSize / config.workers)
     const tracing = config.traces ? await openTracing(log) : undefined

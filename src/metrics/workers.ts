@@ -34,16 +34,20 @@ export function answerPrimary(collect: (withStock: boolean) => Promise<readonly 
 }
 
 /**
- * Returns a function that collects the metrics of all workers, one set for each, and those of the primary itself. A worker
- * that does not reply in time counts with its last report. The counters and histograms of a worker that has exited remain
- * in the sum, so that it never falls; what the worker counted after its last report is lost.
+ * Returns a function that collects the metrics of all workers that listen, one set for each, and those of the primary itself.
+ * Call it before the workers are started. A worker that does not reply in time counts with its last report. The counters and
+ * histograms of a worker that has exited remain in the sum, so that it never falls; what the worker counted after its last
+ * report is lost.
  */
 export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamily[])[]> {
+  const listening = new Set<number>()
   const lastReports = new Map<number, readonly MetricFamily[]>()
   const pendingReplies = new Map<number, (hasReplied: boolean) => void>()
   const exitedWorkers: (readonly MetricFamily[])[] = []
   let exits = 0
 
+  // Before that, a worker does not reply.
+  cluster.on('listening', ({ id }) => listening.add(id))
   cluster.on('message', ({ id }, message: unknown) => {
     if (!isReply(message)) return
     lastReports.set(id, message.metrics)
@@ -51,6 +55,7 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
   })
   cluster.on('exit', ({ id }) => {
     exits++
+    listening.delete(id)
     exitedWorkers.push((lastReports.get(id) ?? []).filter(({ type }) => type !== 'gauge'))
     lastReports.delete(id)
     pendingReplies.get(id)?.(false)
@@ -65,7 +70,7 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
 
   const collect = async (): Promise<readonly (readonly MetricFamily[])[]> => {
     const workers = Object.values(cluster.workers ?? {}).flatMap((worker) =>
-      worker?.isConnected() === true ? [worker] : [],
+      worker?.isConnected() === true && listening.has(worker.id) ? [worker] : [],
     )
     // One worker counts the entries, because all would count the same ones.
     const replies = await Promise.all(
@@ -78,7 +83,7 @@ export function metricsOfWorkers(): () => Promise<readonly (readonly MetricFamil
       ...exitedWorkers,
       ...lastReports.values(),
       [
-        gauge('inventory_workers', 'Running workers, by whether they reported their metrics in time.', [
+        gauge('inventory_workers', 'Workers that listen, by whether they reported their metrics in time.', [
           { labels: { state: 'answering' }, value: answering },
           { labels: { state: 'silent' }, value: replies.length - answering },
         ]),

@@ -23,11 +23,19 @@ interface Running extends MetricsCaller {
   readonly request: Send
 }
 
+/** Waits until a worker listens, and returns its process. */
+async function listening(server: Program, worker: number): Promise<number> {
+  const [, pid] = await server.output(new RegExp(`"pid":(\\d+),"worker":${worker}[^\\n]*listening`, 'i'))
+  return Number(pid)
+}
+
 async function startServer(t: Test, databaseUrl: string, env: Record<string, string> = {}): Promise<Running> {
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0', ...env },
   })
   const port = await portOf(server)
+  for (let worker = 1; worker <= Number(env['WEB_CONCURRENCY'] ?? 0); worker++)
+    await listening(server, worker)
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   t.teardown(() => agent.destroy())
   return { server, port, request: callerOf(port, headers, agent), ...(await metricsOf(server)) }
@@ -331,9 +339,8 @@ t.test('workers are one set, which does not go back when one of them ends', asyn
   t.equal(total(metrics, 'inventory_build_info'), 1)
   t.equal(total(metrics, 'inventory_workers', { state: 'answering' }), 2)
   t.equal(total(metrics, 'db_client_connection_max', { db_client_connection_pool_name: 'probe' }), 2)
-  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
-  process.kill(Number(pid), 'SIGKILL')
-  await server.output(/"worker":3[^\n]*listening/i)
+  process.kill(await listening(server, 1), 'SIGKILL')
+  await listening(server, 3)
   t.equal(await counted(), 40)
   await request('GET', '/v1/inventory')
   t.equal(await counted(), 41)
@@ -349,21 +356,44 @@ t.test('a worker that is stuck does not hold up the others’ metrics', async (t
   const { server, request, scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: '2' })
   for (let list = 1; list <= 10; list++) await request('GET', '/v1/inventory')
   const before = await scrape()
-  const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
+  const pid = await listening(server, 1)
   let isAwake = false
-  process.kill(Number(pid), 'SIGSTOP')
+  process.kill(pid, 'SIGSTOP')
   t.teardown(() => {
     // Left stopped, it would outlive a test that fails here.
-    if (!isAwake) process.kill(Number(pid), 'SIGKILL')
+    if (!isAwake) process.kill(pid, 'SIGKILL')
   })
   const metrics = await scrape()
   t.equal(total(metrics, 'inventory_workers', { state: 'silent' }), 1)
   t.equal(total(metrics, `${DURATIONS}_count`), total(before, `${DURATIONS}_count`))
-  process.kill(Number(pid), 'SIGCONT')
+  process.kill(pid, 'SIGCONT')
   isAwake = true
   await eventually('the worker to reply', async () =>
     total(await scrape(), 'inventory_workers', { state: 'silent' }) === 0 ? true : undefined,
   )
   server.process.kill('SIGTERM')
   t.equal((await server.ended).code, 0)
+})
+
+t.test('a worker that is not ready at the start does not keep the metrics from being served', async (t) => {
+  const database = await testDatabase(t)
+  const elsewhere = `
+    import cluster from 'node:cluster'
+    if (cluster.worker?.id === 2) process.env.DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none'`
+  const server = await startProgram(t, 'server', {
+    env: {
+      DATABASE_URL: database.url,
+      API_KEYS: key,
+      PORT: '0',
+      METRICS_PORT: '0',
+      WEB_CONCURRENCY: '2',
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(elsewhere)}`,
+    },
+  })
+  await listening(server, 1)
+  await server.output(/"worker":2[^\n]*not ready/)
+  const metrics = await (await metricsOf(server)).scrape()
+  t.equal(total(metrics, 'inventory_ready'), 1)
+  t.equal(total(metrics, 'inventory_workers', { state: 'answering' }), 1)
+  t.equal(total(metrics, 'inventory_workers', { state: 'silent' }), 0, 'it is not stuck')
 })
