@@ -12,7 +12,8 @@ export const ANSWER_TIMEOUT_MS = 300_000
  * @throws the reason of `signal` when it aborts
  */
 export async function confirm(consequence: string, option: string, signal?: AbortSignal): Promise<void> {
-  if (!process.stdin.isTTY || !process.stderr.isTTY) {
+  // Standard input has ended if the command has read a file from it.
+  if (!process.stdin.isTTY || !process.stderr.isTTY || !process.stdin.readable) {
     throw new CommandFailure(
       `${consequence}; nothing was changed. To confirm, add ${option}.`,
       exitCodes.unconfirmed,

@@ -287,6 +287,35 @@ t.test('mode replace asks before it removes more than a tenth of the entries', a
   }
 })
 
+t.test('mode replace does not ask where nobody could see the question or answer it', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'sold'],
+  ])
+  const csv = 'petId,quantity\n1,9\n'
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), csv)
+  for (const [file, terminals, input] of [
+    ['stock.csv', 'process.stdin.isTTY=true', null],
+    ['stock.csv', 'process.stderr.isTTY=true', null],
+    // Typed into the terminal, which is at its end.
+    ['-', 'process.stdin.isTTY=process.stderr.isTTY=true', csv],
+  ] as const) {
+    const program = await startProgram(t, 'cli', {
+      args: ['import', file, '--rows', '1', '--mode', 'replace'],
+      env: { DATABASE_URL: database.url, NODE_OPTIONS: `--import=data:text/javascript,${terminals}` },
+      cwd,
+      input,
+    })
+    t.match(await program.ended, {
+      code: 5,
+      stderr: /would remove 1 of 2 entries; nothing was changed\. To confirm, add --allow-removals\.\n$/,
+    })
+  }
+  t.equal(await entries(database), '1,9,sold\n2,9,sold')
+})
+
 t.test('--dry-run says what would change and changes nothing', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
