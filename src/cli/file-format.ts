@@ -1,6 +1,7 @@
 import path from 'node:path'
 import { Option } from 'commander'
 import type { FileFormat } from '../inventory/transfer/bulk.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 
 const formatOfExtension: Record<string, FileFormat> = {
@@ -31,5 +32,6 @@ export function formatOf(file: string): FileFormat {
   if (format !== undefined) return format
   throw new CommandFailure(
     `The name of ${file} does not show its format. Add --format csv or --format ndjson.`,
+    exitCodes.wrongUsage,
   )
 }

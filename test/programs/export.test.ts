@@ -152,16 +152,17 @@ t.test('a full disk is an error that names the file', { skip: noFullDisk }, asyn
 t.test('it fails with one clear message', async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
-  for (const [args, message] of [
-    [['stock.txt'], /^inventory: The name of stock\.txt does not show its format/],
+  for (const [args, exitCode, message] of [
+    [['stock.txt'], 2, /^inventory: The name of stock\.txt does not show its format/],
     [
       ['nowhere/stock.csv'],
+      1,
       /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/,
     ],
-    [['.', '--format', 'csv'], /^inventory: \. cannot be written: EISDIR/],
+    [['.', '--format', 'csv'], 1, /^inventory: \. cannot be written: EISDIR/],
   ] as const) {
     const { code, stdout, stderr } = await run(t, url, ['export', ...args], cwd)
-    t.strictSame([code, stdout], [1, ''])
+    t.strictSame([code, stdout], [exitCode, ''])
     t.match(stderr, message)
     t.notMatch(stderr, /\n\s+at /)
   }
