@@ -108,7 +108,8 @@ const unavailableStates = new Set([
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) {
     const state = error.code ?? ''
-    return unavailableStates.has(state) || unavailableStates.has(state.slice(0, 2))
+    const isListed = unavailableStates.has(state) || unavailableStates.has(state.slice(0, 2))
+    return isListed && !isRuleViolation(error)
   }
   return !isProgrammingError(error)
 }
@@ -322,11 +323,12 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 /**
- * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), or a trigger's RAISE EXCEPTION
- * (P0001).
+ * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), a trigger's RAISE EXCEPTION (P0001), the
+ * check option of a view (44000), or a row security policy. The latter has the SQLSTATE of a missing privilege.
  */
 export function isRuleViolation(error: unknown): error is pg.DatabaseError {
-  return /^(23|P0001)/.test(stateOf(error) ?? '')
+  if (!(error instanceof pg.DatabaseError)) return false
+  return /^(23|44000|P0001)/.test(error.code ?? '') || error.routine === 'ExecWithCheckOptions'
 }
 
 /** Returns PostgreSQL's message with its details, such as the row that violates a constraint. */
