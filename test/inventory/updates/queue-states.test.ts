@@ -747,8 +747,18 @@ t.test('a retry without an answer counts like a batch', async (t) => {
   }
   pass(500)
   await until('the suspension', () => repository.asked.includes('commits'))
-  for (const statement of statements) statement.store()
-  t.strictSame(await Promise.all(hanging), ['1=1', '2=2', '3=3'])
+  const probe = set(4, 4)
+  const sent = await repository.next(t, '4=4')
+  sent.store()
+  t.equal(await probe, '4=4')
+  const asked = repository.asked.length
+  for (const statement of statements) statement.fail(new Error('Query read timeout'))
+  t.strictSame(await Promise.all(hanging), Array(3).fill('DatabaseUnavailableError'))
+  const after = set(5, 5)
+  const next = await repository.next(t, '5=5')
+  next.store()
+  t.equal(await after, '5=5')
+  t.equal(repository.asked.length, asked, 'its end does not suspend the queue again')
 })
 
 t.test('three statements without an answer suspend the queue until commits get through', async (t) => {
