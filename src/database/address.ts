@@ -69,11 +69,13 @@ export function parseAddress(url: string): DatabaseAddress {
     throw new AddressError('have a port from 1 to 65535')
   const used = query.split('&').filter((pair) => effectiveParameters.has(parameterName(pair)))
   if (!`${hostList}${portList}`.includes(',')) {
-    if (!URL.canParse(url)) throw new AddressError(SHAPE)
-    const { host, port } = splitPort(hostList)
+    const { host, port } = splitPort(authority)
     const end = used.length > 0 ? `?${used.join('&')}` : ''
-    const one = `${scheme}${login}${authority}${path}${end}`
-    return { hosts: [{ url: one, name: nameOf(host, portList || port) }], target }
+    // A URL cannot have a login without a host, although the parameter `host` replaces it.
+    const place = authority === '' && login !== '' ? 'localhost' : authority
+    const one = `${scheme}${login}${place}${path}${end}`
+    if (!URL.canParse(one)) throw new AddressError(SHAPE)
+    return { hosts: [{ url: one, name: nameOf(parameters.get('host') ?? host, portList || port) }], target }
   }
 
   const given = parameters.has('host') ? hostList.split(',').map(encodeHost) : hostList.split(',')

@@ -19,6 +19,22 @@ t.test('an address of one host is passed on as it is', (t) => {
   t.end()
 })
 
+t.test('a host in the parameters may come with a login, and may have colons in its name', (t) => {
+  for (const [url, passedOn, name] of [
+    [
+      'postgres://u:p@/db?host=/cloudsql/project:region:name',
+      'postgres://u:p@localhost/db?host=/cloudsql/project:region:name',
+      '/cloudsql/project:region:name:5432',
+    ],
+    ['postgres://u@/db?host=::1&port=5433', 'postgres://u@localhost/db?host=::1&port=5433', '::1:5433'],
+    ['postgres://u@ignored:5433/db?host=h', 'postgres://u@ignored:5433/db?host=h', 'h:5433'],
+    ['postgres://u:p@/db', 'postgres://u:p@localhost/db', 'localhost:5432'],
+  ] as const) {
+    t.strictSame(parseAddress(url).hosts, [{ url: passedOn, name }])
+  }
+  t.end()
+})
+
 t.test('several hosts are read as libpq reads them, other parameters stay', (t) => {
   t.strictSame(
     hostsOf('postgres://u:p@h1,h2:5433,[::1]:5434/db?target_session_attrs=any&sslmode=no-verify'),
