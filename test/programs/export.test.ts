@@ -130,6 +130,34 @@ t.test('a name may be as long as the file system allows', async (t) => {
   t.strictSame(await readdir(cwd), [name])
 })
 
+t.test('a file whose permissions cannot be kept stays as it was', async (t) => {
+  const { url } = await filled(t)
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), 'old')
+  await chmod(path.join(cwd, 'stock.csv'), 0o666)
+  const program = await startProgram(t, 'cli', {
+    args: ['export', 'stock.csv'],
+    env: {
+      DATABASE_URL: url,
+      // As a file system does that has no permissions, or whose server refuses to change them.
+      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
+        `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
+         fs.promises.chmod = async (file) => {
+           throw Object.assign(new Error('EPERM: operation not permitted, chmod'), { code: 'EPERM', syscall: 'chmod' })
+         }
+         syncBuiltinESMExports()`,
+      )}`,
+    },
+    cwd,
+  })
+  t.match(await program.ended, {
+    code: 1,
+    stderr: 'inventory: stock.csv cannot be written: EPERM: operation not permitted, chmod\n',
+  })
+  t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
+  t.strictSame(await readdir(cwd), ['stock.csv'])
+})
+
 t.test('a closed pipe ends it quietly', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 1, 'sold' FROM generate_series(1, 300000) AS n")

@@ -284,11 +284,40 @@ t.test('one in a transaction says where it failed, and what was committed before
     code: 1,
     stderr: `inventory: The migration ${AFTER} failed: type "txt" does not exist, in line 6 of migrations/${AFTER}.sql; nothing was changed.\n`,
   })
-  await cli.write(AFTER, noteMigration.replace('-- Up Migration', '-- Up Migration (without transaction)'))
-  t.match(await cli.run('up'), {
-    code: 1,
-    stderr: `inventory: migrations/${AFTER}.sql must have a line "-- Up Migration" and after it a line "-- Down Migration", each with " (no transaction)" at its end or without; nothing was changed.\n`,
-  })
+  for (const invalid of [
+    noteMigration.replace('-- Up Migration', '-- Up Migration (without transaction)'),
+    `${noteMigration}\n-- Down Migration\nDROP TABLE inventory;\n`,
+  ]) {
+    await cli.write(AFTER, invalid)
+    t.match(await cli.run('up'), {
+      code: 1,
+      stderr: `inventory: migrations/${AFTER}.sql must have a line "-- Up Migration" and after it a line "-- Down Migration", each with " (no transaction)" at its end or without; nothing was changed.\n`,
+    })
+  }
+})
+
+t.test('a file counts as changed until it is restored, but not for its line endings', async (t) => {
+  const { checkout: cli, database } = await checkout(t, {})
+  const windows = noteMigration.replaceAll('\n', '\r\n')
+  await cli.write(AFTER, windows)
+  t.match(await cli.run('up'), { code: 0, stdout: `Applied ${AFTER}\n` })
+  t.strictSame(await cli.states(), [0, {}])
+  await cli.write(AFTER, noteMigration)
+  t.strictSame(await cli.states(), [0, {}])
+
+  await cli.write(AFTER, noteMigration.replace('note text', 'note varchar'))
+  t.strictSame(await cli.states(), [3, { [AFTER]: 'changed' }])
+  t.match(await cli.run('up'), { code: 0, stdout: 'No migration is pending.\n' })
+  t.strictSame(await cli.states(), [3, { [AFTER]: 'changed' }], 'another run does not hide it')
+  await cli.write(AFTER, noteMigration)
+  t.strictSame(await cli.states(), [0, {}])
+
+  // As versions left it that did not record checksums.
+  await database.query('UPDATE pgmigrations SET checksum = NULL')
+  t.strictSame(await cli.states(), [0, {}])
+  await cli.run('up')
+  await cli.write(AFTER, noteMigration.replace('note text', 'note varchar'))
+  t.strictSame(await cli.states(), [3, { [AFTER]: 'changed' }], 'the run has recorded its checksum')
 })
 
 t.test('create writes one, which runs as it is', async (t) => {

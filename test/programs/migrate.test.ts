@@ -286,6 +286,11 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
   t.equal(refused.code, 5)
   t.match(refused.stderr, plan)
   t.match(refused.stderr, /; nothing was changed\. To confirm, add --yes\.\n$/)
+  t.match(
+    (await run(t, ['down'], env)).stderr,
+    `This rolls back ${applied.at(-1)?.['name']}, and removes `,
+    'one, unless told otherwise',
+  )
 
   const production = { ...env, NODE_ENV: 'production' }
   t.match(await run(t, ['down', count, '--yes'], production), {
