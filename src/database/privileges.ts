@@ -24,19 +24,35 @@ export class GrantError extends Error {
   }
 }
 
-/** The privileges for each purpose, by table. A name in parentheses is a column. */
-const privileges: Readonly<Record<Purpose, Readonly<Record<string, string>>>> = {
-  server: {
-    inventory: 'SELECT, UPDATE (quantity)',
-    api_keys: 'SELECT, UPDATE (last_used_at)',
-    pgmigrations: 'SELECT',
-  },
-  operator: {
-    inventory: 'SELECT, INSERT, UPDATE, DELETE',
-    api_keys: 'SELECT, INSERT, UPDATE (revoked_at)',
-    pgmigrations: 'SELECT',
-  },
+/** A privilege on a table, or on a column of it. */
+interface Privilege {
+  readonly kind: 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE'
+  readonly table: string
+  readonly column?: string
 }
+
+/** The privileges for each purpose. */
+const privileges: Readonly<Record<Purpose, readonly Privilege[]>> = {
+  server: [
+    { kind: 'SELECT', table: 'inventory' },
+    { kind: 'UPDATE', table: 'inventory', column: 'quantity' },
+    { kind: 'SELECT', table: 'api_keys' },
+    { kind: 'UPDATE', table: 'api_keys', column: 'last_used_at' },
+    { kind: 'SELECT', table: 'pgmigrations' },
+  ],
+  operator: [
+    { kind: 'SELECT', table: 'inventory' },
+    { kind: 'INSERT', table: 'inventory' },
+    { kind: 'UPDATE', table: 'inventory' },
+    { kind: 'DELETE', table: 'inventory' },
+    { kind: 'SELECT', table: 'api_keys' },
+    { kind: 'INSERT', table: 'api_keys' },
+    { kind: 'UPDATE', table: 'api_keys', column: 'revoked_at' },
+    { kind: 'SELECT', table: 'pgmigrations' },
+  ],
+}
+
+const tables = [...new Set(privileges.server.map(({ table }) => table))]
 
 /** The privileges on the database for each purpose. Every role has them by default, and may have lost them. */
 const databasePrivileges: Readonly<Record<Purpose, readonly string[]>> = {
@@ -110,16 +126,18 @@ export async function grantPrivileges(
   if (Object.values(roles).every((role) => role === undefined)) return
   const { rows } = await client.query<{ name: string }>(
     'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL',
-    [Object.keys(privileges.server)],
+    [tables],
   )
+  const existing = new Set(rows.map(({ name }) => name))
   const statements = [`SELECT pg_advisory_xact_lock(${GRANT_LOCK})`]
   const lines: string[] = []
   for (const purpose of ['server', 'operator'] as const) {
     const role = roles[purpose]
     if (role === undefined) continue
     const name = pg.escapeIdentifier(role)
-    for (const { name: table } of rows) {
-      statements.push(`GRANT ${privileges[purpose][table]} ON ${table} TO ${name}`)
+    for (const { kind, table, column } of privileges[purpose]) {
+      if (!existing.has(table)) continue
+      statements.push(`GRANT ${kind} ${column === undefined ? '' : `(${column})`} ON ${table} TO ${name}`)
     }
     statements.push(...(await missingDefaults(client, role, databasePrivileges[purpose])))
     lines.push(`Granted the role ${name} what the ${purpose} needs.`)
@@ -143,7 +161,7 @@ async function missingDefaults(
      SELECT format('GRANT USAGE ON SCHEMA %s TO %I', relnamespace::regnamespace, $1::text)
      FROM unnest($3::text[]) AS name JOIN pg_class ON pg_class.oid = to_regclass(name)
      WHERE NOT has_schema_privilege($1::text::name, relnamespace, 'USAGE')`,
-    [role, ofDatabase, Object.keys(privileges.server)],
+    [role, ofDatabase, tables],
   )
   return rows.map(({ statement }) => statement)
 }
@@ -161,14 +179,14 @@ export interface ServerRole {
  * exist yet are ignored.
  */
 export async function serverRoles(database: Database, named: string | undefined): Promise<ServerRole[]> {
+  const list = privileges.server.map(
+    ({ kind, table, column }, index) =>
+      `(${index + 1}, '${table}', ${column === undefined ? 'NULL' : `'${column}'`}, '${kind}')`,
+  )
   return database.query<{ role: string; missing: string[] }>(
     `WITH needed (place, relation, attribute, privilege) AS (
        SELECT place, relation.oid, attribute.attnum, privilege
-       FROM (VALUES (1, 'inventory', NULL, 'SELECT'),
-                    (2, 'inventory', 'quantity', 'UPDATE'),
-                    (3, 'api_keys', NULL, 'SELECT'),
-                    (4, 'api_keys', 'last_used_at', 'UPDATE'),
-                    (5, 'pgmigrations', NULL, 'SELECT')) AS list (place, table_name, column_name, privilege)
+       FROM (VALUES ${list.join(', ')}) AS list (place, table_name, column_name, privilege)
        JOIN pg_class AS relation ON relation.oid = to_regclass(table_name)
        LEFT JOIN pg_attribute AS attribute ON attrelid = relation.oid AND attname = column_name
        WHERE column_name IS NULL OR attnum IS NOT NULL
@@ -209,10 +227,11 @@ export async function serverRoles(database: Database, named: string | undefined)
 
 /** Returns whether the role of this connection has the privileges that requests need. The tables must exist. */
 export async function hasServerPrivileges(database: Database): Promise<boolean> {
-  const [row] = await database.query<{ hasAll: boolean }>(
-    `SELECT has_table_privilege('inventory', 'SELECT') AND has_column_privilege('inventory', 'quantity', 'UPDATE')
-        AND has_table_privilege('api_keys', 'SELECT') AND has_column_privilege('api_keys', 'last_used_at', 'UPDATE')
-        AS "hasAll"`,
+  const checks = privileges.server.map(({ kind, table, column }) =>
+    column === undefined
+      ? `has_table_privilege('${table}', '${kind}')`
+      : `has_column_privilege('${table}', '${column}', '${kind}')`,
   )
+  const [row] = await database.query<{ hasAll: boolean }>(`SELECT ${checks.join(' AND ')} AS "hasAll"`)
   return row?.hasAll === true
 }
