@@ -416,6 +416,18 @@ t.test('a role that may not ask which cluster it is on reads from the primary', 
   t.equal(await listed(app), 40)
 })
 
+t.test('a role that may not ask any more how far the standby has to be reads from the primary', async (t) => {
+  const app = await start(t, standby.url)
+  await nextMessage(app, /^lists are read from the standby$/)
+  await update(app, 41)
+  t.equal(await listed(app), 41)
+  await primary.query('REVOKE EXECUTE ON FUNCTION pg_current_wal_flush_lsn() FROM public')
+  t.teardown(() => primary.query('GRANT EXECUTE ON FUNCTION pg_current_wal_flush_lsn() TO public'))
+  await update(app, 42)
+  t.equal(await listed(app), 42)
+  t.match(messages(app).at(-1), /not used: the servers cannot say which cluster/)
+})
+
 t.test('of several hosts, one that is a standby is read', async (t) => {
   const hosts = [primary, standby].map(({ url }) => new URL(url).host).join(',')
   const { username, password, pathname } = new URL(standby.url)
