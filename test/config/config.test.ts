@@ -68,6 +68,22 @@ t.test('takes an empty variable for one that is not set', async (t) => {
   t.strictSame(loadConfig({ PORT: '', DATABASE_URL: ' ', API_KEYS: '', LOG_LEVEL: '' }), loadConfig({}))
 })
 
+t.test('in production it starts no database of its own for an address that is empty', async (t) => {
+  for (const DATABASE_URL of ['', ' ']) {
+    t.throws(() => loadConfig({ NODE_ENV: 'production', DATABASE_URL }), {
+      message: 'DATABASE_URL must be set when NODE_ENV is production',
+    })
+  }
+})
+
+t.test('an address of the server must not ask for a server that accepts no writes', async (t) => {
+  for (const target of ['read-only', 'standby', 'prefer-standby']) {
+    t.throws(() => loadConfig({ DATABASE_URL: `postgres://host/db?target_session_attrs=${target}` }), {
+      message: `DATABASE_URL must not have target_session_attrs=${target}: the service needs a server that accepts writes`,
+    })
+  }
+})
+
 t.test('refuses every wrong value', async (t) => {
   const wrong = {
     HOST: ['a b'],
@@ -370,6 +386,7 @@ t.test('warns of variables that look like a misspelled setting, and of no other'
   const others = ['PATH', 'HOME', 'HOSTNAME', 'NODE_OPTIONS', 'PGHOST', 'DB_PORT', 'SHELL', 'LANG', 'PUBLISH']
   const right = ['PORT', 'API_KEYS', 'API_KEYS_FILE', 'OTEL_SERVICE_NAME', 'REPLICAS', 'NODE_ENV']
   t.strictSame(misspelledSettings(Object.fromEntries([...others, ...right].map((name) => [name, 'x']))), [])
+  t.strictSame(misspelledSettings({ API_KEY: '' }), [], 'an empty variable is not set')
 })
 
 t.test('an address must not promise security that the service does not provide', async (t) => {
@@ -387,9 +404,11 @@ t.test('an address must not promise security that the service does not provide',
   t.strictSame(errorsOf('sslnegotiation=none'), [
     'sslnegotiation in DATABASE_URL must be one of postgres, direct',
   ])
-  t.strictSame(errorsOf('sslnegotiation=direct&sslmode=disable'), [
-    'sslnegotiation=direct in DATABASE_URL needs TLS, for example sslmode=verify-full',
-  ])
+  for (const plain of ['sslmode=disable', 'ssl=0']) {
+    t.strictSame(errorsOf(`sslnegotiation=direct&${plain}`), [
+      'sslnegotiation=direct in DATABASE_URL needs TLS, for example sslmode=verify-full',
+    ])
+  }
   t.strictSame(errorsOf('uselibpqcompat=true&sslmode=verify-ca'), [
     'sslmode=verify-ca in DATABASE_URL needs sslrootcert with uselibpqcompat=true',
   ])
@@ -425,6 +444,8 @@ t.test('an address must not promise security that the service does not provide',
     ])
   }
   for (const mode of modes.split(', ')) t.strictSame(errorsOf(`sslmode=${mode}`), [])
+  for (const mode of ['prefer', 'require', 'verify-ca', 'verify-full'])
+    t.strictSame(errorsOf(`channel_binding=require&sslmode=${mode}`), [], 'pg verifies the certificate')
   t.end()
 })
 
@@ -475,6 +496,7 @@ t.test('warns of parameters of an address that have no effect', async (t) => {
     'u:1?secret@host/db',
     'u:1?secret=secret@host/db',
     'u:1?sslsecret@host/db',
+    'u:password?sslsecret',
     'host/db?user=u&password=1&secret',
     'host/db?user=u&password=1&sslsecret',
   ]) {
@@ -510,6 +532,7 @@ t.test('settings are described without a secret', async (t) => {
     'postgres://u:se@secret@host/db',
     'postgres://u:se/secret@host/db',
     'postgres://u:secret/db',
+    'postgres://u:1secret/db',
     'postgres://host/db?password=secret&sslpassword=secret&user=u',
     'u:secret@host',
     'secret',
