@@ -297,8 +297,8 @@ t.test('mode replace does not ask where nobody could see the question or answer 
   const cwd = await temporaryFolder(t)
   await writeFile(path.join(cwd, 'stock.csv'), csv)
   for (const [file, terminals, input] of [
-    ['stock.csv', 'process.stdin.isTTY=true', null],
-    ['stock.csv', 'process.stderr.isTTY=true', null],
+    ['stock.csv', 'process.stdin.isTTY=true', ''],
+    ['stock.csv', 'process.stderr.isTTY=true', ''],
     // Typed into the terminal, which is at its end.
     ['-', 'process.stdin.isTTY=process.stderr.isTTY=true', csv],
   ] as const) {
