@@ -34,8 +34,9 @@ async function startServer(t: Test, databaseUrl: string, env: Record<string, str
     env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0', ...env },
   })
   const port = await portOf(server)
-  for (let worker = 1; worker <= Number(env['WEB_CONCURRENCY'] ?? 0); worker++)
-    await listening(server, worker)
+  const workers = Number(env['WEB_CONCURRENCY'] ?? 1)
+  // The first that listens is enough for the port. A single process is no worker.
+  for (let worker = 1; workers > 1 && worker <= workers; worker++) await listening(server, worker)
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   t.teardown(() => agent.destroy())
   return { server, port, request: callerOf(port, headers, agent), ...(await metricsOf(server)) }
