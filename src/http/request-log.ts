@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import { pathOf } from '../contract/request-target.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import type { OutageLog } from './outage-log.ts'
 
@@ -17,7 +18,7 @@ export function requestId({ headers }: IncomingMessage): string {
 }
 
 /**
- * Writes one line and counts the request when it has ended, with or without a response. The path is logged without its query;
+ * Writes one line and counts the request when it has ended, with or without a response. The path is logged without the query;
  * the duration is measured from `start` (`performance.now()`).
  */
 export function logRequest(
@@ -43,7 +44,7 @@ export function logRequest(
       {
         method,
         route: route ?? null,
-        path: request.url.split('?', 1)[0],
+        path: pathOf(request.url),
         status: status ?? null,
         durationMs: Math.round(durationMs * 100) / 100,
         key: apiKey?.name ?? null,

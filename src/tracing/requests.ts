@@ -9,6 +9,7 @@ import {
   trace,
 } from '@opentelemetry/api'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
+import { pathOf } from '../contract/request-target.ts'
 
 /** Health checks come every few seconds, and no one looks for the trace of one. */
 const untraced = new Set(['/livez', '/readyz'])
@@ -33,7 +34,7 @@ export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
         attributes: {
           'http.request.method': method,
           'url.scheme': request.protocol,
-          'url.path': request.url.split('?', 1)[0],
+          'url.path': pathOf(request.url),
           'http.route': route,
         },
       },

@@ -3,6 +3,7 @@ import { isIPv6, type Socket } from 'node:net'
 import { finished } from 'node:stream'
 import type { FastifyInstance } from 'fastify'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
+import { authorityOf } from '../../contract/request-target.ts'
 import type { Connections } from './connections.ts'
 import { type ConnectionRefusals, notHttp } from './malformed-requests.ts'
 
@@ -172,15 +173,13 @@ export function unsupportedExpectation(): ApiError {
   return new ApiError(417, 'The only supported expectation is 100-continue.')
 }
 
-const ABSOLUTE_FORM = /^https?:\/\/([^/?#]*)/i
-
 /** Checks the parts of the request target that the router does not (RFC 9112, section 3.2). */
 function targetError(target: string): ApiError | undefined {
   if (target.includes('#')) {
     return new ApiError(400, 'The request target must not have a fragment. Encode # as %23.')
   }
   if (target.startsWith('/')) return undefined
-  const authority = ABSOLUTE_FORM.exec(target)?.[1]
+  const authority = authorityOf(target)
   // An http URL must have a host, unlike a Host header (RFC 9110, section 4.2.1).
   if (authority !== undefined && (/^(:|$)/.test(authority) || !isAuthority(authority))) {
     return new ApiError(
