@@ -73,8 +73,8 @@ case "${1:-}" in
   every)
     for setting in "$BACKUP_INTERVAL_HOURS" "$BACKUP_KEEP_DAYS"; do
       case "$setting" in
-        '' | 0?* | *[!0-9]*)
-          echo "backup.sh: BACKUP_INTERVAL_HOURS and BACKUP_KEEP_DAYS must be whole numbers, not \"$setting\"" >&2
+        '' | 0* | *[!0-9]*)
+          echo "backup.sh: BACKUP_INTERVAL_HOURS and BACKUP_KEEP_DAYS must be whole numbers from 1, not \"$setting\"" >&2
           exit 2
           ;;
       esac
