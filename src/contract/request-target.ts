@@ -1,5 +1,5 @@
-/** A request target in absolute form (RFC 9112, section 3.2.2), up to its path. */
-const ABSOLUTE_FORM = /^https?:\/\/([^/?#]*)/i
+/** A request target in absolute form (RFC 9112, section 3.2.2) with any scheme (RFC 3986, section 3.1), up to its path. */
+const ABSOLUTE_FORM = /^[a-z][a-z\d+.-]*:\/\/([^/?#]*)/i
 
 /** Returns the authority of a request target in absolute form; undefined if it has another form. */
 export function authorityOf(target: string): string | undefined {
