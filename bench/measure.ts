@@ -13,7 +13,7 @@ import type { Sample } from './statistics.ts'
  * during its first 15,000 requests, or 25,000 with Node 24; meanwhile, a request takes up to three times the CPU time.
  */
 const WARM_UP_RESPONSES = 30_000
-const WARM_UP_SECONDS = 20
+const WARM_UP_SECONDS = 30
 
 export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFile'> {
   readonly rounds: number
