@@ -108,7 +108,7 @@ async function statusOf(
   url: string,
   { xid, history }: TransactionIdentity,
 ): Promise<string | null | undefined> {
-  const client = operatorClient(url, OUTCOME_ANSWER_TIMEOUT_MS)
+  const client = operatorClient(url, { query_timeout: OUTCOME_ANSWER_TIMEOUT_MS })
   try {
     await client.connect()
     const { rows } = await client.query<{ status: string | null; history: string }>(

@@ -1,6 +1,6 @@
-import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { DatabaseUnavailableError, isRefusal, ReadOnlyServerError } from './failures.ts'
+import { operatorClient } from './operator-client.ts'
 import { askServer, matchesTarget } from './session-server.ts'
 
 /** How long one host may take to accept a connection, and to respond to a statement. */
@@ -30,12 +30,7 @@ export async function chooseHost(url: string): Promise<string> {
   const failed: { host: string; error: unknown }[] = []
   for (const wanted of target === 'prefer-standby' ? (['standby', 'any'] as const) : [target]) {
     for (const host of hosts) {
-      const client = new pg.Client({
-        connectionString: host.url,
-        application_name: 'petstore-inventory cli',
-        connectionTimeoutMillis: HOST_TIMEOUT_MS,
-      })
-      client.on('error', () => {})
+      const client = operatorClient(host.url, { connectionTimeoutMillis: HOST_TIMEOUT_MS })
       try {
         await client.connect()
         const server = await askServer(client, HOST_TIMEOUT_MS)

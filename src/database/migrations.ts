@@ -17,7 +17,7 @@ import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
 import { lockMigrations, tryLockMigrations } from './migration-lock.ts'
 import { planMigrations } from './migration-plan.ts'
 import { runMigrationFiles } from './migration-runner.ts'
-import { connect, reportOutage, statementRunner } from './operator-client.ts'
+import { connect, operatorClient, reportOutage, statementRunner } from './operator-client.ts'
 import {
   checkMayCreate,
   checkOwner,
@@ -199,16 +199,10 @@ function reasonOf(error: unknown, { migration, part }: NonNullable<Run['last']>)
 }
 
 function newClient(url: string): pg.Client {
-  const client = new pg.Client({
-    connectionString: url,
+  return operatorClient(url, {
     application_name: 'petstore-inventory migrate',
-    connectionTimeoutMillis: 10_000,
     lock_timeout: LOCK_TIMEOUT_MS,
-    keepAlive: true,
   })
-  // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
-  client.on('error', () => {})
-  return client
 }
 
 /**

@@ -4,14 +4,14 @@ import type { StatementRunner } from './pool.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-/** Creates a client for a command of the operators. It is not connected yet. */
-export function operatorClient(url: string, answerTimeoutMs?: number): pg.Client {
+/** Creates a client for a command of the operators. It is not connected yet. `config` takes precedence over the defaults. */
+export function operatorClient(url: string, config: pg.ClientConfig = {}): pg.Client {
   const client = new pg.Client({
     connectionString: url,
-    ...(answerTimeoutMs === undefined ? {} : { query_timeout: answerTimeoutMs }),
     application_name: 'petstore-inventory cli',
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
+    ...config,
   })
   // If the connection breaks between two statements, the next one fails. Without a listener, the process would exit.
   client.on('error', () => {})

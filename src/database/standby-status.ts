@@ -1,5 +1,6 @@
-import pg from 'pg'
+import type pg from 'pg'
 import { parseAddress } from './address.ts'
+import { operatorClient } from './operator-client.ts'
 import { askServer } from './session-server.ts'
 import { askStandby, problemOf, type StandbyProblem, standbyErrorOf, standbyProblems } from './standby.ts'
 
@@ -60,13 +61,10 @@ export async function standbyStatus(primaryUrl: string, standbyUrl: string): Pro
 }
 
 async function onClient<Result>(url: string, work: (client: pg.Client) => Promise<Result>): Promise<Result> {
-  const client = new pg.Client({
-    connectionString: url,
-    application_name: 'petstore-inventory cli',
+  const client = operatorClient(url, {
     connectionTimeoutMillis: RESPONSE_TIMEOUT_MS,
     query_timeout: RESPONSE_TIMEOUT_MS,
   })
-  client.on('error', () => {})
   try {
     await client.connect()
     return await work(client)

@@ -72,7 +72,7 @@ export async function inTransaction<Result>(
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
   const { url, readOnly, signal, onCommit, answerTimeoutMs, outcomeTimeoutMs } = options
-  const client = operatorClient(url, answerTimeoutMs)
+  const client = operatorClient(url, { query_timeout: answerTimeoutMs })
   let lost: Error | undefined
   client.on('error', (error) => {
     lost = error
