@@ -1,6 +1,6 @@
 import path from 'node:path'
 import { Option } from 'commander'
-import type { FileFormat } from '../inventory/transfer/bulk.ts'
+import type { FileFormat } from '../inventory/transfer/export.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 

@@ -2,10 +2,11 @@ import { pipeline } from 'node:stream/promises'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/failures.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
+import { readCsv } from '../inventory/transfer/csv.ts'
+import type { FileFormat } from '../inventory/transfer/export.ts'
 import {
   type Conflict,
   countRemovals,
-  type FileFormat,
   findConflicts,
   type ImportCounts,
   type ImportMode,
@@ -14,8 +15,7 @@ import {
   previewImport,
   stagedText,
   stageEntries,
-} from '../inventory/transfer/bulk.ts'
-import { readCsv } from '../inventory/transfer/csv.ts'
+} from '../inventory/transfer/import.ts'
 import {
   type ImportLine,
   type InvalidLine,

@@ -1,7 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
+import { findLowEntries, type LowEntry } from '../inventory/low-entries.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/schemas.ts'
-import { findLowEntries, type LowEntry } from '../inventory/transfer/bulk.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { print } from './output.ts'

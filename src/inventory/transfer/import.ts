@@ -1,17 +1,8 @@
 import type { Readable, Writable } from 'node:stream'
-import { copyOutputReader, toCopyText } from '../../database/copy-text.ts'
-import { isWrongKind, mayBeUnknown } from '../../database/failures.ts'
+import { toCopyText } from '../../database/copy-text.ts'
+import { mayBeUnknown } from '../../database/failures.ts'
 import type { Transaction } from '../../database/transaction.ts'
-import {
-  COLUMN_NAMES,
-  type Column,
-  columns,
-  ENTRY_JSON,
-  selectFields,
-  valueColumns,
-  valueOrInitial,
-} from '../columns.ts'
-import type { PetStatus } from '../schemas.ts'
+import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../columns.ts'
 import type { ImportEntry } from './import-line.ts'
 
 /** Whether an import only adds new entries, adds and updates entries, or replaces the whole inventory. */
@@ -155,28 +146,6 @@ export function listChanges(transaction: Transaction, mode: ImportMode): Readabl
   )
 }
 
-/** An entry with a low quantity. Its petId is a decimal int64. */
-export interface LowEntry {
-  readonly petId: string
-  readonly quantity: number
-  readonly status: PetStatus
-  /** Its JSON text. */
-  readonly json: string
-}
-
-/** Returns the entries with a quantity below `limit`, lowest quantity first. With `status`, only entries with that status. */
-export function findLowEntries(
-  transaction: Transaction,
-  limit: number,
-  status: PetStatus | undefined,
-): Promise<LowEntry[]> {
-  return transaction.query<LowEntry>(
-    `SELECT pet_id::text AS "petId", quantity, status, ${ENTRY_JSON} AS json FROM inventory
-     WHERE quantity < $1 AND ($2::text IS NULL OR status = $2) ORDER BY quantity, pet_id`,
-    [limit, status ?? null],
-  )
-}
-
 /**
  * Imports the staged entries, which must have no conflicts. If a line has no status, an existing entry keeps its status and a new
  * entry becomes `available`. Entries that the file does not change are neither written nor locked.
@@ -302,39 +271,4 @@ async function mergeInTwo(transaction: Transaction, staged: string): Promise<num
 async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {
   const [row] = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
   return Number(row?.count)
-}
-
-/** The formats of import and export. */
-export type FileFormat = 'csv' | 'ndjson'
-
-/**
- * Prevents TRUNCATE and rewrites of the table until the transaction ends. Call it first in a read-only transaction, whose first
- * query takes the snapshot: after a TRUNCATE or rewrite that commits later, the snapshot would see no rows (PostgreSQL manual,
- * section 13.6). LOCK TABLE takes no snapshot. Materialized views and foreign tables cannot be locked and stay unlocked.
- */
-export async function lockEntries(transaction: Transaction): Promise<void> {
-  await transaction.query('SAVEPOINT before_lock')
-  try {
-    await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
-  } catch (error) {
-    if (!isWrongKind(error)) throw error
-    await transaction.query('ROLLBACK TO SAVEPOINT before_lock')
-  }
-}
-
-/** Returns the number of entries in the snapshot of the transaction. */
-export function countEntries(transaction: Transaction): Promise<number> {
-  return countRows(transaction, 'inventory')
-}
-
-/** Streams the whole inventory in ascending order of petId as the content of a file, from the snapshot of the transaction. */
-export async function* exportEntries(transaction: Transaction, format: FileFormat): AsyncGenerator<Buffer> {
-  const ordered = 'FROM inventory ORDER BY pet_id'
-  if (format === 'csv') {
-    yield* transaction.copyOut(`COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`)
-    return
-  }
-  const read = copyOutputReader()
-  for await (const chunk of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
-    yield read(chunk)
 }

@@ -1,0 +1,40 @@
+import { copyOutputReader } from '../../database/copy-text.ts'
+import { isWrongKind } from '../../database/failures.ts'
+import type { Transaction } from '../../database/transaction.ts'
+import { ENTRY_JSON, selectFields } from '../columns.ts'
+
+/** The formats of import and export. */
+export type FileFormat = 'csv' | 'ndjson'
+
+/**
+ * Prevents TRUNCATE and rewrites of the table until the transaction ends. Call it first in a read-only transaction, whose first
+ * query takes the snapshot: after a TRUNCATE or rewrite that commits later, the snapshot would see no rows (PostgreSQL manual,
+ * section 13.6). LOCK TABLE takes no snapshot. Materialized views and foreign tables cannot be locked and stay unlocked.
+ */
+export async function lockEntries(transaction: Transaction): Promise<void> {
+  await transaction.query('SAVEPOINT before_lock')
+  try {
+    await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
+  } catch (error) {
+    if (!isWrongKind(error)) throw error
+    await transaction.query('ROLLBACK TO SAVEPOINT before_lock')
+  }
+}
+
+/** Returns the number of entries that the transaction sees. */
+export async function countEntries(transaction: Transaction): Promise<number> {
+  const [row] = await transaction.query<{ count: string }>('SELECT count(*) AS count FROM inventory')
+  return Number(row?.count)
+}
+
+/** Streams the whole inventory in ascending order of petId as the content of a file, from the snapshot of the transaction. */
+export async function* exportEntries(transaction: Transaction, format: FileFormat): AsyncGenerator<Buffer> {
+  const ordered = 'FROM inventory ORDER BY pet_id'
+  if (format === 'csv') {
+    yield* transaction.copyOut(`COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`)
+    return
+  }
+  const read = copyOutputReader()
+  for await (const chunk of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
+    yield read(chunk)
+}
