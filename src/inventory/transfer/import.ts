@@ -164,7 +164,7 @@ export async function mergeStaged(
   const before = await countRows(transaction, 'inventory')
   const blocks = await countBlocks(transaction)
   const step = Math.max(MIN_MERGED_BLOCKS, Math.ceil(blocks / MERGE_STATEMENTS))
-  let merges: readonly Merge[] = [mergeInOne, mergeInTwo]
+  let merges: Alternatives<Merge> = [mergeInOne, mergeInTwo]
   let written = 0
   for (let block = 0; block < blocks; block += step) {
     // PostgreSQL finds rows by block number without an index and without reading the other blocks.
@@ -198,18 +198,18 @@ async function countBlocks(transaction: Transaction): Promise<number> {
 /** Writes some of the staged rows; `staged` is the FROM item that selects them. */
 type Merge = (transaction: Transaction, staged: string) => Promise<number>
 
+type Alternatives<Alternative> = readonly [Alternative, ...Alternative[]]
+
 /**
  * Tries alternatives until the server supports one, and returns it with its result. It tries the statements themselves, because
  * the version does not say what an extension or another server supports. An error of the last alternative is thrown.
  */
 async function firstSupported<Alternative>(
   transaction: Transaction,
-  alternatives: readonly Alternative[],
+  [first, second, ...others]: Alternatives<Alternative>,
   run: (alternative: Alternative) => Promise<number>,
 ): Promise<[Alternative, number]> {
-  const [first, ...others] = alternatives
-  if (first === undefined) throw new Error('There is no alternative to choose from')
-  if (others.length === 0) return [first, await run(first)]
+  if (second === undefined) return [first, await run(first)]
   await transaction.query('SAVEPOINT before_alternative')
   try {
     const result = await run(first)
@@ -218,7 +218,7 @@ async function firstSupported<Alternative>(
   } catch (error) {
     if (!mayBeUnknown(error)) throw error
     await transaction.query('ROLLBACK TO SAVEPOINT before_alternative')
-    return firstSupported(transaction, others, run)
+    return firstSupported(transaction, [second, ...others], run)
   }
 }
 
