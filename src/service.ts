@@ -150,19 +150,20 @@ export async function connectService(
   const inventoryStatistics = new InventoryStatistics()
   const openStandby = (readUrl: string): Omit<MonitoredStandbyOptions, 'primary'> => {
     const server = new StandbyServer(parseAddress(readUrl), primaryServer)
+    const pool = openDatabase({
+      url: readUrl,
+      server,
+      size: 1,
+      limits: timings.standby,
+      settings: listSettings,
+      onConnectionLost,
+    })
     const statistics = new StandbyStatistics()
     inventoryStatistics.standby = statistics
     return {
       server,
       statistics,
-      standby: openDatabase({
-        url: readUrl,
-        server,
-        size: 1,
-        limits: timings.standby,
-        settings: listSettings,
-        onConnectionLost,
-      }),
+      standby: traced(pool, 'standby'),
       onChange(error) {
         if (error === undefined) log.info('lists are read from the standby')
         else
@@ -177,7 +178,7 @@ export async function connectService(
   const inventory = inventoryRepository(
     traced(database, 'requests'),
     traced(lists, 'lists'),
-    standby && { ...standby, standby: traced(standby.standby, 'standby') },
+    standby,
     options.workers,
   )
 
