@@ -21,7 +21,7 @@ import type { UpdateRepository } from './statements.ts'
  * | no row, though there is an entry             | a trigger skipped the row, or an  | retry; the second time like a     |
  * |                                              | import replaced it meanwhile      | refusal of a single pet, 400      |
  * | lock timeout (55P03), the row is locked, or  | nothing changed                   | locked: retry individually        |
- * | nobody has time for finding out              |                                   |                                   |
+ * | no time is left to check                     |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | ready: retry as a batch           |
  * |                                              | or the whole table is locked      |                                   |
  * | refusal that one update may have caused,     | nothing changed                   | ready: retry in batches of half   |
@@ -35,13 +35,13 @@ import type { UpdateRepository } from './statements.ts'
  *
  * Returns false if the outcome is unknown.
  *
- * @param rejectLate rejects the updates in flight of a pet that have exceeded their wait time, and returns whether others are
- *   left. Only for these is a second statement sent, so that no caller waits longer because of it.
+ * @param hasInTime rejects the updates in flight of a pet that have exceeded their wait time, and returns whether it has others.
+ *   Only for these is a second statement sent, so that no caller waits longer because of it.
  */
 export async function sendBatch(
   repository: UpdateRepository,
   batch: readonly PendingUpdates[],
-  rejectLate: (pet: PendingUpdates) => boolean,
+  hasInTime: (pet: PendingUpdates) => boolean,
 ): Promise<boolean> {
   let written: Written
   const supersedes = batch.some(({ inFlight }) => inFlight.length > 1)
@@ -51,7 +51,7 @@ export async function sendBatch(
       supersedes,
     )
   } catch (error) {
-    if (isLocked(error)) await retryWithoutLocked(repository, batch, rejectLate)
+    if (isLocked(error)) await retryWithoutLocked(repository, batch, hasInTime)
     else if (batch.length > 1 && isRemoteRefusal(error)) retryInBatchesOf(1, batch)
     else if (batch.length > 1 && mayConcernOneRow(error)) retryInBatchesOf(Math.ceil(batch.length / 2), batch)
     else if (mayConcernOneQuantity(error)) for (const pet of batch) isolate(pet, error)
@@ -59,7 +59,7 @@ export async function sendBatch(
     return wasRefused(error)
   }
   const undecided = batch.filter((pet) => !settle(pet, written))
-  if (undecided.length > 0) await decide(repository, undecided, rejectLate)
+  if (undecided.length > 0) await decide(repository, undecided, hasInTime)
   return true
 }
 
@@ -75,9 +75,9 @@ function inOrder(updates: readonly QuantityUpdate[]): QuantityUpdate[] {
 async function retryWithoutLocked(
   repository: UpdateRepository,
   batch: readonly PendingUpdates[],
-  rejectLate: (pet: PendingUpdates) => boolean,
+  hasInTime: (pet: PendingUpdates) => boolean,
 ): Promise<void> {
-  const checked = new Set(batch.filter(rejectLate))
+  const checked = new Set(batch.filter(hasInTime))
   let locked = new Set<bigint>()
   let isTableLocked = false
   if (checked.size > 0) {
@@ -128,10 +128,10 @@ function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boo
 async function decide(
   repository: UpdateRepository,
   pets: readonly PendingUpdates[],
-  rejectLate: (pet: PendingUpdates) => boolean,
+  hasInTime: (pet: PendingUpdates) => boolean,
 ): Promise<void> {
   // Once for each pet, because its time may run out between two calls.
-  const inTime = pets.filter(rejectLate)
+  const inTime = pets.filter(hasInTime)
   for (const pet of pets) if (!inTime.includes(pet)) pet.putBack('ready')
   if (inTime.length === 0) return
   let existing: Set<bigint>

@@ -259,11 +259,11 @@ export class UpdateQueue {
     for (const pet of batch) pet.take()
     this.#batchSize = batch.reduce((sum, pet) => sum + pet.inFlight.length, 0)
     this.#statistics.batches.observe(this.#batchSize)
-    const rejectLate = (pet: PendingUpdates): boolean => {
+    const hasInTime = (pet: PendingUpdates): boolean => {
       reject(pet.removeInFlightBefore(performance.now() - this.#times.wait), reasons[pet.waitsFor])
       return pet.inFlight.length > 0
     }
-    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, rejectLate)
+    const send = (): Promise<boolean> => sendBatch(this.#repository, batch, hasInTime)
     const isAnswered = await (this.#tracer?.run(contextsOf(batch), send) ?? send())
     const took = performance.now() - statement.sentAt
     if (isAnswered) this.#roundTrip.observe(took)
