@@ -56,12 +56,12 @@ export async function reasonNotReady(
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = await pendingMigrations(database, migrations)
-    if (pending.length === 0) {
-      if (!(await hasServerPrivileges(database))) return { kind: 'privileges', reason: FORBIDDEN }
-      return await unsupported(database)
+    if (pending.length > 0) {
+      const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
+      return { kind: 'schema_behind', reason }
     }
-    const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
-    return { kind: 'schema_behind', reason }
+    if (!(await hasServerPrivileges(database))) return { kind: 'privileges', reason: FORBIDDEN }
+    return await unsupported(database)
   } catch (error) {
     // For example a damaged table, or an error in the check.
     if (!(error instanceof DatabaseUnavailableError))
