@@ -19,10 +19,10 @@ export function sessionConfig(
   url: string,
   {
     limits,
-    behindPooler = false,
+    behindPooler,
     settings,
     connectMs,
-  }: Pick<DatabaseOptions, 'limits' | 'behindPooler' | 'settings'> & { readonly connectMs: number },
+  }: Required<Pick<DatabaseOptions, 'limits' | 'behindPooler' | 'settings'>> & { readonly connectMs: number },
 ): pg.ClientConfig {
   const own = {
     lock_timeout: limits.lock,
