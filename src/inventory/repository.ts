@@ -17,8 +17,8 @@ export interface InventoryRepository extends PrimaryListReads, UpdateRepository 
 }
 
 /**
- * Creates the repository. Reads of all entries use the pool `lists`, and everything else uses `database`, so that neither waits
- * for the other. With a `standby`, reads of all entries use it whenever it is able to serve them.
+ * Creates the repository. Lists use the pool `lists`, and everything else uses `database`, so that neither waits for the other.
+ * With a `standby`, lists are read from it whenever it can serve them.
  */
 export function inventoryRepository(
   database: Database,
