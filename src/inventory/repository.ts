@@ -1,6 +1,6 @@
 import type { Database } from '../database/pool.ts'
 import { MonitoredStandby, type MonitoredStandbyOptions } from './list/monitored-standby.ts'
-import { type PrimaryListReads, primaryListReads } from './list/reads.ts'
+import { type PrimaryListReads, primaryListReads } from './list/primary-reads.ts'
 import type { PetStatus } from './schemas.ts'
 import { type UpdateRepository, updateRepository } from './updates/statements.ts'
 

@@ -3,6 +3,7 @@ import { wasRefused } from '../../database/failures.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database } from '../../database/pool.ts'
 import { StandbyError, type StandbyServer, standbyErrorOf } from '../../database/standby.ts'
+import type { PrimaryListReads, PrimaryPosition } from './primary-reads.ts'
 import {
   boundsOf,
   type ChangesReader,
@@ -12,8 +13,6 @@ import {
   type ListReads,
   type ListSource,
   type ListState,
-  type PrimaryListReads,
-  type PrimaryPosition,
   positionOf,
   queryChanges,
   SOURCE_COLUMNS,
