@@ -151,7 +151,8 @@ export function inventoryList(
 
   const read = async (): Promise<Snapshot> => {
     const { standby } = repository
-    // If the list has no state, the table may have rows on other servers, which a standby may lack.
+    // A list without a state is from a table that a standby cannot serve exactly. The standby itself refuses it, unless the
+    // table was changed by an asynchronous commit that has not reached the standby yet.
     const isStandbyExact = cached === undefined || cached.state !== undefined
     const latest = standby?.isInUse && isStandbyExact ? await readFromStandby(standby) : undefined
     return latest ?? readFromPrimary()
