@@ -96,8 +96,8 @@ export function routeNotFound(): ApiError {
 }
 
 /** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3). */
-export function serviceUnavailable(message: string, retryAfterSeconds = 1): ApiError {
-  return new ApiError(503, message, { 'retry-after': String(retryAfterSeconds) })
+export function serviceUnavailable(message: string): ApiError {
+  return new ApiError(503, message, { 'retry-after': '1' })
 }
 
 /** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */
