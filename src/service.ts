@@ -224,8 +224,8 @@ export async function connectService(
         requests: requestStatistics,
         inventory: inventoryStatistics,
         pools: { requests: database, lists, probe, ...(standby && { standby: standby.standby }) },
-        keysReadAt: () => apiKeys.readAt,
-        keyLifetimes: () => apiKeys.lifetimes(),
+        keysReadAt: apiKeys.readAt,
+        keyLifetimes: apiKeys.lifetimes(),
       })
     },
     async close() {

@@ -6,7 +6,7 @@ import type { InventoryStatistics, StandbyStatistics } from '../inventory/statis
 import type { StockLevel } from '../inventory/stock-sample.ts'
 import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
-/** Where the metrics of the service are read from at each scrape. */
+/** What the metrics of the service are made from at each scrape. */
 export interface ServiceSources {
   /** Why requests cannot be served; undefined if they can. */
   readonly notReady: NotReadyKind | undefined
@@ -17,9 +17,9 @@ export interface ServiceSources {
   /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Database>>
   /** When the API keys were last read, in `Date.now()` time. */
-  readonly keysReadAt: () => number
+  readonly keysReadAt: number
   /** The lifetime of the key of each name that expires last. */
-  readonly keyLifetimes: () => ReadonlyMap<string, KeyLifetime>
+  readonly keyLifetimes: ReadonlyMap<string, KeyLifetime>
 }
 
 /**
@@ -140,7 +140,7 @@ export function serviceMetrics({
       ...gauge(
         'inventory_api_keys_read_timestamp_seconds',
         'When the API keys were last read from the database, in Unix time; 0 before the first read.',
-        [{ labels: {}, value: keysReadAt() / 1000 }],
+        [{ labels: {}, value: keysReadAt / 1000 }],
       ),
       aggregator: 'min',
     },
@@ -148,7 +148,7 @@ export function serviceMetrics({
       ...gauge(
         'inventory_api_key_expiry_timestamp_seconds',
         'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
-        Array.from(keyLifetimes(), ([key, { validUntil }]) => ({
+        Array.from(keyLifetimes, ([key, { validUntil }]) => ({
           labels: { key },
           value: validUntil / 1000,
         })),
@@ -159,7 +159,7 @@ export function serviceMetrics({
       ...gauge(
         'inventory_api_key_created_timestamp_seconds',
         'When the key that expires last was created, in Unix time; names with a key that never expires are omitted.',
-        Array.from(keyLifetimes(), ([key, { createdAt }]) => ({ labels: { key }, value: createdAt / 1000 })),
+        Array.from(keyLifetimes, ([key, { createdAt }]) => ({ labels: { key }, value: createdAt / 1000 })),
       ),
       aggregator: 'max',
     },
