@@ -57,7 +57,6 @@ export async function identityOf(client: pg.Client): Promise<TransactionIdentity
  * Commits the transaction. If the connection is lost meanwhile, a new one asks PostgreSQL for the outcome (pg_xact_status).
  *
  * @param url where to ask
- * @param timeoutMs how long to keep asking
  * @throws {DatabaseUnavailableError} if the connection was lost and the transaction was rolled back
  * @throws {OutcomeUnknownError} if PostgreSQL cannot say whether it was committed, or warned about the commit
  */
@@ -65,7 +64,6 @@ export async function commit(
   client: pg.Client,
   identity: TransactionIdentity | undefined,
   url: string,
-  timeoutMs = OUTCOME_TIMEOUT_MS,
 ): Promise<void> {
   let result: pg.QueryResult
   try {
@@ -74,7 +72,7 @@ export async function commit(
     if (error instanceof UncertainCommitError) throw new OutcomeUnknownError(error)
     if (wasRefused(error)) throw error
     if (identity === undefined) throw new OutcomeUnknownError(error)
-    if (await wasCommitted(url, identity, timeoutMs)) return
+    if (await wasCommitted(url, identity)) return
     throw new DatabaseUnavailableError(error)
   }
   // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
@@ -86,8 +84,8 @@ export async function commit(
  *
  * @throws {OutcomeUnknownError} if PostgreSQL does not know it in time, or has crashed or been replaced
  */
-async function wasCommitted(url: string, identity: TransactionIdentity, timeoutMs: number): Promise<boolean> {
-  const end = performance.now() + timeoutMs
+async function wasCommitted(url: string, identity: TransactionIdentity): Promise<boolean> {
+  const end = performance.now() + OUTCOME_TIMEOUT_MS
   for (;;) {
     try {
       const status = await statusOf(url, identity)

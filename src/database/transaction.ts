@@ -40,8 +40,6 @@ export interface TransactionOptions {
   readonly onCommit?: () => void
   /** How long PostgreSQL may take to respond to a statement, in milliseconds. There is no limit by default. */
   readonly answerTimeoutMs?: number
-  /** How long to keep asking for the outcome of a COMMIT whose connection was lost, in milliseconds. */
-  readonly outcomeTimeoutMs?: number
 }
 
 /** Runs statements in a transaction. */
@@ -71,7 +69,7 @@ export async function inTransaction<Result>(
   options: TransactionOptions,
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
-  const { url, readOnly, signal, onCommit, answerTimeoutMs, outcomeTimeoutMs } = options
+  const { url, readOnly, signal, onCommit, answerTimeoutMs } = options
   const client = operatorClient(url, { query_timeout: answerTimeoutMs })
   let lost: Error | undefined
   client.on('error', (error) => {
@@ -94,7 +92,7 @@ export async function inTransaction<Result>(
       stopListening()
       isCommitting = true
       onCommit?.()
-      await commit(client, identity, url, outcomeTimeoutMs)
+      await commit(client, identity, url)
     }
     return result
   } catch (error) {
