@@ -28,27 +28,31 @@ export async function chooseHost(url: string): Promise<string> {
   const { hosts, target = hosts.length > 1 ? 'read-write' : 'any' } = parseAddress(url)
   if (hosts.length === 1 && target === 'any') return hosts[0].url
   const failed: { host: string; error: unknown }[] = []
-  for (const wanted of target === 'prefer-standby' ? (['standby', 'any'] as const) : [target]) {
-    for (const host of hosts) {
-      const client = operatorClient(host.url, { connectionTimeoutMillis: HOST_TIMEOUT_MS })
-      try {
-        await client.connect()
-        const server = await askServer(client, HOST_TIMEOUT_MS)
-        if (matchesTarget(server, wanted)) return host.url
-        failed.push({
-          host: host.name,
-          error: server.isReadOnly
+  let fallback: string | undefined
+  for (const host of hosts) {
+    const client = operatorClient(host.url, { connectionTimeoutMillis: HOST_TIMEOUT_MS })
+    try {
+      await client.connect()
+      const server = await askServer(client, HOST_TIMEOUT_MS)
+      if (matchesTarget(server, target)) return host.url
+      if (target === 'prefer-standby') fallback ??= host.url
+      failed.push({
+        host: host.name,
+        error:
+          server.isReadOnly && target !== 'standby'
             ? new ReadOnlyServerError(server.isStandby)
-            : new Error(`the server is writable, but target_session_attrs in the address is ${wanted}`),
-        })
-      } catch (error) {
-        // As in libpq: if one host refuses the login, the others would refuse it, too.
-        if (isRefusal(error)) throw new DatabaseUnavailableError(error)
-        failed.push({ host: host.name, error })
-      } finally {
-        await client.end()
-      }
+            : new Error(
+                `the server is ${server.isReadOnly ? 'not a standby' : 'writable'}, but target_session_attrs in the address is ${target}`,
+              ),
+      })
+    } catch (error) {
+      // As in libpq: if one host refuses the login, the others would refuse it, too.
+      if (isRefusal(error)) throw new DatabaseUnavailableError(error)
+      failed.push({ host: host.name, error })
+    } finally {
+      await client.end()
     }
   }
+  if (fallback !== undefined) return fallback
   throw new DatabaseUnavailableError(noUsableHost(failed))
 }
