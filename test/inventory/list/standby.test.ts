@@ -440,6 +440,36 @@ t.test('of several hosts, one that is a standby is read', async (t) => {
   t.equal(await listed(app), 50)
 })
 
+t.test('a standby that lags is left for the next host', async (t) => {
+  const relayToStandby = async (onConnection: () => void): Promise<URL> => {
+    const relay = await startRelay({ target: () => new URL(standby.url), onConnection })
+    t.teardown(() => {
+      relay.close()
+      relay.cut()
+    })
+    return new URL(relay.url)
+  }
+  let isNextUsed = false
+  const first = await relayToStandby(() => {})
+  const next = await relayToStandby(() => {
+    isNextUsed = true
+  })
+  const app = await start(t, first.href.replace(first.host, `${first.host},${next.host}`), {
+    standby: { ...standbyLimits, connect: 120_000 },
+  })
+  await nextMessage(app, /^lists are read from the standby$/)
+  t.notOk(isNextUsed)
+  await standby.query('SELECT pg_wal_replay_pause()')
+  t.teardown(() => standby.query('SELECT pg_wal_replay_resume()').catch(() => []))
+  await update(app, 52)
+  t.equal(await listed(app), 52)
+  t.match(messages(app).at(-1), /not used: it does not replay within 2 seconds/)
+  await until('a connection to the next host', () => isNextUsed)
+  const seen = messages(app).length
+  await standby.query('SELECT pg_wal_replay_resume()')
+  await nextMessage(app, /^lists are read from the standby$/, seen)
+})
+
 t.test(
   'a table that cannot be read exactly from a standby is not read there, before and after a list',
   async (t) => {
