@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import t, { type Test } from 'tap'
 import { longTimings, startApp, type TestApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
@@ -176,12 +178,15 @@ t.test('after a promotion, the former primary gets no update and serves no list'
   )
   const endAll = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'service'"
 
+  // Timelines that exist already. The number of the next one has a letter in the names of WAL files.
+  for (let timeline = 2; timeline < 10; timeline++)
+    await writeFile(path.join(standby.data, 'pg_wal', `0000000${timeline}.history`), '')
   await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   await primary.query(END_UPDATERS)
   await eventually('an update', async () => ((await update(send, 3)) === 200 ? true : undefined))
   t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
-  await server.output(/another server was promoted: timeline 2 after 1/)
+  await server.output(/another server was promoted: timeline 10 after 1/)
 
   address.leadTo(primary.url)
   await standby.query(endAll)
