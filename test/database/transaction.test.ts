@@ -54,6 +54,20 @@ t.test('a transaction limits its waits for locks and its idle time, but not its 
   })
 })
 
+t.test('a transaction waits for another one of its kind without a time limit', async (t) => {
+  const database = await testDatabase(t)
+  // Found before PostgreSQL's own function of that name.
+  await database.query(`CREATE SCHEMA watched; CREATE TABLE watched.limits (of_lock text);
+    CREATE FUNCTION watched.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql
+    AS $$ INSERT INTO watched.limits SELECT current_setting('lock_timeout') $$`)
+  const options = encodeURIComponent('-c search_path=watched,pg_catalog,public')
+  const { signal } = new AbortController()
+  await inTransaction({ url: `${database.url}?options=${options}`, readOnly: false, signal }, (transaction) =>
+    transaction.takeAdvisoryLock(4711),
+  )
+  t.strictSame(await database.query('SELECT of_lock FROM watched.limits'), [{ of_lock: '0' }])
+})
+
 t.test('a transaction that is interrupted before its commit changes nothing', async (t) => {
   const database = await testDatabase(t)
   const controller = new AbortController()
