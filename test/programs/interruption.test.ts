@@ -41,6 +41,8 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
 
 interface SilentServer {
   readonly url: string
+  /** Makes it refuse new connections. */
+  readonly close: () => void
   /** Resolves when it has fallen silent. */
   readonly isSilent: Promise<void>
 }
@@ -67,7 +69,7 @@ async function silentAfter(t: Test, database: TestDatabase, text: string): Promi
     relay.close()
     relay.cut()
   })
-  return { url: relay.url, isSilent: silence }
+  return { url: relay.url, close: relay.close, isSilent: silence }
 }
 
 t.test('Ctrl-C ends a command whose server does not respond any more, whatever it waits for', async (t) => {
@@ -91,4 +93,14 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
   }
   t.strictSame(await database.query('SELECT FROM inventory'), [])
   t.strictSame(await database.query('SELECT FROM api_keys'), [])
+})
+
+t.test('Ctrl-C ends a command whose server accepts no connection any more', async (t) => {
+  const database = await testDatabase(t)
+  const { url, close, isSilent } = await silentAfter(t, database, 'COPY (SELECT')
+  const program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: url } })
+  await Promise.race([isSilent, program.ended])
+  close()
+  program.process.kill('SIGINT')
+  t.match(await program.ended, interrupted)
 })
