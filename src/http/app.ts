@@ -17,7 +17,7 @@ import { keepSlotsInHandlers } from './connections/slot.ts'
 import { handleErrors, sendError } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
-import { refuseOtherMethods, routeEveryMethod } from './methods.ts'
+import { omitLengthOfNotModified, refuseOtherMethods, routeEveryMethod } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
 import { OutageLog } from './outage-log.ts'
 import { serveReferencePage } from './reference.ts'
@@ -146,6 +146,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     })
   })
   routeEveryMethod(app)
+  omitLengthOfNotModified(app)
   parseJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
