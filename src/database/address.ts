@@ -60,7 +60,9 @@ export const effectiveParameters: ReadonlySet<string> = new Set([
 export function parseAddress(url: string): DatabaseAddress {
   const parts = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?/.exec(url)
   if (parts === null) throw new AddressError(SHAPE)
-  const [, scheme = '', login = '', authority = '', path = '', query = ''] = parts
+  const [, scheme = '', login = '', authority = '', encodedPath = '', query = ''] = parts
+  // pg's parser decodes the database name with decodeURI, which leaves these characters encoded.
+  const path = encodedPath.replace(/%(?:2[4BCF]|3[ABD]|40|26)/gi, decodeURIComponent)
   const parameters = new URLSearchParams(query)
   const hostList = parameters.get('host') ?? authority
   const portList = parameters.get('port') ?? ''

@@ -2,6 +2,9 @@ import t from 'tap'
 import { loadConfig } from '../../src/config/config.ts'
 import { ConfigurationError } from '../../src/config/errors.ts'
 import { AddressError, parseAddress } from '../../src/database/address.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { testDatabase } from '../support/database.ts'
+import { onServer } from '../support/template.ts'
 
 const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)
 
@@ -58,6 +61,24 @@ t.test('several hosts are read as libpq reads them, other parameters stay', (t) 
     ['h1:5432', '/run/a:1'],
   )
   t.end()
+})
+
+t.test('a percent-encoded database name may have any character that a path may', async (t) => {
+  const { url } = await testDatabase(t, { empty: true })
+  const name = `a/b:c@d&e=f+g$h,i;j %2F%é ${process.pid}`
+  await onServer(url, `CREATE DATABASE "${name}"`)
+  const address = `${url.slice(0, url.lastIndexOf('/'))}/${encodeURIComponent(name)}`
+  const database = openDatabase({
+    url: address,
+    size: 1,
+    limits: requestLimits,
+    onConnectionLost: () => {},
+  })
+  t.teardown(async () => {
+    await database.close()
+    await onServer(url, `DROP DATABASE "${name}" WITH (FORCE)`)
+  })
+  t.strictSame(await database.query('SELECT current_database() AS name'), [{ name }])
 })
 
 t.test('pg gets no parameters without effect, some of which are properties of its own', (t) => {
