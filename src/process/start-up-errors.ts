@@ -50,6 +50,10 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     case 'listen EADDRNOTAVAIL':
     case 'bind EADDRNOTAVAIL':
       return `${place} is not an address of this machine. Set HOST to one of its addresses, or to 0.0.0.0 for all.`
+    // Those of database hosts are causes of a DatabaseUnavailableError.
+    case 'getaddrinfo ENOTFOUND':
+    case 'getaddrinfo EAI_AGAIN':
+      return `The host ${hostOf(error)} cannot be found (${codeOf(error)}). Set HOST to an address of this machine, or to 0.0.0.0 for all.`
     default:
       if (isForbidden(error) || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
         return explainOutage(error, variable)
@@ -95,6 +99,11 @@ function explainOutage(cause: unknown, variable: string): string {
 
 function codeOf(error: Error): unknown {
   return 'code' in error ? error.code : undefined
+}
+
+/** The host name in an error of a name lookup. */
+function hostOf(error: Error): unknown {
+  return 'hostname' in error ? error.hostname : ''
 }
 
 /** The address in a network error; the first of several addresses of a host name. */

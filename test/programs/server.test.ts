@@ -373,6 +373,11 @@ t.test('it fails to start with one clear message and another exit code than 0', 
       { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0', WEB_CONCURRENCY: '2' },
       /192\.0\.2\.1 is not an address of this machine/,
     ],
+    [
+      'a host name that cannot be found',
+      { DATABASE_URL: database.url, HOST: 'nowhere.invalid', PORT: '0' },
+      /The host nowhere\.invalid cannot be found .*\. Set HOST to /,
+    ],
     ['bad settings', { PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
     ['no database in production', { NODE_ENV: 'production' }, /DATABASE_URL must be set/],
     [
