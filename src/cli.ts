@@ -17,7 +17,7 @@ import { ConfigurationError } from './config/errors.ts'
 import { version } from './config/version.ts'
 import { chooseHost } from './database/hosts.ts'
 import { exitCodeHelp } from './process/exit-codes.ts'
-import { ignoreInspectorSignal } from './process/signals.ts'
+import { InterruptedError, ignoreInspectorSignal } from './process/signals.ts'
 
 ignoreInspectorSignal()
 
@@ -88,4 +88,6 @@ try {
 } catch (error) {
   const reason = address === undefined ? error : await withSchemaReason(error, address)
   process.exitCode = reportFailure(reason, variable)
+  // Otherwise, output that nobody reads would keep the process running.
+  if (error instanceof InterruptedError) process.exit()
 }

@@ -4,7 +4,7 @@ import { findLowEntries, type LowEntry } from '../inventory/low-entries.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/schemas.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { print } from './output.ts'
+import { writeOutput } from './output.ts'
 import { formatTable } from './table.ts'
 
 /** Entries in one write to standard output. */
@@ -33,24 +33,25 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
       const entries = await inTransaction({ url, readOnly: true, signal }, (transaction) =>
         findLowEntries(transaction, below, status),
       )
-      if (json) await printJson(entries)
+      if (json) await writeOutput(jsonOf(entries), signal)
       else if (entries.length === 0) console.error(`No entry has a quantity below ${below}.`)
       else {
         const rows = entries.map(({ petId, quantity, status }) => [petId, String(quantity), status])
-        await print(formatTable(['PET ID', 'QUANTITY', 'STATUS'], rows))
+        const table = formatTable(['PET ID', 'QUANTITY', 'STATUS'], rows)
+        await writeOutput([Buffer.from(`${table}\n`)], signal)
       }
       if (entries.length > 0) process.exitCode = exitCodes.low
     })
 }
 
-/** Prints a JSON array, one entry per line. */
-async function printJson(entries: readonly LowEntry[]): Promise<void> {
+/** Formats a JSON array, one entry per line. */
+function* jsonOf(entries: readonly LowEntry[]): Generator<Buffer> {
   const lines = entries.map(({ json }) => json)
-  if (lines.length === 0) return print('[]')
+  if (lines.length === 0) yield Buffer.from('[]\n')
   for (let start = 0; start < lines.length; start += ENTRIES_PER_WRITE) {
     const isLast = start + ENTRIES_PER_WRITE >= lines.length
     const text = lines.slice(start, start + ENTRIES_PER_WRITE).join(',\n')
-    await print(`${start === 0 ? '[' : ''}${text}${isLast ? ']' : ','}`)
+    yield Buffer.from(`${start === 0 ? '[' : ''}${text}${isLast ? ']' : ','}\n`)
   }
 }
 

@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 
@@ -47,8 +48,12 @@ export function print(line: string, done?: string): Promise<void> {
  * Streams to standard output, with backpressure.
  *
  * @throws {OutputError}
+ * @throws the reason of `signal` when it aborts
  */
-export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
+export async function writeOutput(
+  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+  signal: AbortSignal,
+): Promise<void> {
   // process.stdout does not keep its error.
   let failure: Error | undefined
   const remember = (error: Error): void => {
@@ -56,9 +61,14 @@ export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSi
   }
   process.stdout.once('error', remember)
   try {
-    await pipeline(pieces, process.stdout, { signal, end: false })
+    signal.throwIfAborted()
+    // An aborted pipeline still waits until somebody reads its last write.
+    await Promise.race([pipeline(pieces, process.stdout, { signal, end: false }), once(signal, 'abort')])
+    signal.throwIfAborted()
   } catch (error) {
-    throw failure !== undefined && error === failure ? new OutputError(failure) : error
+    if (failure !== undefined && error === failure) throw new OutputError(failure)
+    signal.throwIfAborted()
+    throw error
   } finally {
     process.stdout.off('error', remember)
   }

@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
 
 async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
@@ -52,4 +53,20 @@ t.test('its JSON is whole for any number of entries', async (t) => {
     found.map(({ petId }) => petId),
     Array.from({ length: 2500 }, (_, index) => index + 1),
   )
+})
+
+t.test('a signal ends a command whose output nobody reads', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 100000) AS id")
+  for (const args of [['low', '--below', '1'], ['low', '--below', '1', '--json'], ['export']]) {
+    const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
+    const { stdout } = program.process
+    if (stdout === null) throw new Error('it has no output')
+    stdout.pause()
+    await eventually('output', async () => (stdout.readableLength > 0 ? true : undefined))
+    program.process.kill('SIGTERM')
+    await until('its end', () => program.process.exitCode !== null)
+    stdout.resume()
+    t.match(await program.ended, { code: 143, stderr: 'inventory: interrupted; nothing was changed\n' })
+  }
 })
