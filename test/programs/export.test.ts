@@ -62,6 +62,18 @@ t.test('what it writes, import reads back to the same, byte for byte on a second
   }
 })
 
+t.test('its format follows from the name of the file, whatever its case', async (t) => {
+  const { url } = await filled(t)
+  const cwd = await temporaryFolder(t)
+  for (const [name, text] of [
+    ['stock.CSV', csv],
+    ['stock.jsonl', ndjson],
+  ] as const) {
+    t.equal((await run(t, url, ['export', name], cwd)).code, 0)
+    t.equal(await readFile(path.join(cwd, name), 'utf8'), text)
+  }
+})
+
 t.test('a file keeps its mode and a link its place; a device is written to', async (t) => {
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)

@@ -261,6 +261,13 @@ t.test(
         stderr,
       )
     }
+    t.strictSame(
+      await database.query(
+        "SELECT max(revoked_at) - max(created_at) = interval '24 hours' AS right FROM api_keys WHERE name = 'long'",
+      ),
+      [{ right: 't' }],
+      'a day, unless told otherwise',
+    )
   },
 )
 

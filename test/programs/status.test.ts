@@ -45,6 +45,25 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
   })
 })
 
+t.test('it counts the entries for longer than a request may take', async (t) => {
+  const database = await testDatabase(t)
+  await database.query('ALTER TABLE inventory RENAME TO stock')
+  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(5.5) JOIN stock ON true')
+  const { code, stdout, stderr } = await run(t, database.url, 'status')
+  t.equal(code, 0, stderr)
+  t.match(stdout, 'Entries      0 available, 0 pending, 0 sold')
+})
+
+t.test('a command that finds no tables says how to create them', async (t) => {
+  const { url } = await testDatabase(t, { empty: true })
+  t.match(await run(t, url, 'keys', 'list'), {
+    code: 1,
+    stdout: '',
+    stderr:
+      'inventory: The database schema is behind this version: relation "api_keys" does not exist. Run "inventory migrate up".\n',
+  })
+})
+
 t.test('it shows the server in the parameters of the address, too', async (t) => {
   const database = await testDatabase(t)
   const url = new URL(database.url)
