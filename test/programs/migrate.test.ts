@@ -353,6 +353,7 @@ t.test('status shows what is applied, pending, unknown, changed and out of order
   await database.query(
     "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
   )
+  t.match(await states(), [0, { 'add-price': 'unknown' }], 'a newer version is no error')
   await database.query("UPDATE pgmigrations SET checksum = 'another' WHERE name LIKE '%' || $1", [second])
   t.match(await states(), [3, { [second]: 'changed', 'add-price': 'unknown', [first]: 'applied' }])
 
@@ -382,6 +383,9 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
     stdout,
     /^BEGIN;\n[\s\S]*CREATE TABLE inventory[\s\S]*INSERT INTO "public"."pgmigrations"[\s\S]*COMMIT;\n$/,
   )
+  const one = await run(t, ['up', '1', '--dry-run'], { DATABASE_URL: dry.url })
+  t.match(one.stdout, /CREATE TABLE inventory/)
+  t.notMatch(one.stdout, 'CREATE TABLE api_keys')
   t.strictSame(await schemaOf(dry), empty)
   t.strictSame(await dry.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
   t.match(await run(t, ['down', '--dry-run'], { DATABASE_URL: dry.url }), {
@@ -399,6 +403,11 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
   const down = await run(t, ['down', '--dry-run'], { DATABASE_URL: real.url })
   t.equal(down.code, 0)
   t.match(down.stdout, /^BEGIN;\n[\s\S]*DROP[\s\S]*DELETE FROM "public"."pgmigrations"[\s\S]*COMMIT;\n$/)
+  const all = await run(t, ['down', String((await knownMigrations()).length), '--dry-run'], {
+    DATABASE_URL: real.url,
+    NODE_ENV: 'production',
+  })
+  t.match(all, { code: 0, stdout: /DROP TABLE inventory;/ }, 'as many as are asked for, in production, too')
   t.equal((await run(t, ['status'], { DATABASE_URL: real.url })).code, 0, 'it ran none of it')
   t.match(await run(t, ['up', '--dry-run'], { DATABASE_URL: real.url }), {
     stdout: '-- No migration is pending.\n',
