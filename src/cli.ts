@@ -88,6 +88,6 @@ try {
 } catch (error) {
   const reason = address === undefined ? error : await withSchemaReason(error, address)
   process.exitCode = reportFailure(reason, variable)
-  // Otherwise, output that nobody reads would keep the process running.
+  // Otherwise, unread output would keep the process running.
   if (error instanceof InterruptedError) process.exit()
 }

@@ -62,7 +62,7 @@ export async function writeOutput(
   process.stdout.once('error', remember)
   try {
     signal.throwIfAborted()
-    // An aborted pipeline still waits until somebody reads its last write.
+    // After an abort, the pipeline would wait until its last write is read.
     await Promise.race([pipeline(pieces, process.stdout, { signal, end: false }), once(signal, 'abort')])
     signal.throwIfAborted()
   } catch (error) {
