@@ -31,6 +31,6 @@ Exit codes:
   6    done, but standard output could not be written
   7    low: some entries are below the limit
   8    migrate: some of the changes were made and stay, as the message says
-  130  interrupted by Ctrl-C, 143 by SIGTERM; nothing was changed, except
-       by "migrate": see "inventory migrate status"
+  130  interrupted by Ctrl-C, 143 by SIGTERM, 129 by a closed terminal; nothing
+       was changed, except by "migrate": see "inventory migrate status"
   141  the output pipe was closed`

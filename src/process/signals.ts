@@ -8,13 +8,14 @@ import { exitCodes } from './exit-codes.ts'
 /** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
 
-const interruptSignals = ['SIGINT', 'SIGTERM'] as const
+/** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
+const interruptSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
 
 /** How long the end of the process waits for its log to be read. */
 const FLUSH_TIMEOUT_MS = 1000
 
-/** The server also stops when its terminal closes, and on the other signals that a user sends to end a process. */
-const stopSignals = [...interruptSignals, 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const
+/** The server also stops on the other signals that a user sends to end a process. */
+const stopSignals = [...interruptSignals, 'SIGQUIT', 'SIGUSR2'] as const
 
 /**
  * Signals of a crash. They must have no listener: the system repeats the signal after it, so the process would never end
@@ -93,13 +94,13 @@ export class InterruptedError extends Error {
 
 /** Connects a transaction with the operator's signals. */
 export interface Interruption {
-  /** Aborts with an InterruptedError on the first SIGINT or SIGTERM before the commit. */
+  /** Aborts with an InterruptedError on the first SIGINT, SIGTERM or SIGHUP before the commit. */
   readonly signal: AbortSignal
   /** Call it when the commit begins. From then on, a signal cannot roll back the transaction. */
   onCommit(): void
 }
 
-/** Aborts a command on SIGINT or SIGTERM. A second signal exits at once. */
+/** Aborts a command on SIGINT, SIGTERM or SIGHUP. A second signal exits at once. */
 export function abortOnSignals(): Interruption {
   const controller = new AbortController()
   let isCommitting = false
