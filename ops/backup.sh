@@ -14,6 +14,17 @@ cd /backup
 # Without this, a signal would end the shell without its trap on EXIT, which removes what is unfinished.
 trap 'exit 143' TERM INT
 
+check_settings() {
+  for setting in "$BACKUP_INTERVAL_HOURS" "$BACKUP_KEEP_DAYS"; do
+    case "$setting" in
+      '' | 0* | *[!0-9]*)
+        echo "backup.sh: BACKUP_INTERVAL_HOURS and BACKUP_KEEP_DAYS must be whole numbers from 1, not \"$setting\"" >&2
+        exit 2
+        ;;
+    esac
+  done
+}
+
 backup() {
   name="inventory-$(date -u +%Y%m%dT%H%M%SZ).dump"
   # If it fails, so that failed backups do not fill the disk.
@@ -67,18 +78,14 @@ restore() {
 }
 
 case "${1:-}" in
-  now) backup ;;
+  now)
+    check_settings
+    backup
+    ;;
   drill) drill ;;
   restore) restore ;;
   every)
-    for setting in "$BACKUP_INTERVAL_HOURS" "$BACKUP_KEEP_DAYS"; do
-      case "$setting" in
-        '' | 0* | *[!0-9]*)
-          echo "backup.sh: BACKUP_INTERVAL_HOURS and BACKUP_KEEP_DAYS must be whole numbers from 1, not \"$setting\"" >&2
-          exit 2
-          ;;
-      esac
-    done
+    check_settings
     while true; do
       # In a process of its own, because a shell ignores `set -e` in a function whose failure is handled.
       if sh "$0" now; then

@@ -15,12 +15,14 @@ interface Situation {
   /** Names of the files in the folder of the backups, with their ages in days. */
   readonly files?: Readonly<Record<string, number>>
   readonly intervalHours?: string
+  readonly keepDays?: string
+  readonly command?: 'every' | 'now'
 }
 
-/** Runs `backup.sh every` up to its first pause, with a stand-in for each program that needs a database. */
+/** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
 async function backUpOnce(
   t: Test,
-  { pgDump, files = { [OLD]: 20 }, intervalHours = '24' }: Situation,
+  { pgDump, files = { [OLD]: 20 }, intervalHours = '24', keepDays = '14', command = 'every' }: Situation,
 ): Promise<{ files: string[]; stdout: string; stderr: string; exitCode: unknown }> {
   const folder = await temporaryFolder(t)
   const backups = path.join(folder, 'backup')
@@ -49,14 +51,14 @@ async function backUpOnce(
   }
   for (const [name, commands] of Object.entries(standIns))
     await writeFile(path.join(programs, name), `#!/bin/sh\n${commands}\n`, { mode: 0o755 })
-  const child = spawn('sh', [script, 'every'], {
+  const child = spawn('sh', [script, command], {
     // In a process group of its own, like a container.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
     env: {
       PATH: `${programs}:${process.env['PATH']}`,
       BACKUP_INTERVAL_HOURS: intervalHours,
-      BACKUP_KEEP_DAYS: '14',
+      BACKUP_KEEP_DAYS: keepDays,
     },
   })
   const [stdout, stderr, [exitCode]] = await Promise.all([
@@ -107,14 +109,17 @@ t.test('SIGTERM to the container ends a backup and removes its unfinished file',
   t.equal(exitCode, 143)
 })
 
-t.test(
-  'an interval that is no whole number from 1 ends the container before it writes a backup',
-  async (t) => {
-    for (const intervalHours of ['0', '0.5', '1d', '08']) {
-      const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', intervalHours })
+t.test('a setting that is no whole number from 1 ends the container before it writes a backup', async (t) => {
+  for (const wrong of ['0', '0.5', '1d', '08']) {
+    for (const situation of [
+      { intervalHours: wrong },
+      { keepDays: wrong },
+      { keepDays: wrong, command: 'now' },
+    ] as const) {
+      const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', ...situation })
       t.strictSame(files, [OLD])
-      t.match(stderr, 'BACKUP_INTERVAL_HOURS')
+      t.match(stderr, `must be whole numbers from 1, not "${wrong}"`)
       t.equal(exitCode, 2)
     }
-  },
-)
+  }
+})
