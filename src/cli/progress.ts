@@ -51,8 +51,9 @@ function linesOf(verb: string, state: State): Progress {
   let next = performance.now() + LINE_INTERVAL_MS
   return {
     update(rows, done) {
-      if (performance.now() < next) return
-      next += LINE_INTERVAL_MS
+      const now = performance.now()
+      if (now < next) return
+      next = now + LINE_INTERVAL_MS
       const { rows: count, rate, left } = state(rows, done)
       console.error(`${verb} ${count} rows, ${rate} rows/s${left}`)
     },
