@@ -1,7 +1,9 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { type Outcome, startProgram } from '../support/program.ts'
+import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
   return (await startProgram(t, 'cli', { args: ['low', ...args], env: { DATABASE_URL: url } })).ended
@@ -58,7 +60,15 @@ t.test('its JSON is whole for any number of entries', async (t) => {
 t.test('a signal ends a command whose output nobody reads', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 100000) AS id")
-  for (const args of [['low', '--below', '1'], ['low', '--below', '1', '--json'], ['export']]) {
+  const file = path.join(await temporaryFolder(t), 'stock.csv')
+  const rows = Array.from({ length: 100_000 }, (_, index) => `${index + 1},1\n`)
+  await writeFile(file, `petId,quantity\n${rows.join('')}`)
+  for (const args of [
+    ['low', '--below', '1'],
+    ['low', '--below', '1', '--json'],
+    ['export'],
+    ['import', file, '--dry-run', '--show'],
+  ]) {
     const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
     const { stdout } = program.process
     if (stdout === null) throw new Error('it has no output')
