@@ -41,9 +41,9 @@ function caseOf(all: readonly Words[], indent: string): string {
     .join('\n')
 }
 
-function namesOf(all: readonly Words[]): string {
-  const names = new Set(all.flatMap(({ path }) => path.split(' ').filter((name) => name !== '')))
-  return [...names].join('|')
+/** A pattern of a shell's `case` that matches every command. */
+function commandsOf(all: readonly Words[]): string {
+  return all.flatMap(({ path }) => (path === '' ? [] : `'${path}'`)).join('|')
 }
 
 function bashScript(all: readonly Words[]): string {
@@ -51,7 +51,7 @@ function bashScript(all: readonly Words[]): string {
 _inventory() {
   local path='' words='' word
   for word in "\${COMP_WORDS[@]:1:COMP_CWORD-1}"; do
-    case "$word" in ${namesOf(all)}) path="\${path:+$path }$word" ;; esac
+    case "\${path:+$path }$word" in ${commandsOf(all)}) path="\${path:+$path }$word" ;; esac
   done
   case "$path" in
 ${caseOf(all, '    ')}
@@ -66,7 +66,7 @@ function zshScript(all: readonly Words[]): string {
 _inventory() {
   local place='' list='' word
   for word in "\${(@)words[2,CURRENT-1]}"; do
-    case "$word" in ${namesOf(all)}) place="\${place:+$place }$word" ;; esac
+    case "\${place:+$place }$word" in ${commandsOf(all)}) place="\${place:+$place }$word" ;; esac
   done
   case "$place" in
 ${caseOf(all, '    ').replaceAll("words='", "list='")}

@@ -111,6 +111,8 @@ t.test('completion offers commands and options', async (t) => {
   t.strictSame(await complete('inventory', 'keys', 'ro'), ['rotate'])
   t.strictSame(await complete('inventory', 'keys', 'create', '--ex'), ['--expires'])
   t.ok((await complete('inventory', 'import', 'stock.csv', '--')).includes('--allow-removals'))
+  for (const name of ['list', 'import'])
+    t.strictSame(await complete('inventory', 'keys', 'create', '--name', name, '--ex'), ['--expires'])
 
   const zsh = await (await startProgram(t, 'cli', { args: ['completion', 'zsh'] })).ended
   t.match(zsh.stdout, /^#compdef inventory\n/)
