@@ -63,9 +63,9 @@ function certificateErrors(name: string, url: string): string[] {
   })
 }
 
-/** Parameters of an address that contain no secret. */
+/** Parameters of an address that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
 const shownParameters =
-  /^(sslmode|sslrootcert|sslcert|sslkey|application_name|target_session_attrs|connect_timeout)$/
+  /^(sslmode|sslrootcert|sslcert|application_name|target_session_attrs|connect_timeout)$/
 
 /** Returns an address with `***` for the password, and `***` for the whole address if the password cannot be located. */
 export function withoutPassword(url: string): string {

@@ -58,8 +58,8 @@ function withoutSecret(name: string, schema: TSchema, value: unknown): string {
     const names = value.map(String).map((entry, index) => namedKey(entry, index).name)
     return `${names.length} ${names.length === 1 ? 'key' : 'keys'}: ${names.join(', ')}`
   }
-  if (!schema['writeOnly']) return Array.isArray(value) ? value.join(',') : String(value)
-  return withoutPassword(String(value))
+  const shown = (Array.isArray(value) ? value : [value]).map(String)
+  return (schema['writeOnly'] ? shown.map(withoutPassword) : shown).join(',')
 }
 
 /** Returns a warning for each variable that looks like a misspelled setting and so has no effect. */

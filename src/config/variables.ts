@@ -2,7 +2,7 @@ import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TObject, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 
-FormatRegistry.Set('base-url', (text) => /^https?:\/\/\S+\/v1$/.test(text) && URL.canParse(text))
+FormatRegistry.Set('base-url', (text) => /^https?:\/\/[^\s@]+\/v1$/.test(text) && URL.canParse(text))
 FormatRegistry.Set('web-url', (text) => /^https?:\/\//.test(text) && URL.canParse(text))
 FormatRegistry.Set('network', (text) => {
   const [address = '', bits, ...rest] = text.split('/')
@@ -82,7 +82,10 @@ export const Environment = Type.Object({
   OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: Type.Optional(otlpProtocol),
   PUBLIC_URLS: Type.Array(Type.String({ format: 'base-url' }), {
     default: [],
-    description: 'a comma-separated list of http(s) addresses that end in /v1, production first',
+    // They are public, but an invalid one may contain a password.
+    writeOnly: true,
+    description:
+      'a comma-separated list of http(s) addresses that end in /v1, without user and password, production first',
   }),
   TRUST_PROXY: Type.Array(Type.String({ format: 'network' }), {
     default: [],

@@ -100,7 +100,13 @@ t.test('refuses every wrong value', async (t) => {
     OTEL_TRACES_EXPORTER: ['console', 'zipkin'],
     OTEL_EXPORTER_OTLP_ENDPOINT: ['collector:4318', 'grpc://collector:4317'],
     OTEL_EXPORTER_OTLP_PROTOCOL: ['grpc', 'http/json'],
-    PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://api.example.com/v1/'],
+    PUBLIC_URLS: [
+      'api.example.com/v1',
+      'https://api.example.com',
+      'https://api.example.com/v1/',
+      'https://user:password@api.example.com/v1',
+      'https://user@api.example.com/v1',
+    ],
     TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
   }
   const TRUST_PROXY = '10.0.0.1/32,::1/128'
@@ -539,6 +545,19 @@ t.test('settings are described without a secret', async (t) => {
   ]) {
     t.notMatch(JSON.stringify(shown({ DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url })), 'secret', url)
   }
+  const parameters = 'sslkey=secret&sslcert=/cert.pem'
+  t.match(shown({ DATABASE_URL: `postgres://host/db?${parameters}` }), {
+    DATABASE_URL: 'postgres://host/db?sslkey=***&sslcert=/cert.pem',
+  })
+  const { settings, errors: refused } = describeSettings({
+    PUBLIC_URLS: 'https://api.example.com:8443/v1, https://user:secret@staging.example.com/v1',
+  })
+  t.match(
+    settings.find(({ name }) => name === 'PUBLIC_URLS')?.value,
+    'https://api.example.com:8443/v1,https://user:***@staging.example.com/v1',
+  )
+  t.equal(refused.length, 1)
+  t.notMatch(JSON.stringify([settings, refused]), 'secret')
   const { errors, warnings } = describeSettings({
     PORT: 'x',
     API_KEY: 'secret',
