@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
-import { chmod, open, realpath, rename, rm, stat } from 'node:fs/promises'
+import type { Stats } from 'node:fs'
+import { chmod, open, readlink, realpath, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
 import { CommandFailure, isSystemError } from './failure.ts'
@@ -26,10 +27,10 @@ async function writeOrReplace<Result>(
   file: string,
   write: (stream: Writable) => Promise<Result>,
 ): Promise<Result> {
-  const found = await stat(file).catch(() => undefined)
+  const found = await statOf(file)
   // Write directly to something like /dev/null or a named pipe: renaming a file over it would replace it.
   if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
-  const target = found === undefined ? path.resolve(file) : await realpath(file)
+  const target = await targetOf(file)
   // Not named after the process: in a container, one that was killed and the next one often have the same ID.
   const unfinished = path.join(path.dirname(target), `.inventory-${randomUUID()}.unfinished`)
   // Flushed to disk before the rename: a crash must not leave an incomplete file under the name.
@@ -46,6 +47,25 @@ async function writeOrReplace<Result>(
   }
 }
 
+/** Returns undefined if there is no such file. */
+async function statOf(file: string): Promise<Stats | undefined> {
+  return stat(file).catch((error: unknown) => {
+    if (isMissing(error)) return undefined
+    throw error
+  })
+}
+
+/** Follows links, which a rename would replace, and unlike `realpath`, also to a file that does not exist yet. */
+async function targetOf(file: string): Promise<string> {
+  const link = await readlink(file).catch(() => undefined)
+  if (link === undefined) return path.resolve(file)
+  return targetOf(path.resolve(await realpath(path.dirname(file)), link))
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT'
+}
+
 /** Opens `file` for writing; messages call it `name`. */
 async function openStream(
   name: string,
@@ -57,11 +77,10 @@ async function openStream(
   try {
     return (await open(file, flags, mode)).createWriteStream(options)
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined
     const reason = error instanceof Error ? error.message.split(', open ')[0] : error
     throw new CommandFailure(
-      code === 'ENOENT'
-        ? `${name} cannot be written: there is no folder ${path.dirname(name)}`
+      isMissing(error)
+        ? `${name} cannot be written: there is no folder ${path.dirname(file)}`
         : `${name} cannot be written: ${reason}`,
     )
   }

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
-import { chmod, readdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
@@ -87,6 +87,13 @@ t.test('a file keeps its mode and a link its place; a device is written to', asy
     t.equal((await stat(path.join(cwd, 'real.csv'))).mode & 0o777, mode)
   }
   t.strictSame((await readdir(cwd)).sort(), ['link.csv', 'real.csv'])
+  await mkdir(path.join(cwd, 'folder'))
+  await symlink('../new.csv', path.join(cwd, 'folder', 'link.csv'))
+  await symlink('folder/link.csv', path.join(cwd, 'early.csv'))
+  t.equal((await run(t, url, ['export', 'early.csv'], cwd)).code, 0)
+  t.equal(await readlink(path.join(cwd, 'early.csv')), 'folder/link.csv')
+  t.equal(await readlink(path.join(cwd, 'folder', 'link.csv')), '../new.csv')
+  t.equal(await readFile(path.join(cwd, 'new.csv'), 'utf8'), csv, 'a link to a file that does not exist yet')
   t.equal((await run(t, url, ['export', '/dev/null', '--format', 'csv'])).code, 0)
   t.ok((await stat('/dev/null')).isCharacterDevice())
 })
@@ -197,7 +204,7 @@ t.test('it fails with one clear message', async (t) => {
     [
       ['nowhere/stock.csv'],
       1,
-      /^inventory: nowhere\/stock\.csv cannot be written: there is no folder nowhere\n/,
+      /^inventory: nowhere\/stock\.csv cannot be written: there is no folder \S+\/nowhere\n/,
     ],
     [['.', '--format', 'csv'], 1, /^inventory: \. cannot be written: EISDIR/],
   ] as const) {
