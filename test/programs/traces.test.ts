@@ -11,7 +11,7 @@ import { callerOf, json, type Send } from '../support/http.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
 import { outageOf } from '../support/outage.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw } from '../support/raw.ts'
+import { openRaw, sendRaw } from '../support/raw.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -180,6 +180,41 @@ t.test('a request that the database fails is a failed span', async (t) => {
   t.equal((await send('GET', '/v1/inventory')).status, 503)
   const [request] = await collector.received('GET /v1/inventory')
   t.match(request, { status: 2, attributes: { 'error.type': '503', 'http.response.status_code': 503 } })
+})
+
+t.test('a request whose client disconnects is a failed span without a status', async (t) => {
+  const { collector, server } = await startTraced(t)
+  const { socket } = await openRaw(await portOf(server))
+  socket.write(
+    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n` +
+      'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
+  )
+  await once(socket, 'data')
+  socket.destroy()
+  const [request] = await collector.received('PATCH /v1/inventory/:petId')
+  t.equal(request?.status, 2)
+  t.equal(request?.attributes['error.type'], 'aborted')
+  t.equal(request?.attributes['http.response.status_code'], undefined)
+})
+
+t.test('updates whose callers do not sample have no spans, in a batch, too', async (t) => {
+  const { collector, server, send } = await startTraced(t)
+  const update =
+    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\ntraceparent: ${traceparent.replace(/01$/, '00')}\r\n` +
+    'Content-Type: application/json\r\nContent-Length: 14\r\n'
+  const body = '\r\n{"quantity":3}'
+  const answers = await sendRaw(
+    await portOf(server),
+    `${`${update}${body}`.repeat(99)}${update}Connection: close\r\n${body}`,
+  )
+  t.equal(answers.match(/HTTP\/1\.1 200 /g)?.length, 100)
+  await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))
+  const [last] = await collector.received('PATCH /v1/inventory/:petId')
+  await collector.received('inventory_set_quantity')
+  t.strictSame(
+    collector.spans.filter((span) => span.traceId !== last?.traceId && /PATCH|set_quantit/.test(span.name)),
+    [],
+  )
 })
 
 t.test('the standard variables say where to, as what and how many', async (t) => {
