@@ -69,29 +69,25 @@ t.test('every script that is named can be run', async (t) => {
 })
 
 t.test('every command of the command line is one that it knows, with its options', async (t) => {
-  const helps = new Map<string, string>()
-  const helpOf = async (words: string[]): Promise<string> => {
-    const key = words.join(' ')
-    const known = helps.get(key)
-    if (known !== undefined) return known
-    const { code, stdout } = await (await startProgram(t, 'cli', { args: [...words, '--help'] })).ended
-    const help = code === 0 ? stdout : ''
-    helps.set(key, help)
-    return help
-  }
+  const { stdout } = await (await startProgram(t, 'cli', { args: ['completion', 'bash'] })).ended
+  const known = new Map(
+    Array.from(stdout.matchAll(/^ {4}'([a-z ]+)'\) words='(.*)' ;;$/gm), ([, command = '', words = '']) => [
+      command,
+      words.split(' '),
+    ]),
+  )
   let count = 0
   for (const { file, text } of commands) {
     for (const [, call = ''] of text.matchAll(
       /(?:^|[\s(])inventory ((?:keys|import|export|status|migrate|low|config|completion)\b[^|)>;]*)/g,
     )) {
       const [command = '', second = ''] = call.split(/\s+/)
-      const words =
-        /^(keys|migrate)$/.test(command) && /^[a-z]+$/.test(second) ? [command, second] : [command]
-      const help = await helpOf(words)
-      t.match(help, `Usage: inventory ${words.join(' ')}`, `${file}: ${call}`)
+      const name =
+        /^(keys|migrate)$/.test(command) && /^[a-z]+$/.test(second) ? `${command} ${second}` : command
+      t.ok(known.has(name), `${file}: ${call}`)
       for (const [option] of call.matchAll(/--[a-z][a-z0-9-]*/g)) {
         count += 1
-        t.match(help, new RegExp(`${option}\\b`), `${file}: ${call}`)
+        t.ok(known.get(name)?.includes(option), `${file}: ${option} of ${call}`)
       }
     }
   }

@@ -12,8 +12,9 @@ const decoders = {
 }
 
 async function* linesOf(count: number): AsyncGenerator<Buffer> {
-  for (let id = 1; id <= count; id++)
-    yield Buffer.from(`{"petId":${id},"quantity":${id % 1000},"status":"available"}\n`)
+  const line = (_: unknown, index: number): string =>
+    `{"petId":${index + 1},"quantity":${(index + 1) % 1000},"status":"available"}\n`
+  yield Buffer.from(Array.from({ length: count }, line).join(''))
 }
 
 const bytesOf = ({ chunks }: { chunks: readonly Buffer[] }): Buffer => Buffer.concat([...chunks])
