@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import { MigrationsRunningError } from './migration-errors.ts'
 import type { StatementRunner } from './pool.ts'
 
@@ -29,6 +28,7 @@ export async function lockMigrations(
 
 /** Takes the lock if it is free, and returns whether it did. */
 export async function tryLockMigrations(database: StatementRunner): Promise<boolean> {
+  const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
   const [row] = await database.query<{ isLocked: boolean }>('SELECT pg_try_advisory_lock($1) AS "isLocked"', [
     PG_MIGRATE_LOCK_ID,
   ])
@@ -37,6 +37,7 @@ export async function tryLockMigrations(database: StatementRunner): Promise<bool
 
 /** Returns the process ID of the session that holds the lock for this database; undefined if it is free. */
 export async function migrationsPid(database: StatementRunner): Promise<number | undefined> {
+  const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
   const [row] = await database.query<{ pid: number }>(
     `SELECT pid FROM pg_locks
      WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND (classid::bigint << 32) + objid::bigint = $1

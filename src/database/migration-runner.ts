@@ -1,5 +1,5 @@
 import path from 'node:path'
-import { Migration, type MigrationBuilder, type RunnerOption, runner } from 'node-pg-migrate'
+import type { MigrationBuilder, RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
 import { APPLIED_TABLE } from './applied-migrations.ts'
 import {
@@ -58,6 +58,7 @@ async function run(
     'migrationLoaderStrategies' | 'singleTransaction' | 'dryRun' | 'verbose' | 'logger'
   >,
 ): Promise<void> {
+  const { runner } = await import('node-pg-migrate')
   await runner({
     dbClient,
     dir: MIGRATIONS_FOLDER,
@@ -115,7 +116,12 @@ function migrationLoader(
  * Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. The template for a
  * migration outside a transaction builds an index without blocking writes.
  */
-export function createMigration(name: string, folder: string, isTransactional: boolean): Promise<string> {
+export async function createMigration(
+  name: string,
+  folder: string,
+  isTransactional: boolean,
+): Promise<string> {
+  const { Migration } = await import('node-pg-migrate')
   const template = isTransactional ? '.template.sql' : '.template-no-transaction.sql'
   return Migration.create(name, folder, {
     filenameFormat: 'utc',
