@@ -4,64 +4,18 @@ import { promisify } from 'node:util'
 import t from 'tap'
 import { startProgram, temporaryFolder } from '../support/program.ts'
 
-const commands = [
-  [],
-  ['keys'],
-  ['keys', 'create'],
-  ['keys', 'list'],
-  ['keys', 'revoke'],
-  ['keys', 'rotate'],
-  ['import'],
-  ['export'],
-  ['status'],
-  ['migrate'],
-  ['migrate', 'up'],
-  ['migrate', 'down'],
-  ['migrate', 'create'],
-  ['migrate', 'status'],
-  ['low'],
-  ['config'],
-  ['completion'],
-]
-
 t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
   const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
   t.match(stdout, /^\d+\.\d+\.\d+\n$/)
 })
 
-t.test('--help at every level goes to standard output, with an example', async (t) => {
-  for (const command of commands) {
-    await t.test(command.join(' '), async (t) => {
-      const { code, stdout, stderr } = await (await startProgram(t, 'cli', { args: [...command, '--help'] }))
-        .ended
-      t.equal(code, 0)
-      t.equal(stderr, '')
-      t.match(stdout, ['Usage: inventory', ...command].join(' '))
-      t.match(stdout, /\nExample:\n {2}inventory /)
-    })
-  }
-})
-
-t.test('what it does not know is refused with the nearest name and exit code 2', async (t) => {
-  const faults: [args: string[], message: RegExp][] = [
-    [['migrat'], /unknown command 'migrat'\n\(Did you mean migrate\?\)/],
-    [['keys', 'creat'], /unknown command 'creat'\n\(Did you mean create\?\)/],
-    [['keys', 'list', '--jso'], /unknown option '--jso'\n\(Did you mean --json\?\)/],
-    [['keys', 'create', '--nam', 'ops'], /unknown option '--nam'\n\(Did you mean --name\?\)/],
-    [['keys', 'create'], /required option '--name <name>' not specified/],
-    [['import', 'x.csv', '--dry-rum'], /unknown option '--dry-rum'\n\(Did you mean --dry-run\?\)/],
-    [['import', 'x.csv', '--mode', 'merge'], /Allowed choices are upsert, insert, replace/],
-    [['import'], /missing required argument 'file'/],
-    [['migrate', 'up', '--hel'], /unknown option '--hel'\n\(Did you mean --help\?\)/],
-    [['migrate', 'up', '1', '2'], /too many arguments/],
-  ]
-  for (const [args, message] of faults) {
-    const { code, stdout, stderr } = await (await startProgram(t, 'cli', { args })).ended
-    t.equal(code, 2, args.join(' '))
-    t.equal(stdout, '')
-    t.match(stderr, message)
-    t.match(stderr, /\nRun "inventory[a-z ]* --help" for usage\.\n$/)
-  }
+t.test('a help text is printed with exit code 0, a usage error with 2', async (t) => {
+  const help = await (await startProgram(t, 'cli', { args: ['keys', 'create', '--help'] })).ended
+  t.strictSame([help.code, help.stderr], [0, ''])
+  t.match(help.stdout, 'Usage: inventory keys create')
+  const wrong = await (await startProgram(t, 'cli', { args: ['keys', 'creat'] })).ended
+  t.strictSame([wrong.code, wrong.stdout], [2, ''])
+  t.match(wrong.stderr, /unknown command 'creat'/)
 })
 
 t.test('--version is the one of package.json', async (t) => {
@@ -138,8 +92,6 @@ t.test('a message names the variable that was used', async (t) => {
     t.equal(code, 1)
     t.match(stderr, message)
   }
-  const rotate = await (await startProgram(t, 'cli', { args: ['keys', 'rotate', '--help'] })).ended
-  t.match(rotate.stdout, /\(default: 24h\)/)
   const args = ['export', '/nonexistent/x.csv']
   const { stderr } = await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: address } })).ended
   t.equal(stderr, 'inventory: /nonexistent/x.csv cannot be written: there is no folder /nonexistent\n')

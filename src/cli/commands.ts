@@ -1,0 +1,52 @@
+import { Command } from 'commander'
+import { loadReadDatabase, serverRoleOf } from '../config/config.ts'
+import { version } from '../config/version.ts'
+import { exitCodeHelp } from '../process/exit-codes.ts'
+import { addCompletionCommand } from './completion.ts'
+import { addConfigCommand } from './config.ts'
+import { addExportCommand } from './export.ts'
+import { addImportCommand } from './import.ts'
+import { addKeysCommands } from './keys.ts'
+import { addLowCommand } from './low.ts'
+import { addMigrateCommands } from './migrate.ts'
+import { addStatusCommand } from './status.ts'
+
+/** Returns the command line with all of its commands. Nothing is read before a command runs. */
+export function commandLine(
+  databaseUrl: () => Promise<string>,
+  readEnvironment: () => Readonly<Record<string, string | undefined>>,
+): Command {
+  const program = new Command('inventory')
+    .description('manage the API keys, stock data and database schema of the Petstore inventory service')
+    .addHelpText(
+      'after',
+      '\nUses the database at OPERATOR_DATABASE_URL, or else DATABASE_URL, from the environment or a file .env;\nif neither is set, the one that "npm start" is running in this folder.',
+    )
+    .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
+    .addHelpText('after', exitCodeHelp)
+    .version(version, '--version', 'print the version')
+    .showSuggestionAfterError()
+    .exitOverride()
+  addKeysCommands(program, databaseUrl)
+  addImportCommand(program, databaseUrl)
+  addExportCommand(program, databaseUrl)
+  addStatusCommand(
+    program,
+    databaseUrl,
+    () => serverRoleOf(readEnvironment()),
+    () => loadReadDatabase(readEnvironment()),
+  )
+  addLowCommand(program, databaseUrl)
+  addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
+  addConfigCommand(program, readEnvironment)
+  addCompletionCommand(program)
+  pointToHelp(program)
+  return program
+}
+
+/** Makes every usage error end with a pointer to the help of its command. */
+function pointToHelp(command: Command, parents: readonly string[] = []): void {
+  const names = [...parents, command.name()]
+  command.showHelpAfterError(`Run "${names.join(' ')} --help" for usage.`)
+  for (const child of command.commands) pointToHelp(child, names)
+}
