@@ -5,6 +5,7 @@ import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
+import { setSynchronousStandby } from '../support/synchronous-standby.ts'
 
 /** Shorter than in production, in the same order: a wait for a standby counts as one after a second. */
 const shortTimings = {
@@ -27,16 +28,8 @@ t.test('a synchronous standby that is away', async (t) => {
     const [row] = await database.query(`SELECT count(*) ${WAITING}`)
     return Number(row?.['count'])
   }
-  const setStandby = async (name: string): Promise<void> => {
-    await database.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
-    await database.query('SELECT pg_reload_conf()')
-    await eventually('the setting to be read', async () => {
-      const [row] = await database.query('SHOW synchronous_standby_names')
-      return row?.['synchronous_standby_names'] === name ? true : undefined
-    })
-  }
   t.equal((await update(1, 1)).status, 200)
-  await setStandby('away')
+  await setSynchronousStandby(database, 'away')
 
   const cancelled = update(2, 2)
   await eventually('a commit to wait for the standby', async () => ((await waiting()) > 0 ? true : undefined))
@@ -67,7 +60,7 @@ t.test('a synchronous standby that is away', async (t) => {
   t.ok(suspended < 10, `${suspended} are, as many as were sent before`)
   t.match((await update(4, 4)).text, 'does not confirm changes')
 
-  await setStandby('')
+  await setSynchronousStandby(database, '')
   await eventually('updates to be served again', async () =>
     (await update(4, 5)).status === 200 ? true : undefined,
   )
@@ -84,8 +77,7 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   await database.query(`ALTER ROLE ${database.role} SET client_min_messages = error`)
   const { send } = await startApp(t, database.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
-  await database.query("ALTER SYSTEM SET synchronous_standby_names = 'away'")
-  await database.query('SELECT pg_reload_conf()')
+  await setSynchronousStandby(database, 'away')
   const cancelCommit = (): Promise<unknown> =>
     eventually('a commit to wait for the standby', async () =>
       (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0 ? true : undefined,

@@ -9,6 +9,7 @@ import { makeServerFolder } from './installed-postgres.ts'
 import { freePort } from './other-program.ts'
 import { programsOf } from './postgres-programs.ts'
 import { temporaryFolder } from './program.ts'
+import { setSynchronousStandby } from './synchronous-standby.ts'
 
 /** The version that Debian 12 has. */
 const VERSION = 15
@@ -177,8 +178,7 @@ function signal(pid: number, name: NodeJS.Signals): void {
 
 /** Has the primary answer only once the standby has each commit, so that a crash loses none. */
 export async function waitForStandby(primary: ReplicatedServer): Promise<void> {
-  await primary.query("ALTER SYSTEM SET synchronous_standby_names = '*'")
-  await primary.query('SELECT pg_reload_conf()')
+  await setSynchronousStandby(primary, '*')
   await eventually('the standby to be synchronous', async () => {
     const rows = await primary.query("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'")
     return rows.length > 0 ? true : undefined

@@ -13,6 +13,7 @@ import { freePort } from '../../support/other-program.ts'
 import { startOwnPair } from '../../support/own-pair.ts'
 import { startProgram } from '../../support/program.ts'
 import { startRelay } from '../../support/relay.ts'
+import { setSynchronousStandby } from '../../support/synchronous-standby.ts'
 
 const { primary, standby } = await startOwnPair(t, { settings: { wal_level: 'logical' } })
 await primary.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) n")
@@ -188,17 +189,8 @@ t.test('a commit that the primary does not show yet is in no list', async (t) =>
   await update(app, 25)
   t.equal(await listed(app), 25)
   // Commits wait for a standby that does not exist, and are on the one that does.
-  const settings = async (names: string): Promise<void> => {
-    await primary.query(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`)
-    await primary.query('SELECT pg_reload_conf()')
-    await eventually('the setting', async () =>
-      (await primary.query('SHOW synchronous_standby_names'))[0]?.['synchronous_standby_names'] === names
-        ? true
-        : undefined,
-    )
-  }
-  await settings('nobody')
-  t.teardown(() => settings(''))
+  await setSynchronousStandby(primary, 'nobody')
+  t.teardown(() => setSynchronousStandby(primary, ''))
   const waiting = app.send('PATCH', '/v1/inventory/1', json({ quantity: 26 }))
   await eventually('the update on the standby', async () =>
     (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 26')).length > 0
@@ -210,7 +202,7 @@ t.test('a commit that the primary does not show yet is in no list', async (t) =>
   await primary.query('SET synchronous_commit = local; UPDATE inventory SET quantity = 1 WHERE pet_id = 2')
   t.equal(await listed(app), 25)
   t.match(messages(app).at(-1), /not used: it shows commits that the primary does not show yet/)
-  await settings('')
+  await setSynchronousStandby(primary, '')
   t.ok([200, 503].includes((await waiting).status))
   t.equal(await listed(app), 26)
 })
