@@ -6,7 +6,7 @@ import { type Answer, callerOf, json } from '../../support/http.ts'
 import { sendRaw } from '../../support/raw.ts'
 
 /** All increments of the two writers together. */
-const INCREMENTS = 2000
+const INCREMENTS = 600
 const PETS = 20
 
 const refused = {
