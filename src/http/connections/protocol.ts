@@ -205,7 +205,16 @@ function isAuthority(text: string): boolean {
 /** The one expectation that HTTP defines. */
 export const CONTINUE = '100-continue'
 
-/** Returns the `Expect` header in lower case. It is ignored in HTTP/1.0 requests (RFC 9110, section 10.1.1). */
+/**
+ * Returns the expectation of a request in lower case; undefined if it has none, as with an empty `Expect` header, which is a list
+ * (RFC 9110, section 10.1.1). If there are several, returns one that is not `100-continue`. HTTP/1.0 requests have none.
+ */
 export function expectation({ headers, httpVersion }: IncomingMessage): string | undefined {
-  return httpVersion === '1.0' ? undefined : headers.expect?.trim().toLowerCase()
+  if (headers.expect === undefined || httpVersion === '1.0') return undefined
+  const expectations = headers.expect
+    .toLowerCase()
+    .split(',')
+    .map((member) => member.trim())
+    .filter((member) => member !== '')
+  return expectations.find((member) => member !== CONTINUE) ?? expectations[0]
 }

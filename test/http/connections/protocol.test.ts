@@ -308,6 +308,8 @@ t.test('a client that waits for 100 Continue gets what its head decides at once'
     `${patch}${json}${length}`,
     `${patch}${json}Transfer-Encoding: chunked\r\n`,
     `${patch.replace('100-continue', '100-Continue')}${json}${length}`,
+    `${patch.replace('100-continue', ',100-continue ,, 100-Continue')}${json}${length}`,
+    `${patch}${expect}${json}${length}`,
   ]) {
     t.equal((await statusesTo(head)).statuses[0], 100)
   }
@@ -316,6 +318,10 @@ t.test('a client that waits for 100 Continue gets what its head decides at once'
     [`GET /v1/inventory HTTP/1.1\r\n${host}${authorization}${other}`, 417],
     [`GET /v1/inventory HTTP/1.1\r\n${host}${other}`, 401],
     [`PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${other}${json}${length}`, 401],
+    [`${patch}${other}${json}${length}`, 417],
+    [`GET /v1/inventory HTTP/1.1\r\n${host}${authorization}Expect: a-miracle, 100-continue\r\n`, 417],
+    [`GET /v1/inventory HTTP/1.1\r\n${host}${authorization}Expect:\r\n`, 200],
+    [`GET /v1/inventory HTTP/1.1\r\n${host}${authorization}Expect: ,\r\n`, 200],
   ] as const) {
     t.strictSame((await statusesTo(head)).statuses, [status])
   }
