@@ -323,13 +323,22 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 /**
- * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), a trigger's RAISE EXCEPTION (P0001), the
- * check option of a view (44000), or a row security policy. The latter has the SQLSTATE of a missing privilege.
+ * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), the range of a column or an expression of
+ * the operator's own (22003), the RAISE of a trigger, the check option of a view (44000), or a row security policy. The latter has
+ * the SQLSTATE of a missing privilege.
  */
 export function isRuleViolation(error: unknown): error is pg.DatabaseError {
   if (!(error instanceof pg.DatabaseError)) return false
-  return /^(23|44000|P0001)/.test(error.code ?? '') || error.routine === 'ExecWithCheckOptions'
+  if (/^(23|22003|44000|P0001)/.test(error.code ?? '') || error.routine === 'ExecWithCheckOptions')
+    return true
+  return error.routine === 'exec_stmt_raise' && !SERVER_STATE.test(error.code ?? '')
 }
+
+/**
+ * SQLSTATE classes with which a trigger says that its RAISE is not about the values: the server is read-only or busy, a conflict
+ * that a retry resolves, or damage.
+ */
+const SERVER_STATE = /^(08|25|40|53|55|57|58|XX)/
 
 /** Returns PostgreSQL's message with its details, such as the row that violates a constraint. */
 export function messageWithDetail({ message, detail }: pg.DatabaseError): string {

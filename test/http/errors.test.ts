@@ -304,7 +304,7 @@ t.test('says nothing of the inside in a 500, and all of it in the log under the 
   const { send, log } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
   await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'a secret of the table' USING ERRCODE = 'data_exception'; END $$`,
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a secret of the table'::integer; END $$`,
   )
   await database.query('CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION fail()')
   const failed = await send('PATCH', '/v1/inventory/1', {
@@ -317,7 +317,7 @@ t.test('says nothing of the inside in a 500, and all of it in the log under the 
     500,
     'internal_error',
   )
-  t.notMatch(failed.text, /secret|table|22000/)
+  t.notMatch(failed.text, /secret|table|22P02/)
   t.equal(failed.headers['x-request-id'], 'the-failing-one')
   const line = log.find((entry) => entry['msg'] === 'request failed')
   t.equal(line?.['requestId'], 'the-failing-one')

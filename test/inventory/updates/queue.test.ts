@@ -293,6 +293,14 @@ t.test('a quantity that the store does not allow is refused, and no older update
         FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
     'raising trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'trigger that raises with an SQLSTATE of its own': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE 'no' USING ERRCODE = 'IN001'; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'trigger that raises with the SQLSTATE of a missing privilege': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE insufficient_privilege; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'generated column': `ALTER TABLE inventory ADD value integer NOT NULL
+      GENERATED ALWAYS AS (2000000000 + quantity / 50 * 2000000000) STORED`,
     'skipping trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
   }
