@@ -303,13 +303,18 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
     ...env,
     NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=process.stderr.isTTY=true',
   }
-  const asked = await startProgram(t, 'cli', {
-    args: ['migrate', 'down', count],
-    env: terminal,
-    input: 'no\n',
-  })
-  t.match(await asked.ended, { code: 5, stderr: /Continue\? \(yes\/no\)/ })
+  const answered = async (input: string): Promise<Outcome> =>
+    (await startProgram(t, 'cli', { args: ['migrate', 'down'], env: terminal, input })).ended
+  // The last one is Ctrl-D.
+  for (const input of ['no\n', 'y\n', ''])
+    t.match(await answered(input), {
+      code: 5,
+      stderr: /Continue\? \(yes\/no\)\s+inventory: Not confirmed; nothing was changed\.\n$/,
+    })
   t.strictSame(await database.query('SELECT name FROM pgmigrations ORDER BY name'), applied)
+
+  t.match(await answered('Yes\n'), { code: 0, stdout: /^Rolled back \S+\n$/ })
+  t.equal((await run(t, ['up'], env)).code, 0)
 
   const done = await run(t, ['down', count, '--yes', '--force'], production)
   t.equal(done.code, 0, done.stderr)
