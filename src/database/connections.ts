@@ -223,8 +223,9 @@ export class Connections {
           throw new ServerChangedError()
         }
         try {
-          const limitMs = Math.max(1, this.#hostConnectMs - (performance.now() - start))
-          await server.verify(client, host, limitMs)
+          // A caller that had to wait tries no other host, so it has all of the remaining time.
+          const end = isNew ? start + this.#hostConnectMs : deadline
+          await server.verify(client, host, Math.max(1, end - performance.now()))
           return client
         } catch (error) {
           client.release(true)

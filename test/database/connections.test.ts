@@ -1,8 +1,12 @@
+import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
+import { parseAddress } from '../../src/database/address.ts'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { PrimaryServer } from '../../src/database/primary.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { backend, backendOf, openPool } from '../support/pool.ts'
+import { startRelay } from '../support/relay.ts'
 
 t.test(
   'a connection that is kept for the next statement counts as idle, and as lost when it ends',
@@ -48,6 +52,41 @@ t.test('a connection that is always in use is replaced at the end of its lifetim
     if (performance.now() > deadline) throw new Error('Waited 30 s for another connection')
   }
 })
+
+/** Delays every message by a few milliseconds. */
+class Delay extends PassThrough {
+  override _transform(chunk: Buffer, encoding: BufferEncoding, done: TransformCallback): void {
+    setTimeout(() => super._transform(chunk, encoding, done), 20)
+  }
+}
+
+t.test(
+  'with several hosts, a caller that has waited for a connection can still verify a new one',
+  async (t) => {
+    const owner = await testDatabase(t)
+    const relay = await startRelay({
+      target: () => new URL(owner.url),
+      towardsDatabase: () => new Delay(),
+    })
+    t.teardown(() => relay.close())
+    const { host } = new URL(relay.url)
+    const url = relay.url.replace(host, `${host},${host}`)
+    const pool = openDatabase({
+      url,
+      server: new PrimaryServer({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} }),
+      size: 1,
+      limits: { ...requestLimits, connect: 8000 },
+      onConnectionLost: () => {},
+    })
+    t.teardown(() => pool.close())
+    await pool.query(backend)
+    // Longer than the time for one host, which is half of the time for a connection.
+    const first = pool.query('SELECT pg_sleep(4.2), pg_terminate_backend(pg_backend_pid())')
+    const second = pool.query(backend)
+    await t.rejects(first)
+    t.match(await second, [{ pid: Number }])
+  },
+)
 
 t.test('closing a pool closes the connection that is kept', async (t) => {
   const owner = await testDatabase(t)
