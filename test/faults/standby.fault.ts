@@ -9,6 +9,7 @@ import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { type ReplicatedPair, type ReplicatedServer, startPair } from '../support/replication.ts'
+import { setSynchronousStandby } from '../support/synchronous-standby.ts'
 
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -177,14 +178,14 @@ t.test('a standby that is promoted is not read, whatever it says from then on', 
 
 t.test('a failover moves the address to the standby, which is read as the primary then', async (t) => {
   const { primary, standby, address, reads, server, startLoad } = await setUp(t)
-  await configure(primary, "synchronous_standby_names = '*'")
+  await setSynchronousStandby(primary, '*')
   const load = await startLoad()
   await load.served(300)
   const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
   await primary.kill()
   await failing
   await standby.promote()
-  await configure(standby, "synchronous_standby_names = ''")
+  await setSynchronousStandby(standby, '')
   address.leadTo(standby.url)
   await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
   await server.output(/not used: it is not a standby/)
@@ -257,12 +258,7 @@ t.test(
     t.equal(await update(send, 1), 200)
     t.equal(await listed(send), 1)
     // Commits wait for a standby that does not exist, and are on the one that does.
-    await configure(primary, "synchronous_standby_names = 'nobody'")
-    await eventually('the setting', async () =>
-      (await primary.query('SHOW synchronous_standby_names'))[0]?.['synchronous_standby_names'] === 'nobody'
-        ? true
-        : undefined,
-    )
+    await setSynchronousStandby(primary, 'nobody')
     const waiting = update(send, 2)
     await eventually('the standby to show the update', async () =>
       (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 2')).length > 0
@@ -281,7 +277,7 @@ t.test(
     )
     t.equal(await listed(send), 1)
     t.ok((await reads('ahead')) > 0)
-    await configure(primary, "synchronous_standby_names = ''")
+    await setSynchronousStandby(primary, '')
     t.ok([200, 503].includes(await waiting))
     t.equal(await listed(send), 2)
   },
