@@ -88,6 +88,31 @@ t.test(
   },
 )
 
+t.test(
+  'while the server is read-only, few new connections are opened, however many callers ask',
+  async (t) => {
+    const owner = await testDatabase(t)
+    let opened = 0
+    const relay = await startRelay({
+      target: () => new URL(owner.url),
+      onConnection: () => opened++,
+    })
+    t.teardown(() => relay.close())
+    const url = `${relay.url}?options=-c%20default_transaction_read_only%3Don`
+    const pool = openDatabase({
+      url,
+      server: new PrimaryServer({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} }),
+      size: 1,
+      limits: requestLimits,
+      onConnectionLost: () => {},
+    })
+    t.teardown(() => pool.close())
+    for (let count = 0; count < 100; count++)
+      await t.rejects(pool.query(backend), { cause: { message: /the server is read-only/ } })
+    t.ok(opened < 50, `${opened} connections`)
+  },
+)
+
 t.test('closing a pool closes the connection that is kept', async (t) => {
   const owner = await testDatabase(t)
   const pool = openDatabase({ url: owner.url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
