@@ -6,6 +6,7 @@ import { type ApiError, serviceUnavailable } from '../../contract/errors.ts'
 import { Pipeline, type QueuedRequest } from './pipeline.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 import { Slot } from './slot.ts'
+import { StartRate } from './start-rate.ts'
 
 /**
  * Maximum requests started in one event-loop iteration, and in one that accepted a connection. Node accepts one
@@ -49,6 +50,7 @@ export class Admission {
   readonly #resumable = new Set<Pipeline>()
   /** Requests started in this event-loop iteration; a few of earlier ones may be among them. */
   #starts = 0
+  readonly #startRate = new StartRate()
   #isIterationEndScheduled = false
   #hasNewConnection = false
 
@@ -136,6 +138,7 @@ export class Admission {
 
   #makeReady(pipeline: Pipeline, next: IncomingMessage): void {
     pipeline.readySince = performance.now()
+    if (this.#ready.size === 0) this.#startRate.reset(pipeline.readySince)
     const ready = this.#isUrgent(next) ? this.#readyUrgent : this.#ready
     ready.add(pipeline)
     this.#scheduleIterationEnd()
@@ -151,6 +154,7 @@ export class Admission {
 
   #start(pipeline: Pipeline, queued: QueuedRequest, readySince: number): void {
     this.#starts++
+    this.#startRate.add()
     // For a single caller, finding the end of every iteration would cost more than these few starts matter.
     if (this.#starts >= MAX_STARTS_WITH_NEW_CONNECTION || this.#hasNewConnection) this.#scheduleIterationEnd()
     const { request, response } = queued
@@ -185,7 +189,13 @@ export class Admission {
     this.#starts = 0
     // Urgent requests get half of the starts at most, so that a flood of them does not starve the others.
     this.#startReady(this.#readyUrgent, this.#maxStarts / 2)
-    this.#startReady(this.#ready, this.#maxStarts)
+    if (this.#isOverloaded) {
+      // Refusing a request takes about as long as serving it. So in order of arrival, each would start too late to be served.
+      this.#startReady(this.#ready, this.#maxStarts / 2)
+      this.#startReady(this.#ready, this.#maxStarts, [...this.#ready].reverse())
+    } else {
+      this.#startReady(this.#ready, this.#maxStarts)
+    }
     this.#hasNewConnection = false
     // One in each iteration, because resuming parses up to 64 kB of pipelined requests at once.
     const [resumable] = this.#resumable
@@ -196,8 +206,19 @@ export class Admission {
     if (this.#starts > 0 || this.#resumable.size > 0) this.#scheduleIterationEnd()
   }
 
-  #startReady(ready: Set<Pipeline>, maxStarts: number): void {
-    for (const pipeline of ready) {
+  /** Whether the oldest of the waiting requests has waited too long, and the newest would, too, if they started in order. */
+  get #isOverloaded(): boolean {
+    const now = performance.now()
+    const [oldest] = this.#ready
+    return (
+      this.#ready.size > MAX_WAIT_MS * this.#startRate.perMs(now) &&
+      oldest !== undefined &&
+      oldest.readySince < now - MAX_WAIT_MS
+    )
+  }
+
+  #startReady(ready: Set<Pipeline>, maxStarts: number, order: Iterable<Pipeline> = ready): void {
+    for (const pipeline of order) {
       if (this.#starts >= maxStarts) return
       ready.delete(pipeline)
       const oldest = pipeline.oldestQueued

@@ -75,6 +75,35 @@ t.test('refuses what has waited for too long, and then serves as before', async 
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
+t.test('serves new requests while more are waiting than can be refused in time', async (t) => {
+  // A slow processor: refusing takes as long as serving, and once all clients are waiting, they take 2 seconds.
+  const { port } = await startScheduled(t, () => {
+    for (const start = performance.now(); performance.now() - start < 4; );
+  })
+  const statuses: string[] = []
+  const [few, many] = [10, 500]
+  const clients = await openAccepted(port, many)
+  for (const { socket } of clients) {
+    socket.on('data', (chunk: Buffer) => {
+      statuses.push(chunk.toString('latin1', 9, 12))
+      socket.write(list)
+    })
+    socket.write(list)
+  }
+  await until('refusals', () => statuses.filter((status) => status === '503').length >= many / 2)
+  statuses.length = 0
+  await until('as many answers', () => statuses.length >= many)
+  const served = statuses.filter((status) => status === '200').length
+  t.ok(served >= many / 4, `${served} of ${statuses.length} are served`)
+  for (const { socket } of clients.slice(few)) socket.destroy()
+  statuses.length = 0
+  await until(
+    'all to be served',
+    () => statuses.slice(-100).filter((status) => status === '200').length >= 100,
+  )
+  for (const { socket } of clients) socket.destroy()
+})
+
 t.test('starts few requests of a connection at a time, and serves connections round-robin', async (t) => {
   const { port, statistics, starts } = await startScheduled(t)
   const waiting = await openRaw(port)
@@ -217,9 +246,13 @@ interface Start {
   readonly response: ServerResponse
 }
 
-/** Starts a server whose requests are scheduled. It answers all but `/wait` with their path; `/urgent` is urgent. */
+/**
+ * Starts a server whose requests are scheduled. It answers all but `/wait` with their path, after `work` has run; `/urgent` is
+ * urgent.
+ */
 async function startScheduled(
   t: Test,
+  work = (): void => {},
 ): Promise<{ port: number; statistics: RequestStatistics; starts: Start[] }> {
   const statistics = new RequestStatistics()
   const starts: Start[] = []
@@ -229,6 +262,8 @@ async function startScheduled(
     isUrgent: ({ url }) => url === '/urgent',
     handler: ({ url = '', socket }, response) => {
       starts.push({ url, socket, response })
+      work()
+      if (admission.slotOf(response)?.refusal !== undefined) response.statusCode = 503
       if (url !== '/wait') response.end(`${url}\n`)
     },
   })
