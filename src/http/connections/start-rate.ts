@@ -1,7 +1,7 @@
 /** Over how long the rate is measured. */
 const WINDOW_MS = 250
 
-/** How many requests start in a millisecond while others are waiting, measured anew every 250 ms. Takes times of `performance.now()`. */
+/** The rate at which requests start while others are waiting, measured every 250 ms. Takes times of `performance.now()`. */
 export class StartRate {
   #since = 0
   #starts = 0
