@@ -2,6 +2,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { commit, identityOf, type TransactionIdentity } from '../../src/database/commit-outcome.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { testRole } from '../support/roles.ts'
 
 interface Begun {
   readonly database: TestDatabase
@@ -44,3 +45,28 @@ t.test('a transaction with a failed statement is not reported as committed', asy
   await t.rejects(commit(client, identity, database.url), { message: /rolled back/ })
   t.strictSame(await database.query('SELECT FROM inventory'), [])
 })
+
+t.test('a role that may not ask for the identity of its transaction commits it', async (t) => {
+  const { name, urlOf } = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(`REVOKE EXECUTE ON FUNCTION pg_current_wal_lsn() FROM public;
+    GRANT INSERT ON inventory TO ${name}`)
+  const url = urlOf(database.url)
+  const client = new pg.Client({ connectionString: url })
+  await client.connect()
+  t.teardown(() => client.end())
+  await client.query("BEGIN; INSERT INTO inventory VALUES (1, 1, 'sold')")
+  const identity = await identityOf(client)
+  t.equal(identity, undefined)
+  await commit(client, identity, url)
+  t.equal((await database.query('SELECT FROM inventory')).length, 1)
+})
+
+t.test(
+  'a transaction that has written nothing has no identity, so nobody asks for its outcome',
+  async (t) => {
+    const { client } = await begin(t)
+    await client.query('ROLLBACK; BEGIN')
+    t.equal(await identityOf(client), undefined)
+  },
+)
