@@ -191,7 +191,7 @@ export class Admission {
     this.#startReady(this.#readyUrgent, this.#maxStarts / 2)
     if (this.#isOverloaded) {
       // Refusing a request takes about as long as serving it. So in order of arrival, each would start too late to be served.
-      this.#startReady(this.#ready, this.#maxStarts / 2)
+      this.#startReady(this.#ready, (this.#starts + this.#maxStarts) / 2)
       this.#startReady(this.#ready, this.#maxStarts, [...this.#ready].reverse())
     } else {
       this.#startReady(this.#ready, this.#maxStarts)

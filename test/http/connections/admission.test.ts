@@ -104,6 +104,32 @@ t.test('serves new requests while more are waiting than can be refused in time',
   for (const { socket } of clients) socket.destroy()
 })
 
+t.test('answers the oldest requests while health checks take all that they may', async (t) => {
+  const { port } = await startScheduled(t, () => {
+    for (const start = performance.now(); performance.now() - start < 3; );
+  })
+  const repeat = ({ socket }: RawConnection, request: string, onAnswer = (): void => {}): void => {
+    socket.on('data', () => {
+      onAnswer()
+      socket.write(request)
+    })
+    socket.write(request)
+  }
+  const checks = await openAccepted(port, 100)
+  const clients = await openAccepted(port, 500)
+  for (const check of checks) repeat(check, 'GET /urgent HTTP/1.1\r\nHost: x\r\n\r\n')
+  let answers = 0
+  const answered = new Set<RawConnection>()
+  for (const client of clients) {
+    repeat(client, list, () => {
+      // By then, more are waiting than can start in time.
+      if (++answers > clients.length) answered.add(client)
+    })
+  }
+  await until('an answer to each', () => answered.size === clients.length)
+  for (const { socket } of [...checks, ...clients]) socket.destroy()
+})
+
 t.test('starts few requests of a connection at a time, and serves connections round-robin', async (t) => {
   const { port, statistics, starts } = await startScheduled(t)
   const waiting = await openRaw(port)
