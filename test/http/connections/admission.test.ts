@@ -126,7 +126,9 @@ t.test('answers the oldest requests while health checks take all that they may',
       if (++answers > clients.length) answered.add(client)
     })
   }
-  await until('an answer to each', () => answered.size === clients.length)
+  const most = 8 * clients.length
+  await until('the answers', () => answered.size === clients.length || answers > most, 120_000)
+  t.equal(answered.size, clients.length, `each has an answer after ${answers} of at most ${most}`)
   for (const { socket } of [...checks, ...clients]) socket.destroy()
 })
 
