@@ -21,8 +21,6 @@ const SERVER_ROLE = 'inventory_server'
 export interface LocalSetup {
   readonly databaseUrl: string
   readonly key: FixedKey
-  /** The folder with the data. */
-  readonly directory: string
   /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
   welcome(address: string, key: string): string
   stop(): Promise<void>
@@ -46,7 +44,6 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
     return {
       databaseUrl,
       key,
-      directory: server.directory,
       welcome: (address, apiKey) => welcomeText(address, server.directory, apiKey),
       stop: () => server.stop(),
     }
