@@ -1,5 +1,5 @@
 import { APPLIED_TABLE } from '../database/applied-migrations.ts'
-import { causeOf, isForbidden, isUnknownTable } from '../database/failures.ts'
+import { isForbidden, isUnknownTable } from '../database/failures.ts'
 import { type Database, openDatabase, requestLimits, type TimeLimits } from '../database/pool.ts'
 import { hasTable } from '../database/server-status.ts'
 
@@ -30,6 +30,6 @@ export async function withSchemaReason(error: unknown, url: string): Promise<unk
     await withDatabase(url, (database) => hasTable(database, APPLIED_TABLE))
     return error
   } catch (reason) {
-    return isForbidden(causeOf(reason)) ? reason : error
+    return isForbidden(reason) ? reason : error
   }
 }

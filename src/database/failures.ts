@@ -30,9 +30,10 @@ export function causeOf(error: unknown): unknown {
   return error instanceof DatabaseUnavailableError ? error.cause : error
 }
 
-/** The SQLSTATE of an error that PostgreSQL has reported. */
+/** The SQLSTATE of an error that PostgreSQL has reported, also if it is the cause of a DatabaseUnavailableError. */
 function stateOf(error: unknown): string | undefined {
-  return error instanceof pg.DatabaseError ? error.code : undefined
+  const cause = causeOf(error)
+  return cause instanceof pg.DatabaseError ? cause.code : undefined
 }
 
 /** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
@@ -187,7 +188,7 @@ export function wasRefused(error: unknown): boolean {
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
   if (mayConcernOneQuantity(error)) return true
-  return wasRefused(error) && (isConflict(causeOf(error)) || isRemoteRefusal(error))
+  return wasRefused(error) && (isConflict(error) || isRemoteRefusal(error))
 }
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the values to store. */
@@ -202,7 +203,7 @@ function isConflict(error: unknown): boolean {
 
 /** Whether PostgreSQL canceled a statement that did not get a lock in time (SQLSTATE 55P03). */
 export function isLocked(error: unknown): boolean {
-  return stateOf(causeOf(error)) === '55P03'
+  return stateOf(error) === '55P03'
 }
 
 /**
@@ -251,7 +252,7 @@ export function isForbidden(error: unknown): boolean {
 
 /** Whether PostgreSQL canceled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
 export function isCanceled(error: unknown): boolean {
-  return stateOf(causeOf(error)) === '57014'
+  return stateOf(error) === '57014'
 }
 
 /** Whether the statement does not work on this kind of relation (SQLSTATE 42809). */
@@ -266,22 +267,22 @@ export function isInternalError(error: unknown): boolean {
 
 /** Whether a table does not exist, or is in a schema that the role may not use (SQLSTATE 42P01). */
 export function isUnknownTable(error: unknown): boolean {
-  return stateOf(causeOf(error)) === '42P01'
+  return stateOf(error) === '42P01'
 }
 
 /** Whether a column does not exist (SQLSTATE 42703). */
 export function isUnknownColumn(error: unknown): boolean {
-  return stateOf(causeOf(error)) === '42703'
+  return stateOf(error) === '42703'
 }
 
 /** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
 export function isNotSupported(error: unknown): boolean {
-  return stateOf(causeOf(error)) === '0A000'
+  return stateOf(error) === '0A000'
 }
 
 /** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
 export function isUnsupportedFeature(error: unknown): boolean {
-  return unsupportedStates.includes(stateOf(causeOf(error)) ?? '')
+  return unsupportedStates.includes(stateOf(error) ?? '')
 }
 
 /**
@@ -299,8 +300,7 @@ export function isOutdatedStatement(error: unknown): boolean {
  * it misreads data that it has moved between its servers.
  */
 export function mayBeUnsupportedByCitus(error: unknown): boolean {
-  const cause = causeOf(error)
-  return stateOf(cause) === '22P02' || isNotSupported(cause) || isInternalError(cause)
+  return stateOf(error) === '22P02' || isNotSupported(error) || isInternalError(error)
 }
 
 /**
@@ -308,8 +308,7 @@ export function mayBeUnsupportedByCitus(error: unknown): boolean {
  * XX000, as Citus does for some statements.
  */
 export function mayBeUnknown(error: unknown): boolean {
-  const cause = causeOf(error)
-  return stateOf(cause) === '42601' || isNotSupported(cause) || isInternalError(cause)
+  return stateOf(error) === '42601' || isNotSupported(error) || isInternalError(error)
 }
 
 /** pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call. */

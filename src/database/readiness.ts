@@ -68,7 +68,7 @@ export async function reasonNotReady(
       return { kind: 'unreachable', reason: UNCHECKED, cause: error }
     error.countLoss()
     const { cause } = error
-    if (isForbidden(cause)) return { kind: 'privileges', reason: FORBIDDEN, cause }
+    if (isForbidden(error)) return { kind: 'privileges', reason: FORBIDDEN, cause }
     if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
     if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
     if (isUnsupportedFeature(error)) return unsupportedBy(cause)
