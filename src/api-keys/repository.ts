@@ -1,4 +1,5 @@
 import { isDuplicate } from '../database/failures.ts'
+import { onlyRow } from '../database/only-row.ts'
 import type { StatementRunner } from '../database/pool.ts'
 import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
 
@@ -111,7 +112,7 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     async create(name, digest, lifetime, isReadOnly = false) {
       try {
         // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
-        const [row] = await database.query<RowOf<ApiKey>>(
+        const rows = await database.query<RowOf<ApiKey>>(
           `WITH freed AS (
              UPDATE api_keys SET revoked_at = expires_at
              WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
@@ -122,8 +123,7 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
            RETURNING ${API_KEY}`,
           [name, digest, lifetime ?? null, isReadOnly],
         )
-        if (row === undefined) throw new Error('INSERT of one API key returned no row')
-        return keyOf(row)
+        return keyOf(onlyRow(rows))
       } catch (error) {
         throw isDuplicate(error) ? new NameTakenError(`A key named "${name}" exists already.`) : error
       }

@@ -3,6 +3,7 @@ import { MigrationOrderError, UnknownMigrationError } from './migration-errors.t
 import { knownMigrations, readMigration } from './migration-files.ts'
 import { migrationHistory } from './migration-history.ts'
 import { sqlOfMigrationFiles } from './migration-runner.ts'
+import { onlyRow } from './only-row.ts'
 import { connect, operatorClient, reportOutage, statementRunner } from './operator-client.ts'
 import type { Database, StatementRunner } from './pool.ts'
 import { checkMayCreate } from './privileges.ts'
@@ -104,9 +105,9 @@ export async function planRollback(database: Database, count: number): Promise<R
     const down = (await readMigration(name)).down.statements.join('\n')
     for (const [, table = ''] of down.matchAll(/\bDROP TABLE (?:IF EXISTS )?(\w+)/gi)) {
       if (!(await hasTable(database, table))) continue
-      const [found] = await database.query<{ count: bigint }>(`SELECT count(*) FROM ${table}`)
-      const rows = found?.count === 1n ? 'row' : 'rows'
-      losses.push(`the table ${table} with ${found?.count.toLocaleString('en-US')} ${rows}`)
+      const found = onlyRow(await database.query<{ count: bigint }>(`SELECT count(*) FROM ${table}`))
+      const rows = found.count === 1n ? 'row' : 'rows'
+      losses.push(`the table ${table} with ${found.count.toLocaleString('en-US')} ${rows}`)
     }
     for (const [, table = '', column = ''] of down.matchAll(
       /\bALTER TABLE (\w+)[^;]*?\bDROP COLUMN (?:IF EXISTS )?(\w+)/gi,

@@ -1,3 +1,4 @@
+import { onlyRow } from './only-row.ts'
 import type { Database, StatementRunner } from './pool.ts'
 
 /** The version, the connections and the settings of a PostgreSQL server. */
@@ -31,7 +32,7 @@ export const SETS_ASYNCHRONOUS_COMMIT =
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
   // Without privileges, a role can still count the connections of other roles and see their application_name.
-  const [row] = await database.query<{
+  const rows = await database.query<{
     version: string
     readOnly: ServerStatus['readOnly']
     used: number
@@ -45,7 +46,7 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
              WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS own,
             current_setting('max_connections')::integer AS most`,
   )
-  if (row === undefined) throw new Error('PostgreSQL returned no row')
+  const { version, readOnly, used, own, most } = onlyRow(rows)
   // Includes the settings of ALTER ROLE and ALTER DATABASE, because the service may use another role than this session.
   const asynchronous = await database.query<{ whom: string }>(
     `SELECT 'this session' AS whom WHERE current_setting('synchronous_commit') = 'off'
@@ -60,9 +61,9 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   )
   return {
     asynchronousCommit: asynchronous.map(({ whom }) => whom),
-    version: row.version,
-    readOnly: row.readOnly,
-    connections: { inUse: row.used, ofThisService: row.own, limit: row.most },
+    version,
+    readOnly,
+    connections: { inUse: used, ofThisService: own, limit: most },
   }
 }
 

@@ -2,6 +2,7 @@ import type { ClientBase } from 'pg'
 import pg from 'pg'
 import type { SessionTarget } from './address.ts'
 import { isFatal } from './failures.ts'
+import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
 
 /** The server that a session is connected to. */
@@ -73,9 +74,7 @@ export async function askServer(client: ClientBase, limitMs: number): Promise<Se
 async function oneRow<Row extends StateRow>(client: ClientBase, text: string, limitMs: number): Promise<Row> {
   const config = { text, query_timeout: limitMs }
   const { rows } = await client.query<Row>(config)
-  const [row] = rows
-  if (row === undefined) throw new Error('PostgreSQL returned no row')
-  return row
+  return onlyRow(rows)
 }
 
 /** Whether a server matches `target_session_attrs`. */

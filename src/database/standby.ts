@@ -2,6 +2,7 @@ import pg, { type ClientBase } from 'pg'
 import type { DatabaseAddress } from './address.ts'
 import type { VerifiedServer } from './connections.ts'
 import { causeOf, isFatal, ServerChangedError } from './failures.ts'
+import { onlyRow } from './only-row.ts'
 import type { PrimaryServer } from './primary.ts'
 import type { ServerIdentity } from './session-server.ts'
 
@@ -88,9 +89,7 @@ export async function askStandby(client: ClientBase, limitMs: number): Promise<S
   const config = { text: STANDBY_IDENTITY, query_timeout: limitMs }
   try {
     const { rows } = await client.query<StandbyIdentity>(config)
-    const [row] = rows
-    if (row === undefined) throw new Error('PostgreSQL returned no row')
-    return row
+    return onlyRow(rows)
   } catch (error) {
     if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
     throw new StandbyError('unverified', { cause: error })

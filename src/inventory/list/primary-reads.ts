@@ -1,4 +1,5 @@
 import type { TextRow } from '../../database/copy-out.ts'
+import { onlyRow } from '../../database/only-row.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database } from '../../database/pool.ts'
 import { IS_READ_ONLY } from '../../database/server-status.ts'
@@ -125,18 +126,17 @@ export function primaryListReads(
     },
 
     async validator() {
-      const [row] = await lists.query<ValidatorRow>({
+      const rows = await lists.query<ValidatorRow>({
         name: 'inventory_list_validator',
         text: `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`,
       })
-      if (row === undefined) throw new Error('PostgreSQL returned no row')
+      const row = onlyRow(rows)
       return validatorOf(row.source, row.snapshot, row.isReadOnly)
     },
 
     async position() {
       const text = positionText(source)
-      const [row] = await lists.query<PositionRow>({ name: 'inventory_list_position', text })
-      if (row === undefined) throw new Error('PostgreSQL returned no row')
+      const row = onlyRow(await lists.query<PositionRow>({ name: 'inventory_list_position', text }))
       const { place, flushed, inserted, pageSize, fileSize, timeline, startedAt, isAsynchronous } = row
       const validator = validatorOf(row.source, row.snapshot, row.isReadOnly)
       if (flushed === null || inserted === null || timeline === null) throw lists.refuseServer()

@@ -1,6 +1,7 @@
 import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
 import { isCanceled } from '../../database/failures.ts'
+import { onlyRow } from '../../database/only-row.ts'
 import type { Database, Statement } from '../../database/pool.ts'
 import { ALL_ENTRIES, IS_COMPARABLE, TABLE_STATE } from './statements.ts'
 
@@ -134,8 +135,7 @@ export async function queryChanges(
     throw error
   })
   if (rows === undefined) return undefined
-  const [row] = rows
-  if (row === undefined) throw new Error('PostgreSQL returned no row')
+  const row = onlyRow(rows)
   const { xmax } = boundsOf(row.snapshot)
   const areKnown = row.isExact && xmax - former.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
   return areKnown && (await isSameTable(reader, former, row)) ? row : undefined

@@ -1,5 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import { wasRefused } from '../../database/failures.ts'
+import { onlyRow } from '../../database/only-row.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database } from '../../database/pool.ts'
 import { StandbyError, type StandbyServer, standbyErrorOf } from '../../database/standby.ts'
@@ -194,9 +195,7 @@ export class StandbyReads {
 
   async #point(): Promise<StandbyPoint> {
     const statement = { name: 'inventory_standby_point', text: STANDBY_POINT }
-    const [row] = await this.#query<StandbyPoint>(statement)
-    if (row === undefined) throw new Error('PostgreSQL returned no row')
-    return row
+    return onlyRow(await this.#query<StandbyPoint>(statement))
   }
 
   /**

@@ -1,5 +1,6 @@
 import { copyOutputReader } from '../../database/copy-text.ts'
 import { isWrongKind } from '../../database/failures.ts'
+import { onlyRow } from '../../database/only-row.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import { ENTRY_JSON, selectFields } from '../columns.ts'
 
@@ -23,8 +24,8 @@ export async function lockEntries(transaction: Transaction): Promise<void> {
 
 /** Returns the number of entries that the transaction sees. */
 export async function countEntries(transaction: Transaction): Promise<number> {
-  const [row] = await transaction.query<{ count: string }>('SELECT count(*) AS count FROM inventory')
-  return Number(row?.count)
+  const rows = await transaction.query<{ count: string }>('SELECT count(*) AS count FROM inventory')
+  return Number(onlyRow(rows).count)
 }
 
 /** Streams the whole inventory in ascending order of petId as the content of a file, from the snapshot of the transaction. */

@@ -1,6 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 import { toCopyText } from '../../database/copy-text.ts'
 import { mayBeUnknown } from '../../database/failures.ts'
+import { onlyRow } from '../../database/only-row.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../columns.ts'
 import type { ImportEntry } from './import-line.ts'
@@ -95,31 +96,32 @@ const MISSING_ENTRIES = 'inventory AS entry LEFT JOIN staged USING (pet_id) WHER
  * from the other counts, because Citus does not support an anti-join of a distributed table with a temporary one.
  */
 export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
-  const [counts] = await transaction.query<Record<'added' | 'changed' | 'unchanged' | 'total', string>>(
+  const rows = await transaction.query<Record<'added' | 'changed' | 'unchanged' | 'total', string>>(
     `SELECT count(*) FILTER (WHERE entry.pet_id IS NULL) AS added,
             count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND ${DIFFERS}) AS changed,
             count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND NOT ${DIFFERS}) AS unchanged,
             (SELECT count(*) FROM inventory) AS total
      FROM staged LEFT JOIN inventory AS entry USING (pet_id)`,
   )
-  const changed = Number(counts?.changed)
-  const unchanged = Number(counts?.unchanged)
+  const counts = onlyRow(rows)
+  const changed = Number(counts.changed)
+  const unchanged = Number(counts.unchanged)
   return {
-    added: Number(counts?.added),
+    added: Number(counts.added),
     changed,
     unchanged,
-    removed: mode === 'replace' ? Number(counts?.total) - changed - unchanged : 0,
+    removed: mode === 'replace' ? Number(counts.total) - changed - unchanged : 0,
   }
 }
 
 /** Returns how many entries an import in mode `replace` would remove, and how many there are. */
 export async function countRemovals(transaction: Transaction): Promise<{ removed: number; total: number }> {
-  const [row] = await transaction.query<{ named: string; total: string }>(
+  const rows = await transaction.query<{ named: string; total: string }>(
     `SELECT count(*) AS named, (SELECT count(*) FROM inventory) AS total
      FROM staged JOIN inventory USING (pet_id)`,
   )
-  const total = Number(row?.total)
-  return { removed: total - Number(row?.named), total }
+  const { named, total } = onlyRow(rows)
+  return { removed: Number(total) - Number(named), total: Number(total) }
 }
 
 /**
@@ -189,10 +191,10 @@ const MERGE_STATEMENTS = 20
 const MIN_MERGED_BLOCKS = 1024
 
 async function countBlocks(transaction: Transaction): Promise<number> {
-  const [row] = await transaction.query<{ blocks: string }>(
+  const rows = await transaction.query<{ blocks: string }>(
     "SELECT pg_relation_size('staged') / current_setting('block_size')::bigint AS blocks",
   )
-  return Number(row?.blocks)
+  return Number(onlyRow(rows).blocks)
 }
 
 /** Writes some of the staged rows; `staged` is the FROM item that selects them. */
@@ -269,6 +271,6 @@ async function mergeInTwo(transaction: Transaction, staged: string): Promise<num
 }
 
 async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {
-  const [row] = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
-  return Number(row?.count)
+  const rows = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
+  return Number(onlyRow(rows).count)
 }
