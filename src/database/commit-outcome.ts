@@ -3,6 +3,7 @@ import pg from 'pg'
 import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
 import { DatabaseUnavailableError, isRefusal, wasRefused } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
+import { TIMELINE } from './session-server.ts'
 
 /**
  * How long to keep asking for the outcome of a COMMIT whose connection was lost, the pause between two attempts, and the time
@@ -34,8 +35,7 @@ export interface TransactionIdentity {
  * SQL expression of a text that stays the same until the server crashes or another server is promoted. After either, the ID
  * of a lost transaction may be reused for another one. A promotion changes the timeline, and a crash resets the statistics.
  */
-const HISTORY =
-  'left(pg_walfile_name(pg_current_wal_lsn()), 8) || (SELECT stats_reset FROM pg_stat_bgwriter)::text'
+const HISTORY = `${TIMELINE} || (SELECT stats_reset FROM pg_stat_bgwriter)::text`
 
 /** Returns the identity of the current transaction; undefined if the server rejects the query or nothing was written. */
 export async function identityOf(client: pg.Client): Promise<TransactionIdentity | undefined> {

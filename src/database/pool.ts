@@ -14,6 +14,7 @@ import {
   ServerChangedError,
 } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
+import { HAS_CITUS } from './server-status.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
 
 /** Time limits in milliseconds. */
@@ -328,10 +329,10 @@ function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
   return texts
 }
 
-/** Returns whether the database has Citus, which can keep tables on other servers. */
+/** Returns whether the database has Citus; false if it does not answer. */
 async function hasCitus(client: pg.PoolClient, answerMs: number): Promise<boolean> {
   try {
-    const config = { text: "SELECT FROM pg_extension WHERE extname = 'citus'", query_timeout: answerMs }
+    const config = { text: `SELECT WHERE ${HAS_CITUS}`, query_timeout: answerMs }
     const { rows } = await client.query(config)
     return rows.length > 0
   } catch {

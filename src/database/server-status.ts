@@ -22,6 +22,9 @@ export interface ServerStatus {
 /** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
 export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
 
+/** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
+export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+
 /** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit`. */
 export const SETS_COMMIT = "array_to_string(setconfig, E'\\n') ~ '(^|\\n)synchronous_commit='"
 

@@ -30,11 +30,18 @@ const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
   ${IS_READ_ONLY} AS "isReadOnly",
   current_setting('synchronous_commit') AS "synchronousCommit"`
 
-// The control file has the timeline of the last checkpoint, which is outdated for a while after a promotion. The name of the
-// current WAL file starts with the current timeline.
+/**
+ * SQL expression of a primary's timeline, as eight hexadecimal digits: the name of the current WAL file starts with it. The
+ * control file has the timeline of the last checkpoint, which is outdated for a while after a promotion.
+ */
+export const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)'
+
+/** SQL expression of `ServerIdentity.startedAt`. */
+export const STARTED_AT = 'extract(epoch FROM pg_postmaster_start_time())::text'
+
 const STATE_AND_IDENTITY = `${STATE}, system_identifier::text AS "systemIdentifier",
-  CASE WHEN NOT pg_is_in_recovery() THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline,
-  extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt"
+  CASE WHEN NOT pg_is_in_recovery() THEN ${TIMELINE} END AS timeline,
+  ${STARTED_AT} AS "startedAt"
   FROM pg_control_system()`
 
 interface StateRow {

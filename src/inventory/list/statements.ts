@@ -1,5 +1,11 @@
 import type { Database } from '../../database/pool.ts'
-import { IS_READ_ONLY, SETS_ASYNCHRONOUS_COMMIT, SETS_COMMIT } from '../../database/server-status.ts'
+import {
+  HAS_CITUS,
+  IS_READ_ONLY,
+  SETS_ASYNCHRONOUS_COMMIT,
+  SETS_COMMIT,
+} from '../../database/server-status.ts'
+import { STARTED_AT, TIMELINE } from '../../database/session-server.ts'
 import { columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
@@ -34,7 +40,7 @@ const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ colu
  */
 const IS_READ_COMMITTED = "current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
 
-const WITHOUT_CITUS = "NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
 
 /**
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
@@ -96,11 +102,11 @@ export function positionText(source: string): string {
                  CASE WHEN "isPrimary" THEN pg_current_wal_insert_lsn()::text END AS inserted,
                  current_setting('wal_block_size')::integer AS "pageSize",
                  pg_size_bytes(current_setting('wal_segment_size')) AS "fileSize",
-                 CASE WHEN "isPrimary" THEN substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END AS timeline
+                 CASE WHEN "isPrimary" THEN ${TIMELINE} END AS timeline
           FROM (
             SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${PLACE} AS place,
                    NOT pg_is_in_recovery() AS "isPrimary",
-                   extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt",
+                   ${STARTED_AT} AS "startedAt",
                    ${MAY_COMMIT_ASYNCHRONOUSLY} AS "isAsynchronous"
           ) AS server`
 }

@@ -1,5 +1,6 @@
 import { DatabaseUnavailableError, isRemoteLoss, WorkerLostError } from '../../database/failures.ts'
 import type { Database } from '../../database/pool.ts'
+import { HAS_CITUS } from '../../database/server-status.ts'
 import { selectFields } from '../columns.ts'
 import type { Condition } from '../condition.ts'
 import type { InventoryItem } from '../schemas.ts'
@@ -85,7 +86,7 @@ async function hasSeveralPlacements(database: Database): Promise<boolean> {
 
 /** Returns whether the database has the extension Citus, which can distribute a table over several servers. */
 export async function hasCitus(database: Database): Promise<boolean> {
-  return (await database.query("SELECT FROM pg_extension WHERE extname = 'citus'")).length > 0
+  return (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0
 }
 
 /** Returns the pets whose entries do not meet the condition of their update. */
