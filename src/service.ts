@@ -93,7 +93,7 @@ export interface ServiceParts {
   readonly apiKeys: ApiKeyCache
   /** The pool for readiness checks and API keys. */
   readonly probe: Database
-  metrics: Service['metrics']
+  readonly metrics: Service['metrics']
   /** Closes the database connections. Call it when no request is in flight. */
   close(): Promise<void>
 }
@@ -147,7 +147,6 @@ export async function connectService(
   const probe = open(1, timings.probe, { lifetimeSeconds: PROBE_LIFETIME_SECONDS })
 
   const traced = (pool: Database, name: string): Database => tracing?.statements(pool, name) ?? pool
-  const inventoryStatistics = new InventoryStatistics()
   const openStandby = (readUrl: string): Omit<MonitoredStandbyOptions, 'primary'> => {
     const server = new StandbyServer(parseAddress(readUrl), primaryServer)
     const pool = openDatabase({
@@ -158,12 +157,10 @@ export async function connectService(
       settings: listSettings,
       onConnectionLost,
     })
-    const statistics = new StandbyStatistics()
-    inventoryStatistics.standby = statistics
     return {
       server,
-      statistics,
-      standby: traced(pool, 'standby'),
+      statistics: new StandbyStatistics(),
+      pool: traced(pool, 'standby'),
       onChange(error) {
         if (error === undefined) log.info('lists are read from the standby')
         else
@@ -175,6 +172,7 @@ export async function connectService(
     }
   }
   const standby = options.readDatabaseUrl === undefined ? undefined : openStandby(options.readDatabaseUrl)
+  const inventoryStatistics = new InventoryStatistics(standby?.statistics)
   const inventory = inventoryRepository(
     traced(database, 'requests'),
     traced(lists, 'lists'),
@@ -223,7 +221,7 @@ export async function connectService(
         stock,
         requests: requestStatistics,
         inventory: inventoryStatistics,
-        pools: { requests: database, lists, probe, ...(standby && { standby: standby.standby }) },
+        pools: { requests: database, lists, probe, ...(standby && { standby: standby.pool }) },
         keysReadAt: apiKeys.readAt,
         keyLifetimes: apiKeys.lifetimes(),
       })
@@ -231,7 +229,7 @@ export async function connectService(
     async close() {
       await inventory.standby?.close()
       await apiKeys.close()
-      await Promise.all([database, lists, probe, standby?.standby].map((pool) => pool?.close()))
+      await Promise.all([database, lists, probe, standby?.pool].map((pool) => pool?.close()))
     },
   }
 }

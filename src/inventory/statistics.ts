@@ -30,5 +30,9 @@ export class InventoryStatistics {
   /** Lists by the entries that were read: all, the changed ones or none. `joined` lists were coalesced with another read. */
   readonly lists = { read: 0, changed: 0, unchanged: 0, joined: 0 }
   /** Undefined if lists are read only from the primary. */
-  standby: StandbyStatistics | undefined
+  readonly standby: StandbyStatistics | undefined
+
+  constructor(standby?: StandbyStatistics) {
+    this.standby = standby
+  }
 }

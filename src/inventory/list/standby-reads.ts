@@ -46,7 +46,7 @@ const MAX_UNCONFIRMED = 1000
 export interface StandbyReadsOptions {
   readonly primary: PrimaryListReads
   /** A pool with a single connection, which `server` verifies. */
-  readonly standby: Database
+  readonly pool: Database
   readonly server: StandbyServer
 }
 
@@ -89,18 +89,18 @@ interface StandbyPoint {
  */
 export class StandbyReads {
   readonly #primary: PrimaryListReads
-  readonly #standby: Database
+  readonly #pool: Database
   readonly #changes: ChangesReader
   readonly #server: StandbyServer
 
-  constructor({ primary, standby, server }: StandbyReadsOptions) {
+  constructor({ primary, pool, server }: StandbyReadsOptions) {
     this.#primary = primary
-    this.#standby = standby
+    this.#pool = pool
     this.#changes = {
       query: this.#query,
-      statistics: standby.statistics,
-      isPooled: standby.isPooled,
-      changes: { name: 'inventory_standby_changes', text: changesText(PLACE, !standby.isPooled) },
+      statistics: pool.statistics,
+      isPooled: pool.isPooled,
+      changes: { name: 'inventory_standby_changes', text: changesText(PLACE, !pool.isPooled) },
       table: { name: 'inventory_standby_table_state', text: tableText(PLACE) },
     }
     this.#server = server
@@ -146,7 +146,7 @@ export class StandbyReads {
   ): AsyncGenerator<Buffer, void, void> {
     const replayed = await this.#replay(position.acknowledged)
     const columns = `${PLACE}, pg_snapshot_xmin(pg_current_snapshot())::text, ${SOURCE_COLUMNS}`
-    const lines = copyLines(this.#standby, columns, ([place, xmin, version, table, isComparable]) => {
+    const lines = copyLines(this.#pool, columns, ([place, xmin, version, table, isComparable]) => {
       if (place !== position.place) throw new StandbyError('other_table')
       if (
         xmin == null ||
@@ -187,7 +187,7 @@ export class StandbyReads {
       const [row] = await this.#query<{ isStandby: boolean; replayed: string | null }>(statement)
       if (row?.isStandby !== true || row.replayed === null) throw new StandbyError('not_standby')
       const position = positionOf(row.replayed)
-      if (position >= target) return { position, connection: this.#standby.statistics().opened }
+      if (position >= target) return { position, connection: this.#pool.statistics().opened }
       if (performance.now() > deadline) throw new StandbyError('lagging')
       await setTimeout(pause)
     }
@@ -222,7 +222,7 @@ export class StandbyReads {
       if (performance.now() > deadline) throw new StandbyError('ahead')
       await setTimeout(pause)
     }
-    if (this.#standby.statistics().opened !== replayed.connection) throw new StandbyError('interrupted')
+    if (this.#pool.statistics().opened !== replayed.connection) throw new StandbyError('interrupted')
   }
 
   /** Whether any of these transactions is committed on the standby, or may be. */
@@ -236,7 +236,7 @@ export class StandbyReads {
   readonly #query: Database['query'] = async (statement, values) => {
     const { generation } = this.#server
     try {
-      return await this.#standby.query(statement, values)
+      return await this.#pool.query(statement, values)
     } catch (error) {
       throw this.#failureOf(error, generation)
     }
