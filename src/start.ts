@@ -1,6 +1,7 @@
 /** Starts the server and stops it on a signal. `server.ts` loads this module once V8 is configured. */
 import cluster from 'node:cluster'
 import type { Logger } from 'pino'
+import type { FixedKey } from './api-keys/fixed-keys.ts'
 import { type Config, loadConfig } from './config/config.ts'
 import { settingWarnings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
@@ -72,35 +73,52 @@ async function start(config: Config, log: Logger): Promise<void> {
       'starting',
     )
   }
-  let address: string
-  if (config.workers > 1 && cluster.isPrimary) {
-    const env = {
-      DATABASE_URL: databaseUrl,
-      API_KEYS: apiKeys.map(({ name, key }) => `${name}:${key}`).join(','),
-      // Its keys are in API_KEYS, and both must not be set.
-      API_KEYS_FILE: '',
-    }
-    // First, because a worker that is not ready does not listen while others do.
-    await startMetricsServer(config, log, metricsOfWorkers())
-    stopping.signal.throwIfAborted()
-    const workers = startWorkers(config.workers, local ? env : {}, log)
-    closers.push(workers.stop)
-    address = await workers.address
-  } else {
-    const connections = Math.floor(config.databasePoolSize / config.workers)
-    const tracing = config.traces ? await openTracing(log) : undefined
-    const primary = cluster.isWorker ? connectToPrimary() : undefined
-    const service = await startService(
-      { ...config, version, databaseUrl, apiKeys, connections, tracing, primary },
-      log,
-    )
-    closers.push(service.close)
-    address = service.address
-    if (config.metricsPort !== undefined) await exposeMetrics(config, log, service)
-  }
+  const address =
+    config.workers > 1 && cluster.isPrimary
+      ? await serveByWorkers(config, local ? environmentOf(databaseUrl, apiKeys) : {}, log)
+      : await serveHere(config, databaseUrl, apiKeys, log)
   stopping.signal.throwIfAborted()
   if (local)
     console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
+}
+
+/** Returns the environment variables from which workers learn of the local setup. */
+function environmentOf(databaseUrl: string, apiKeys: readonly FixedKey[]): Record<string, string> {
+  return {
+    DATABASE_URL: databaseUrl,
+    API_KEYS: apiKeys.map(({ name, key }) => `${name}:${key}`).join(','),
+    // Its keys are in API_KEYS, and both must not be set.
+    API_KEYS_FILE: '',
+  }
+}
+
+/** Starts the workers, with `env` in addition to the environment, and returns the URL of the service. */
+async function serveByWorkers(config: Config, env: Record<string, string>, log: Logger): Promise<string> {
+  // First, because a worker that is not ready does not listen while others do.
+  await startMetricsServer(config, log, metricsOfWorkers())
+  stopping.signal.throwIfAborted()
+  const workers = startWorkers(config.workers, env, log)
+  closers.push(workers.stop)
+  return workers.address
+}
+
+/** Starts the service in this process, which may be a worker, and returns its URL. */
+async function serveHere(
+  config: Config,
+  databaseUrl: string,
+  apiKeys: readonly FixedKey[],
+  log: Logger,
+): Promise<string> {
+  const connections = Math.floor(config.databasePoolSize / config.workers)
+  const tracing = config.traces ? await openTracing(log) : undefined
+  const primary = cluster.isWorker ? connectToPrimary() : undefined
+  const service = await startService(
+    { ...config, version, databaseUrl, apiKeys, connections, tracing, primary },
+    log,
+  )
+  closers.push(service.close)
+  if (config.metricsPort !== undefined) await exposeMetrics(config, log, service)
+  return service.address
 }
 
 /** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
