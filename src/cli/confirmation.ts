@@ -2,7 +2,8 @@ import { createInterface } from 'node:readline/promises'
 import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure } from './failure.ts'
 
-export const ANSWER_TIMEOUT_MS = 300_000
+/** How long the operator may take to answer. */
+export const CONFIRMATION_TIMEOUT_MS = 300_000
 
 /**
  * Asks the operator to confirm a change that cannot be undone. Without a terminal to ask in, it fails and names the
@@ -21,7 +22,7 @@ export async function confirm(consequence: string, option: string, signal?: Abor
   }
   const terminal = createInterface({ input: process.stdin, output: process.stderr, terminal: false })
   const unanswered = new AbortController()
-  const timeout = setTimeout(() => unanswered.abort(), ANSWER_TIMEOUT_MS)
+  const timeout = setTimeout(() => unanswered.abort(), CONFIRMATION_TIMEOUT_MS)
   // Ctrl-D closes the terminal, but leaves the question pending forever.
   terminal.once('close', () => unanswered.abort())
   try {

@@ -25,7 +25,7 @@ import {
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { ANSWER_TIMEOUT_MS, confirm } from './confirmation.ts'
+import { CONFIRMATION_TIMEOUT_MS, confirm } from './confirmation.ts'
 import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
@@ -186,7 +186,9 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
   const { removed, total } = await countRemovals(transaction)
   if (removed * 10 <= total) return
   const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`
-  await transaction.allowIdle(2 * ANSWER_TIMEOUT_MS, () => confirm(consequence, '--allow-removals', signal))
+  await transaction.allowIdle(2 * CONFIRMATION_TIMEOUT_MS, () =>
+    confirm(consequence, '--allow-removals', signal),
+  )
 }
 
 /** Converts valid lines to text for the staging table, and collects the first errors. */

@@ -16,6 +16,9 @@ import { CommandFailure } from './failure.ts'
 import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'
 
+/** How long PostgreSQL may take to respond to a statement on keys. */
+const ANSWER_TIMEOUT_MS = 30_000
+
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
   const transactionOptions = async (): Promise<TransactionOptions> => ({
@@ -80,11 +83,11 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows', readId)
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
-      const ended = await inTransaction(await transactionOptions(), (transaction) =>
+      const revoked = await inTransaction(await transactionOptions(), (transaction) =>
         apiKeyRepository(transaction).revoke(name, id),
       )
-      if (ended.length === 0) throw noActiveKey(name, id)
-      for (const key of ended) console.error(`The key ${key.name} (${key.id}) is revoked.`)
+      if (revoked.length === 0) throw noActiveKey(name, id)
+      for (const key of revoked) console.error(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
   keys
@@ -115,9 +118,6 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
       })
     })
 }
-
-/** How long a statement on keys may wait for PostgreSQL. */
-const ANSWER_TIMEOUT_MS = 30_000
 
 /**
  * Creates a key with `create` and prints it. Commits only after printing: if the output fails, no unknown key remains and
