@@ -21,8 +21,8 @@ export async function withDatabase<Result>(
 }
 
 /**
- * Returns the error to report for one of a command: if PostgreSQL reports that a table does not exist, but the role may not use the
- * schema of the tables, an error that names the schema; otherwise the same one.
+ * Returns an error that names the schema if a command failed because its role may not use the schema of the tables, which
+ * PostgreSQL reports as a table that does not exist. Returns any other error unchanged.
  */
 export async function withSchemaReason(error: unknown, url: string): Promise<unknown> {
   if (!isUnknownTable(error)) return error

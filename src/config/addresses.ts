@@ -67,7 +67,10 @@ function certificateErrors(name: string, url: string): string[] {
 const shownParameters =
   /^(sslmode|sslrootcert|sslcert|application_name|target_session_attrs|connect_timeout)$/
 
-/** Returns an address with `***` for the password, and `***` for the whole address if the password cannot be located. */
+/**
+ * Returns an address with `***` for its password and for each parameter that may contain a secret, or `***` for the whole address
+ * if the password cannot be located.
+ */
 export function withoutPassword(url: string): string {
   const [, scheme, role, hosts, query] =
     /^([a-z]+:\/\/)(?:([^:@/?#]*)(?::[^?]*)?@)?([^@?]*)(?:\?([^@]*))?$/.exec(url) ?? []

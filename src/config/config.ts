@@ -174,7 +174,7 @@ function conflictErrors(values: unknown): string[] {
   return errors
 }
 
-/** Returns the maximum connections of all workers, of which the default depends on their number. Undefined if it is invalid. */
+/** Returns the maximum connections of all workers, whose default depends on the number of workers. Undefined if it is invalid. */
 export function databasePoolSizeOf(given: Readonly<Record<string, unknown>>): number | undefined {
   const values: unknown = Value.Default(Concurrency, { ...given })
   return Value.Check(Concurrency, values) ? concurrencyOf(values).poolSize : undefined

@@ -68,7 +68,7 @@ export async function invalidIndexesOf(
 ): Promise<InvalidIndex[]> {
   const statements = [up, down].flatMap((part) => (part.isTransactional ? [] : part.statements))
   if (statements.length === 0) return []
-  return database.query<InvalidIndex & { name: string; table: string }>(
+  return database.query<InvalidIndex>(
     `SELECT indexrelid::regclass::text AS name, indrelid::regclass::text AS table
      FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
      WHERE NOT indisvalid AND relname = ANY ($1) ORDER BY name`,

@@ -48,10 +48,10 @@ export async function reportOutage<Result>(client: pg.Client, work: () => Promis
 }
 
 /**
- * Returns the error to throw for one of a session: a DatabaseUnavailableError for a failure of the server or the connection, and
- * any other error unchanged, such as one for an invalid file.
+ * Returns a DatabaseUnavailableError if a session failed because of the server or the connection. Returns any other error
+ * unchanged, such as one for an invalid file.
  *
- * @param lost the error with which the connection was lost
+ * @param lost the error with which the connection was lost, if it was
  */
 export function outageOf(error: unknown, lost: Error | undefined): unknown {
   if (lost !== undefined) return new DatabaseUnavailableError(lost)

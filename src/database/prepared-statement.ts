@@ -77,6 +77,7 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
   }
 
   handleDataRow({ fields }: { readonly fields: readonly (string | null)[] }): void {
+    // An empty object of type any: as with pg's own query, only the caller knows the type of its rows.
     const row = Object.create(Object.prototype)
     this.#columns?.forEach(({ name, parse }, index) => {
       const text = fields[index] ?? null

@@ -49,6 +49,7 @@ export class DatabaseCluster {
   /**
    * Starts the server unless it is running, and returns whether this call has started it.
    *
+   * @param given server settings, as in `EmbeddedOptions`
    * @throws {EmbeddedServerError}
    */
   async start(given: Readonly<Record<string, string>>): Promise<boolean> {

@@ -26,7 +26,8 @@ const omittedMetrics = [
 ]
 
 /**
- * Collects the metrics of this process: prom-client's default metrics, the version, the event loop and the log.
+ * Returns a function that collects the metrics of this process: prom-client's default metrics, the version, the event loop and
+ * the log.
  *
  * @param droppedLogLines returns how many log lines were dropped so far
  */

@@ -32,7 +32,7 @@ export class Connections {
   /**
    * Tracks all connections of the server. Call it once, before the server listens. At the maximum, a new connection closes
    * the one that has been idle longest, so that clients that send nothing, or never complete a request, cannot use up the
-   * file descriptors of the process. The time-out of the server closes connections that are idle, or whose client stops
+   * file descriptors of the process. The timeout of the server closes connections that are idle, or whose client stops
    * reading a response, for that long.
    */
   watch(server: Server): void {
