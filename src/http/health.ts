@@ -12,7 +12,7 @@ export interface SharedReadiness {
   /** Returns why some worker cannot serve requests; undefined if all can. */
   readiness(): Promise<string | undefined>
   /** Registers the readiness check of this process, for the other processes. */
-  reportReadiness(check: () => Promise<string | undefined>): void
+  registerReadiness(check: () => Promise<string | undefined>): void
 }
 
 export interface HealthOptions {
@@ -74,7 +74,7 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
     lastReason = reason
     return reason
   }
-  shared?.reportReadiness(check)
+  shared?.registerReadiness(check)
   const cachedCheck = coalesceChecks(check)
   app.get('/readyz', options, async () => {
     const reason = await (shared?.readiness() ?? (isClosing() ? SHUTTING_DOWN : cachedCheck()))

@@ -25,7 +25,7 @@ export function connectToPrimary(): Primary {
     delivered: () => waitFor('delivered'),
     closed: () => waitFor('closed'),
     readiness: () => ask('readiness').catch(() => 'The primary process does not reply.'),
-    reportReadiness(ownCheck) {
+    registerReadiness(ownCheck) {
       check = ownCheck
     },
   }
