@@ -1,8 +1,8 @@
 import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
-import { isIPv6 } from 'node:net'
+import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
-import { listenAddress } from '../http/connections/listen-address.ts'
+import { listenAddress, urlOf } from '../http/connections/listen-address.ts'
 import { expositionType } from './families.ts'
 
 export interface MetricsServerOptions {
@@ -67,7 +67,7 @@ function respond(
   response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text)
 }
 
-function addressOf(address: ReturnType<ReturnType<typeof createServer>['address']>): string {
+function addressOf(address: string | AddressInfo | null): string {
   if (typeof address !== 'object' || address === null) return String(address)
-  return `http://${isIPv6(address.address) ? `[${address.address}]` : address.address}:${address.port}`
+  return urlOf(address.address, address.port)
 }

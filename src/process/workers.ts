@@ -1,9 +1,9 @@
 import cluster, { type Address, type Worker } from 'node:cluster'
 import { once } from 'node:events'
-import { isIPv6 } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { StartUpError } from '../config/errors.ts'
+import { urlOf } from '../http/connections/listen-address.ts'
 import { coalesceChecks, SHUTTING_DOWN } from '../http/health.ts'
 import { ProcessRequests } from './process-requests.ts'
 
@@ -78,7 +78,7 @@ export function startWorkers(count: number, env: Readonly<Record<string, string>
     const { address, port } = await fork()
     if (isStopping) return new Promise<never>(() => {})
     await Promise.all(Array.from({ length: count - 1 }, fork))
-    return `http://${isIPv6(address) ? `[${address}]` : address}:${port}`
+    return urlOf(address, port)
   }
 
   // A worker that is stuck, for example in an endless loop, would neither stop nor notice that this process has exited.
