@@ -222,15 +222,10 @@ export class Connections {
           if (performance.now() < deadline) continue
           throw new ServerChangedError()
         }
-        try {
-          // A caller that had to wait tries no other host, so it has all of the remaining time.
-          const end = isNew ? start + this.#hostConnectMs : deadline
-          await server.verify(client, host, Math.max(1, end - performance.now()))
-          return client
-        } catch (error) {
-          client.release(true)
-          throw error
-        }
+        // A caller that had to wait tries no other host, so it has all of the remaining time.
+        const end = isNew ? start + this.#hostConnectMs : deadline
+        await verifyOrClose(server, client, host, Math.max(1, end - performance.now()))
+        return client
       } catch (error) {
         // The address may have led to another server when this attempt began.
         if (server.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
@@ -243,5 +238,19 @@ export class Connections {
         throw reason
       }
     }
+  }
+}
+
+async function verifyOrClose(
+  server: VerifiedServer,
+  client: pg.PoolClient,
+  host: number,
+  limitMs: number,
+): Promise<void> {
+  try {
+    await server.verify(client, host, limitMs)
+  } catch (error) {
+    client.release(true)
+    throw error
   }
 }

@@ -1,7 +1,7 @@
-import { parseAddress } from './address.ts'
+import { parseAddress, type SessionTarget } from './address.ts'
 import { DatabaseUnavailableError, isRefusal, ReadOnlyServerError } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
-import { askServer, matchesTarget } from './session-server.ts'
+import { askServer, matchesTarget, type SessionServer } from './session-server.ts'
 
 /** How long one host may take to accept a connection, and to respond to a statement. */
 const HOST_TIMEOUT_MS = 5000
@@ -36,15 +36,7 @@ export async function chooseHost(url: string): Promise<string> {
       const server = await askServer(client, HOST_TIMEOUT_MS)
       if (matchesTarget(server, target)) return host.url
       if (target === 'prefer-standby') fallback ??= host.url
-      failed.push({
-        host: host.name,
-        error:
-          server.isReadOnly && target !== 'standby'
-            ? new ReadOnlyServerError(server.isStandby)
-            : new Error(
-                `the server is ${server.isReadOnly ? 'not a standby' : 'writable'}, but target_session_attrs in the address is ${target}`,
-              ),
-      })
+      failed.push({ host: host.name, error: mismatch(server, target) })
     } catch (error) {
       // As in libpq: if one host refuses the login, the others would refuse it, too.
       if (isRefusal(error)) throw new DatabaseUnavailableError(error)
@@ -55,4 +47,11 @@ export async function chooseHost(url: string): Promise<string> {
   }
   if (fallback !== undefined) return fallback
   throw new DatabaseUnavailableError(noUsableHost(failed))
+}
+
+/** Returns the error for a server that does not match `target_session_attrs`. */
+function mismatch({ isReadOnly, isStandby }: SessionServer, target: SessionTarget): Error {
+  if (isReadOnly && target !== 'standby') return new ReadOnlyServerError(isStandby)
+  const kind = isReadOnly ? 'not a standby' : 'writable'
+  return new Error(`the server is ${kind}, but target_session_attrs in the address is ${target}`)
 }
