@@ -104,7 +104,7 @@ export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
       if (isStale) onRecovered()
       isStale = false
     } catch (error) {
-      if (error instanceof DatabaseUnavailableError) error.countLoss()
+      if (error instanceof DatabaseUnavailableError) error.countFailure()
       if (!isStale) onStale(error)
       isStale = true
       throw error

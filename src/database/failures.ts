@@ -6,22 +6,22 @@ import pg from 'pg'
  */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
-  readonly #onLoss: (() => void) | undefined
+  readonly #onFailure: (() => void) | undefined
 
-  /** `onLoss` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
-  constructor(cause: unknown, onLoss?: () => void) {
+  /** `onFailure` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
+  constructor(cause: unknown, onFailure?: () => void) {
     super('The database is unavailable', { cause })
-    this.#onLoss = onLoss
+    this.#onFailure = onFailure
   }
 
   /** Returns the same error with a more specific cause. */
   withCause(cause: unknown): DatabaseUnavailableError {
-    return new DatabaseUnavailableError(cause, this.#onLoss)
+    return new DatabaseUnavailableError(cause, this.#onFailure)
   }
 
   /** Call it once for each caller that gets this error. */
-  countLoss(): void {
-    this.#onLoss?.()
+  countFailure(): void {
+    this.#onFailure?.()
   }
 }
 

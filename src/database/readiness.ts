@@ -66,7 +66,7 @@ export async function reasonNotReady(
     // For example a damaged table, or an error in the check.
     if (!(error instanceof DatabaseUnavailableError))
       return { kind: 'unreachable', reason: UNCHECKED, cause: error }
-    error.countLoss()
+    error.countFailure()
     const { cause } = error
     if (isForbidden(error)) return { kind: 'privileges', reason: FORBIDDEN, cause }
     if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }

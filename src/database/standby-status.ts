@@ -38,7 +38,7 @@ export async function standbyStatus(primaryUrl: string, standbyUrl: string): Pro
     const reason = 'the command line is connected to a standby, and only the primary can verify another one'
     return { address: first.name, problem: 'unverified', reason, behindBytes: null }
   }
-  const look = async ({ url, name: address }: typeof first): Promise<StandbyStatus> => {
+  const check = async ({ url, name: address }: typeof first): Promise<StandbyStatus> => {
     try {
       return await onClient(url, async (client) => {
         const problem = problemOf(await askStandby(client, RESPONSE_TIMEOUT_MS), identity) ?? null
@@ -55,8 +55,8 @@ export async function standbyStatus(primaryUrl: string, standbyUrl: string): Pro
       return { address, problem, reason, behindBytes: null }
     }
   }
-  let status = await look(first)
-  for (const host of others) if (status.problem !== null) status = await look(host)
+  let status = await check(first)
+  for (const host of others) if (status.problem !== null) status = await check(host)
   return status
 }
 

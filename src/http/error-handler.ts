@@ -27,7 +27,7 @@ export function sendError(
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   else if (error instanceof DatabaseUnavailableError) {
-    error.countLoss()
+    error.countFailure()
     outages.requestFailed(error.cause)
   }
   reply

@@ -18,6 +18,7 @@ interface Series extends Sample<number> {
 export interface MetricFamily {
   readonly name: string
   readonly help: string
+  /** Such as `counter`. Unknown, because prom-client declares an enum of numbers but uses these texts. */
   readonly type: unknown
   /** How prom-client combines the series of several processes. */
   readonly aggregator: 'sum' | 'first' | 'min' | 'max' | 'average' | 'omit'
