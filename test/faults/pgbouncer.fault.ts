@@ -1,4 +1,4 @@
-import { chmod, writeFile } from 'node:fs/promises'
+import { chmod, readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
@@ -109,6 +109,36 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   const { code, stdout } = await server.ended
   t.equal(code, 0)
   t.notMatch(stdout, /prepared statement|sets no limit/)
+})
+
+t.test('with the limits of the documentation, a locked row delays its own callers only', async (t) => {
+  const { database, role, url } = await setUp(t)
+  const page = await readFile('docs/integrations.md', 'utf8')
+  const limits = page.match(/^ALTER ROLE inventory_server SET \w+_timeout = .*;$/gm) ?? []
+  t.equal(limits.length, 3)
+  for (const limit of limits) await database.query(limit.replace('inventory_server', role.name))
+  const pets = Array.from({ length: 50 }, (_, index) => String(index))
+  await addEntries(
+    database,
+    pets.map((pet) => [pet, 0, 'available']),
+  )
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
+  })
+  const send = callerOf(await portOf(server), headers)
+
+  const release = await database.hold('UPDATE inventory SET quantity = 9 WHERE pet_id = 25')
+  const answers = await Promise.all(
+    pets.map(async (pet) => {
+      const { status } = await send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 1 }))
+      return [pet, status]
+    }),
+  )
+  await release()
+  t.strictSame(
+    answers.filter(([, status]) => status !== 200),
+    [['25', 503]],
+  )
 })
 
 t.test('a role without time limits is warned of', async (t) => {
