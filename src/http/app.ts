@@ -11,7 +11,7 @@ import { Admission } from './connections/admission.ts'
 import { Connections } from './connections/connections.ts'
 import { GracefulStop, type SharedPort } from './connections/graceful-stop.ts'
 import { clientErrorHandler, connectionRefusals } from './connections/malformed-requests.ts'
-import { afterUpgrade, enforceProtocol, refuseUnframedMessages } from './connections/protocol.ts'
+import { afterUpgrade, enforceProtocol, headerError, refuseUnframedMessages } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import { keepSlotsInHandlers } from './connections/slot.ts'
 import { handleErrors, sendError } from './error-handler.ts'
@@ -107,7 +107,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       // Hooks do not run for these errors.
       afterUpgrade(request.raw, reply.raw, () => {
         setConnectionHeader(reply)
-        sendError(error, request, reply, outages)
+        sendError(headerError(request.raw) ?? error, request, reply, outages)
       })
     },
     clientErrorHandler: clientErrorHandler(refusals),

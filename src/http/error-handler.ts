@@ -19,7 +19,7 @@ export function handleErrors(app: FastifyInstance, outages: OutageLog): void {
 
 /** Sends the error response, and logs the cause of a 500 or a database outage. */
 export function sendError(
-  error: FastifyError,
+  error: FastifyError | ApiError,
   request: FastifyRequest,
   reply: FastifyReply,
   outages: OutageLog,
@@ -37,7 +37,7 @@ export function sendError(
     .send(response.body)
 }
 
-function responseTo(error: FastifyError, request: FastifyRequest): ApiError {
+function responseTo(error: FastifyError | ApiError, request: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
   if (error instanceof DatabaseUnavailableError) {
     return databaseUnavailable()

@@ -122,7 +122,7 @@ function framingError({
 }
 
 /** Checks the request line and headers of a message whose end is certain. A single pass, because it runs for every request. */
-function headerError({ rawHeaders, httpVersion, url = '' }: IncomingMessage): ApiError | undefined {
+export function headerError({ rawHeaders, httpVersion, url = '' }: IncomingMessage): ApiError | undefined {
   let host: string | undefined
   let hostCount = 0
   let authorizationCount = 0

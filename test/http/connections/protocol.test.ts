@@ -129,10 +129,13 @@ t.test('Host must be a host name or an address, with or without a port', async (
 
 t.test('so must the authority of a request target in absolute form, and not be empty', async (t) => {
   const { port } = await setUp(t)
-  const statusOf = async (target: string): Promise<number> =>
-    parseResponse(await sendRaw(port, `GET ${target} HTTP/1.1\r\n${host}${authorization}${close}\r\n`)).status
+  const request = async (target: string): Promise<ReturnType<typeof parseResponse>> =>
+    parseResponse(await sendRaw(port, `GET ${target} HTTP/1.1\r\n${host}${authorization}${close}\r\n`))
+  const statusOf = async (target: string): Promise<number> => (await request(target)).status
   for (const authority of ['a,b', 'user@a', 'user:password@a', 'a:x', '[::1', '', ':80', 'a%zz']) {
-    t.equal(await statusOf(`http://${authority}/v1/inventory`), 400, authority)
+    const { status, body } = await request(`http://${authority}/v1/inventory`)
+    t.equal(status, 400, authority)
+    t.match(body, 'The URL in the request line must have a host name', authority)
   }
   for (const authority of ['a', 'a:80', '[::1]:80', '127.0.0.1']) {
     t.equal(await statusOf(`http://${authority}/v1/inventory`), 200, authority)
