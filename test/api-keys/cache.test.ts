@@ -149,14 +149,17 @@ t.test('whose a key was that ended before the start is found with the same few r
   await database.query("UPDATE api_keys SET revoked_at = now() WHERE name = 'billing'")
   await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 day' WHERE name = 'ops'")
   const successor = await addKey(database, 'ops')
+  const revokedFirst = await addKey(database, 'both', '-1 hour')
+  await database.query("UPDATE api_keys SET revoked_at = now() - interval '2 hours' WHERE name = 'both'")
   const { cache, reads } = open(t, database.url)
-  const presented = [revoked, expired, makeApiKey(), rotated, successor]
+  const presented = [revoked, expired, makeApiKey(), rotated, successor, revokedFirst]
   t.strictSame(await Promise.all(presented.map((key) => cache.find(key))), [
     { ...ownerOf('billing', revoked), invalidReason: 'revoked' },
     { ...ownerOf('shop', expired), invalidReason: 'expired' },
     undefined,
     ownerOf('ops', rotated),
     ownerOf('ops', successor),
+    { ...ownerOf('both', revokedFirst), invalidReason: 'revoked' },
   ])
   t.ok(reads() <= 2, `${reads()} reads`)
   await cache.refresh()
