@@ -247,6 +247,25 @@ t.test('the last use of a key is written, at most once a minute', async (t) => {
   ])
 })
 
+t.test('whichever process writes it, the last use of a key never moves back', async (t) => {
+  const database = await testDatabase(t)
+  const digest = hashApiKey(await addKey(database, 'billing'))
+  const pool = openDatabase({ url: database.url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  const repository = apiKeyRepository(pool)
+  const first = Date.now()
+  for (const [seconds, expected] of [
+    [0, 0],
+    [-30, 0],
+    [59, 0],
+    [60, 60],
+  ] as const) {
+    await repository.markUsed([{ digest, usedAt: new Date(first + seconds * 1000) }])
+    const [key] = await repository.list()
+    t.equal(key?.lastUsedAt?.getTime(), first + expected * 1000, `${seconds} s later`)
+  }
+})
+
 t.test('a cache that is closed while it reads records no use afterwards', async (t) => {
   const key = makeApiKey()
   const record: ApiKeyRecord = {
