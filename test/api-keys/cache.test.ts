@@ -149,14 +149,17 @@ t.test('whose a key was that ended before the start is found with the same few r
   await database.query("UPDATE api_keys SET revoked_at = now() WHERE name = 'billing'")
   await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 day' WHERE name = 'ops'")
   const successor = await addKey(database, 'ops')
+  const revokedFirst = await addKey(database, 'both', '-1 hour')
+  await database.query("UPDATE api_keys SET revoked_at = now() - interval '2 hours' WHERE name = 'both'")
   const { cache, reads } = open(t, database.url)
-  const presented = [revoked, expired, makeApiKey(), rotated, successor]
+  const presented = [revoked, expired, makeApiKey(), rotated, successor, revokedFirst]
   t.strictSame(await Promise.all(presented.map((key) => cache.find(key))), [
     { ...ownerOf('billing', revoked), invalidReason: 'revoked' },
     { ...ownerOf('shop', expired), invalidReason: 'expired' },
     undefined,
     ownerOf('ops', rotated),
     ownerOf('ops', successor),
+    { ...ownerOf('both', revokedFirst), invalidReason: 'revoked' },
   ])
   t.ok(reads() <= 2, `${reads()} reads`)
   await cache.refresh()
@@ -242,6 +245,25 @@ t.test('the last use of a key is written, at most once a minute', async (t) => {
   t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
     { name: 'unused' },
   ])
+})
+
+t.test('whichever process writes it, the last use of a key never moves back', async (t) => {
+  const database = await testDatabase(t)
+  const digest = hashApiKey(await addKey(database, 'billing'))
+  const pool = openDatabase({ url: database.url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  const repository = apiKeyRepository(pool)
+  const first = Date.now()
+  for (const [seconds, expected] of [
+    [0, 0],
+    [-30, 0],
+    [59, 0],
+    [60, 60],
+  ] as const) {
+    await repository.markUsed([{ digest, usedAt: new Date(first + seconds * 1000) }])
+    const [key] = await repository.list()
+    t.equal(key?.lastUsedAt?.getTime(), first + expected * 1000, `${seconds} s later`)
+  }
 })
 
 t.test('a cache that is closed while it reads records no use afterwards', async (t) => {

@@ -62,6 +62,16 @@ t.test('what it writes, import reads back to the same, byte for byte on a second
   }
 })
 
+t.test('it writes the entries of a view, too, which PostgreSQL may not be able to lock', async (t) => {
+  const database = await filled(t)
+  await database.query('ALTER TABLE inventory RENAME TO stock')
+  for (const kind of ['VIEW', 'MATERIALIZED VIEW']) {
+    await database.query(`CREATE ${kind} inventory AS SELECT * FROM stock`)
+    t.match(await run(t, database.url, ['export']), { code: 0, stdout: csv, stderr: '' }, kind)
+    await database.query(`DROP ${kind} inventory`)
+  }
+})
+
 t.test('its format follows from the name of the file, whatever its case', async (t) => {
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)

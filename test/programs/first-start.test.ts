@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs'
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
+import pg from 'pg'
 import t, { type Test } from 'tap'
 import { setUpLocally } from '../../src/local/local-setup.ts'
 import { eventually } from '../support/eventually.ts'
@@ -140,6 +141,38 @@ t.test('a setup that is aborted starts no database', async (t) => {
   await t.rejects(stat(path.join(directory, 'postgres', 'postgres.log')), { code: 'ENOENT' }, 'it never ran')
 })
 
+t.test('its database takes only passwords that it has generated, and only from this machine', async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
+  const directory = path.join(cwd, '.data')
+  const { signal } = new AbortController()
+  const setup = await setUpLocally(directory, signal)
+  try {
+    for (const role of ['postgres', new URL(setup.databaseUrl).username]) {
+      const url = new URL(setup.databaseUrl)
+      url.username = role
+      url.password = 'guessed'
+      await t.rejects(new pg.Client(url.href).connect(), { code: '28P01' }, role)
+    }
+    const client = new pg.Client(setup.databaseUrl)
+    await client.connect()
+    const { rows } = await client.query(
+      `SELECT rolsuper, current_setting('listen_addresses') AS addresses
+       FROM pg_roles WHERE rolname = current_user`,
+    )
+    await client.end()
+    t.strictSame(rows, [{ rolsuper: false, addresses: '127.0.0.1' }])
+  } finally {
+    await setup.stop()
+  }
+  await writeFile(path.join(directory, 'postgres', 'password'), 'of another database\n')
+  await t.rejects(setUpLocally(directory, signal), {
+    name: 'EmbeddedServerError',
+    message: /The password in .* does not match the database there\. Remove that folder/,
+  })
+  await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
+})
+
 t.test('a port in use leaves no database running, with a Ctrl-C while it stops, too', async (t) => {
   const taken = createServer().listen(0, '127.0.0.1')
   t.teardown(() => taken.close())
@@ -167,6 +200,8 @@ t.test(
     t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, sample)
     const [, directory = ''] = await server.output(/keeps the data in (\S+)/)
     t.match(directory, /^\/var\/lib\/petstore-inventory\//)
+    const low = await startProgram(t, 'cli', { cwd, args: ['low', '--below', '1'] })
+    t.match(await low.ended, { code: 7, stdout: /^3 +0 +sold$/m }, 'the command line finds it')
     t.equal(await stop(server), 0)
     await rm(directory, { recursive: true })
   },

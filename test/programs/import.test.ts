@@ -128,6 +128,22 @@ t.test('every invalid line of CSV is reported with its number, and nothing is wr
   t.equal(await entries(database), '1,9,sold')
 })
 
+t.test('lines after a value with line breaks keep their numbers', async (t) => {
+  const database = await testDatabase(t)
+  const csv = 'petId,quantity\n1,1\n"2\n",1\nx,1\n3,"1\r\n\r\n"\ny,1\n'
+  const { code, stderr } = await load(t, database.url, csv)
+  t.equal(code, 3)
+  t.strictSame(
+    Array.from(stderr.matchAll(/^line (\d+): (\w+)/gm), ([, number, field]) => [number, field]),
+    [
+      ['3', 'petId'],
+      ['5', 'petId'],
+      ['6', 'quantity'],
+      ['9', 'petId'],
+    ],
+  )
+})
+
 t.test('every invalid line of NDJSON is reported with its number', async (t) => {
   const database = await testDatabase(t)
   const lines: [text: string, error: RegExp][] = [
@@ -379,6 +395,18 @@ t.test('it works where the server does not support MERGE for the table', async (
   t.equal(await imported('insert', '1,1,sold\n2,2,\n3,3,\n'), '3 added, 0 changed, 0 unchanged\n')
   t.equal(await imported('upsert', '1,5,\n2,2,\n4,4,\n'), '1 added, 1 changed, 1 unchanged\n')
   t.equal(await imported('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
+})
+
+t.test('all rows of a file that takes several statements are written and counted', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) AS n")
+  // The rows of one statement take 8 MB: about 160,000 without a status.
+  const lines = Array.from({ length: 200_000 }, (_, index) => `${index + 1},${index % 2}\n`)
+  const { stdout } = await load(t, database.url, `petId,quantity\n${lines.join('')}`)
+  t.equal(stdout, '100,000 added, 50,000 changed, 50,000 unchanged\n')
+  t.strictSame(await database.query('SELECT count(*), sum(quantity) FROM inventory'), [
+    { count: '200000', sum: '100000' },
+  ])
 })
 
 t.test(

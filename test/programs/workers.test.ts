@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { access, chmod, copyFile, rm, writeFile } from 'node:fs/promises'
+import { access, chmod, copyFile, rename, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
@@ -237,9 +237,9 @@ t.test('a worker that is not ready does not join one that is until it is ready',
   await stop(t, server)
 })
 
-t.test('a worker that the system cannot start delays no shutdown, and the log says why', async (t) => {
+/** Starts the service with a Node.js of its own, which is away when its first worker is to be replaced. */
+async function startReplaceable(t: Test): Promise<{ server: Program; node: string }> {
   const database = await testDatabase(t)
-  // A Node.js of its own, which is missing when the worker is to be replaced.
   const folder = await temporaryFolder(t)
   const node = path.join(folder, 'node')
   await copyFile(process.execPath, node)
@@ -248,9 +248,22 @@ t.test('a worker that the system cannot start delays no shutdown, and the log sa
     env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', WEB_CONCURRENCY: '2' },
   })
   await server.output(/"worker":2[^\n]*listening/i)
-  await rm(node)
+  await rename(node, `${node}.away`)
   const [, pid] = await server.output(/"pid":(\d+),"worker":1[^\n]*listening/i)
   process.kill(Number(pid), 'SIGKILL')
+  return { server, node }
+}
+
+t.test('a worker that the system cannot start is started once it can', async (t) => {
+  const { server, node } = await startReplaceable(t)
+  await server.output(/ENOENT[^\n]*worker could not be started, trying again[\s\S]*trying again/)
+  await rename(`${node}.away`, node)
+  await server.output(/"worker":(?![12]\b)\d+[^\n]*listening/i)
+  await stop(t, server)
+})
+
+t.test('a worker that the system cannot start delays no shutdown, and the log says why', async (t) => {
+  const { server } = await startReplaceable(t)
   await server.output(/ENOENT[^\n]*worker could not be started, trying again/)
   t.match(await stop(t, server), /"msg":"stopped"/)
 })
