@@ -191,8 +191,9 @@ export class Admission {
     this.#startReady(this.#readyUrgent, this.#maxStarts / 2)
     if (this.#isOverloaded) {
       // Refusing a request takes about as long as serving it. So in order of arrival, each would start too late to be served.
-      this.#startReady(this.#ready, (this.#starts + this.#maxStarts) / 2)
-      this.#startReady(this.#ready, this.#maxStarts, [...this.#ready].reverse())
+      // On a machine so busy that an iteration takes longer than a request may wait, so would the newest behind the oldest.
+      this.#startReady(this.#ready, (this.#starts + this.#maxStarts) / 2, [...this.#ready].reverse())
+      this.#startReady(this.#ready, this.#maxStarts)
     } else {
       this.#startReady(this.#ready, this.#maxStarts)
     }
