@@ -323,12 +323,13 @@ export function isDuplicate(error: unknown): boolean {
 
 /**
  * Whether the database rejects the values: because of a constraint (SQLSTATE class 23), the range of a column or an expression of
- * the operator's own (22003), the RAISE of a trigger, the check option of a view (44000), or a row security policy. The latter has
- * the SQLSTATE of a missing privilege.
+ * the operator's own (class 22: out of range, divided by zero), the RAISE of a trigger, the check option of a view (44000), or a
+ * row security policy. The latter has the SQLSTATE of a missing privilege. Of class 22, the codes that PostgreSQL has added
+ * (22P) are about text and COPY, not about a quantity; Citus uses one of them for statements that it does not support.
  */
 export function isRuleViolation(error: unknown): error is pg.DatabaseError {
   if (!(error instanceof pg.DatabaseError)) return false
-  if (/^(23|22003|44000|P0001)/.test(error.code ?? '') || error.routine === 'ExecWithCheckOptions')
+  if (/^(23|22[^P]|44000|P0001)/.test(error.code ?? '') || error.routine === 'ExecWithCheckOptions')
     return true
   return error.routine === 'exec_stmt_raise' && !SERVER_STATE.test(error.code ?? '')
 }

@@ -301,6 +301,10 @@ t.test('a quantity that the store does not allow is refused, and no older update
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
     'generated column': `ALTER TABLE inventory ADD value integer NOT NULL
       GENERATED ALWAYS AS (2000000000 + quantity / 50 * 2000000000) STORED`,
+    'generated column that is divided by zero': `ALTER TABLE inventory ADD value integer NOT NULL
+      GENERATED ALWAYS AS (100 / (quantity - 50)) STORED`,
+    'generated column with a date that does not exist': `ALTER TABLE inventory ADD value date NOT NULL
+      GENERATED ALWAYS AS (make_date(2000, 1, CASE quantity WHEN 50 THEN 50 ELSE 1 END)) STORED`,
     'skipping trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
   }
