@@ -51,6 +51,11 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
             description:
               'One or more ETags of lists; if the current list has one of them, the response is 304',
           },
+          'If-Match': {
+            type: 'string',
+            description:
+              'One or more ETags of lists; if the current list has none of them, the response is 412',
+          },
         },
         response: {
           200: Type.Array(Reference(InventoryItem), {

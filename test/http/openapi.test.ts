@@ -72,7 +72,10 @@ t.test('describes both operations under the names and bounds of the interface', 
   t.equal(at(code, 'enum'), undefined)
   t.strictSame(at(code, 'x-extensible-enum'), errorCodes)
   for (const known of errorCodes) t.match(at(code, 'description'), known)
-  t.match(at(list, 'parameters'), [{ in: 'header', name: 'If-None-Match', required: false }])
+  t.match(at(list, 'parameters'), [
+    { in: 'header', name: 'If-None-Match', required: false },
+    { in: 'header', name: 'If-Match', required: false },
+  ])
   t.strictSame(at(schemas, 'InventoryItem', 'properties', 'status'), {
     $ref: '#/components/schemas/PetStatus',
   })
