@@ -19,7 +19,7 @@ import {
 } from './database/pool.ts'
 import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady, UnsupportedServerError } from './database/readiness.ts'
-import { unsetTimeouts } from './database/server-status.ts'
+import { sessionTimeouts } from './database/server-status.ts'
 import { StandbyServer } from './database/standby.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
@@ -257,7 +257,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
       throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
     if (notReady && primary) await waitUntilReadyOrNoneIs(readiness, primary)
-    if (options.behindPooler) await warnOfUnsetTimeouts(probe, log)
+    if (options.behindPooler) await warnOfTimeouts(probe, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
@@ -301,11 +301,19 @@ async function checkLogin(database: Database): Promise<void> {
 }
 
 /** Behind a connection pooler, the service cannot set timeouts for its sessions, so they must be set for the role. */
-async function warnOfUnsetTimeouts(database: Database, log: Logger): Promise<void> {
-  const missing = await unsetTimeouts(database).catch(() => [])
+async function warnOfTimeouts(database: Database, log: Logger): Promise<void> {
+  const timeouts = await sessionTimeouts(database).catch(() => undefined)
+  if (timeouts === undefined) return
+  const missing = Object.entries(timeouts).flatMap(([name, limit]) => (limit === 0 ? [name] : []))
   if (missing.length > 0) {
     log.warn(
       `the database role sets no limit: ${missing.join(', ')}; an update may wait in the database for longer than its caller waits`,
+    )
+  }
+  if (timeouts.lock_timeout > requestLimits.lock) {
+    log.warn(
+      `the database role sets lock_timeout to ${timeouts.lock_timeout} ms; a locked entry delays the other updates of its batch ` +
+        `for that long, or they fail, so set it to ${requestLimits.lock} ms`,
     )
   }
 }

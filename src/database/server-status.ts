@@ -70,13 +70,21 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   }
 }
 
-/** Returns the names of the timeouts that are 0 in this session, and so are not set for its role or database. */
-export async function unsetTimeouts(database: Database): Promise<string[]> {
-  const rows = await database.query<{ name: string }>(
-    `SELECT name FROM unnest(ARRAY['lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout']) AS name
-     WHERE current_setting(name) = '0'`,
+/** Time limits of a session, in milliseconds. 0 means that there is none. */
+export interface SessionTimeouts {
+  readonly lock_timeout: number
+  readonly statement_timeout: number
+  readonly idle_in_transaction_session_timeout: number
+}
+
+/** Returns the time limits of this session: those of its role or database, unless the session sets its own. */
+export async function sessionTimeouts(database: Database): Promise<SessionTimeouts> {
+  const limit = (name: keyof SessionTimeouts): string =>
+    `(SELECT setting::integer FROM pg_settings WHERE name = '${name}') AS ${name}`
+  const rows = await database.query<SessionTimeouts>(
+    `SELECT ${limit('lock_timeout')}, ${limit('statement_timeout')}, ${limit('idle_in_transaction_session_timeout')}`,
   )
-  return rows.map(({ name }) => name)
+  return onlyRow(rows)
 }
 
 /** Returns whether the server is read-only now. */

@@ -151,6 +151,25 @@ t.test('a role without time limits is warned of', async (t) => {
   )
 })
 
+t.test('a role whose lock_timeout would make updates wait for a locked entry is warned of', async (t) => {
+  const { database, role, url } = await setUp(t)
+  for (const [name, limit] of [
+    ['lock_timeout', '2s'],
+    ['statement_timeout', '5s'],
+    ['idle_in_transaction_session_timeout', '5s'],
+  ]) {
+    await database.query(`ALTER ROLE ${role.name} SET ${name} = '${limit}'`)
+  }
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
+  })
+  await server.output(/the database role sets lock_timeout to 2000 ms; .* set it to 250 ms/)
+  await portOf(server)
+  server.process.kill('SIGTERM')
+  const { stdout } = await server.ended
+  t.notMatch(stdout, /sets no limit/)
+})
+
 t.test('without the setting the start ends and names it, and so does the command line', async (t) => {
   const { url } = await setUp(t)
   for (const [program, args] of [
