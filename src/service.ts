@@ -5,7 +5,8 @@ import { type FixedKey, fixedApiKeys } from './api-keys/fixed-keys.ts'
 import { apiKeyRepository } from './api-keys/repository.ts'
 import type { Config } from './config/config.ts'
 import { parseAddress } from './database/address.ts'
-import { DatabaseUnavailableError, isOutOfConnections, isRefusal } from './database/failures.ts'
+import { DatabaseUnavailableError } from './database/errors.ts'
+import { isRefusal } from './database/failures.ts'
 import { knownMigrations } from './database/migration-files.ts'
 import {
   type Database,
@@ -20,6 +21,7 @@ import {
 import { PrimaryServer } from './database/primary.ts'
 import { type NotReadyKind, reasonNotReady, UnsupportedServerError } from './database/readiness.ts'
 import { sessionTimeouts } from './database/server-status.ts'
+import { isOutOfConnections } from './database/sqlstate.ts'
 import { StandbyServer } from './database/standby.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'

@@ -1,6 +1,6 @@
-import { isDuplicate } from '../database/failures.ts'
 import { onlyRow } from '../database/only-row.ts'
 import type { StatementRunner } from '../database/pool.ts'
+import { isDuplicate } from '../database/sqlstate.ts'
 import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
 
 /** An API key as operators see it, without the key itself, which is not stored. */

@@ -1,7 +1,7 @@
 import { APPLIED_TABLE } from '../database/applied-migrations.ts'
-import { isForbidden, isUnknownTable } from '../database/failures.ts'
 import { type Database, openDatabase, requestLimits, type TimeLimits } from '../database/pool.ts'
 import { hasTable } from '../database/server-status.ts'
+import { isForbidden, isUnknownTable } from '../database/sqlstate.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
-import { DatabaseUnavailableError, isRefusal, wasRefused } from './failures.ts'
+import { DatabaseUnavailableError } from './errors.ts'
+import { isRefusal, wasRefused } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
 import { TIMELINE } from './session-server.ts'
 

@@ -2,7 +2,8 @@ import { Socket } from 'node:net'
 import pg from 'pg'
 import { removeItem } from '../collections/remove-item.ts'
 import type { DatabaseAddress } from './address.ts'
-import { isReadOnly, isRefusal, ServerChangedError } from './failures.ts'
+import { ServerChangedError } from './errors.ts'
+import { isReadOnly, isRefusal } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
 
 /** How long a connection may be idle in pg's pool before it is closed. */

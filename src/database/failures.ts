@@ -1,85 +1,15 @@
 import pg from 'pg'
-
-/**
- * PostgreSQL cannot serve now: it cannot be reached, is too busy, or refuses this service. The request itself is correct, so a
- * retry may succeed later. The cause is for logs only.
- */
-export class DatabaseUnavailableError extends Error {
-  override readonly name = 'DatabaseUnavailableError'
-  readonly #onFailure: (() => void) | undefined
-
-  /** `onFailure` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
-  constructor(cause: unknown, onFailure?: () => void) {
-    super('The database is unavailable', { cause })
-    this.#onFailure = onFailure
-  }
-
-  /** Returns the same error with a more specific cause. */
-  withCause(cause: unknown): DatabaseUnavailableError {
-    return new DatabaseUnavailableError(cause, this.#onFailure)
-  }
-
-  /** Call it once for each caller that gets this error. */
-  countFailure(): void {
-    this.#onFailure?.()
-  }
-}
-
-/** Returns why the database is unavailable; any other error is returned unchanged. */
-export function causeOf(error: unknown): unknown {
-  return error instanceof DatabaseUnavailableError ? error.cause : error
-}
-
-/** The SQLSTATE of an error that PostgreSQL has reported, also if it is the cause of a DatabaseUnavailableError. */
-function stateOf(error: unknown): string | undefined {
-  const cause = causeOf(error)
-  return cause instanceof pg.DatabaseError ? cause.code : undefined
-}
-
-/** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
-export class ReadOnlyServerError extends Error {
-  override readonly name = 'ReadOnlyServerError'
-
-  constructor(isStandby: boolean) {
-    super(
-      isStandby
-        ? 'the server is a standby, which is read-only'
-        : 'the server is read-only: default_transaction_read_only is on',
-    )
-  }
-}
-
-/** The server is a former primary: this service has since used another server that was promoted. */
-export class FormerPrimaryError extends Error {
-  override readonly name = 'FormerPrimaryError'
-
-  constructor(timeline: number, newest: number) {
-    super(
-      `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
-        'restart the service to use this server nevertheless',
-    )
-  }
-}
-
-/** All connections were renewed while a statement was running, so its result may come from the wrong server. */
-export class ServerChangedError extends Error {
-  override readonly name = 'ServerChangedError'
-
-  constructor() {
-    super('the connections were renewed while the statement was under way')
-  }
-}
+import {
+  causeOf,
+  DatabaseUnavailableError,
+  FormerPrimaryError,
+  ReadOnlyServerError,
+  WorkerLostError,
+} from './errors.ts'
+import { isConflict, unsupportedStates } from './sqlstate.ts'
 
 /** SQLSTATE 25006: the transaction is read-only. */
 const READ_ONLY_STATE = '25006'
-
-/** SQLSTATE codes with which a server reports that it does not support a statement. */
-const unsupportedStates = [
-  '0A000', // feature not supported
-  '42601', // syntax error
-  '42704', // undefined object, such as a type
-  '42883', // undefined function
-]
 
 /**
  * SQLSTATE codes, and classes of two characters, that concern the state of the server rather than the statement (PostgreSQL
@@ -138,15 +68,6 @@ const remoteConnectionStates = ['08000', '08001', '08003', '08004', '08006']
 const lostConnection =
   /closed the connection unexpectedly|no connection to the server|connection not open|(receive|send) data|SSL|EOF/
 
-/** The server lost its connection to another server that stores rows. The statement was certainly rolled back. */
-export class WorkerLostError extends Error {
-  override readonly name = 'WorkerLostError'
-
-  constructor(cause: unknown) {
-    super('The database has lost a connection to one of its servers', { cause })
-  }
-}
-
 /**
  * Whether the server could not reach another server that stores the rows, as Citus reports when a worker is down (SQLSTATE
  * class 08). Nothing has changed, and the connection to this server still works. Losing that connection is a different error,
@@ -196,16 +117,6 @@ export function mayConcernOneQuantity(error: unknown): boolean {
   return wasRefused(error) && !(error instanceof DatabaseUnavailableError)
 }
 
-/** Whether this is a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
-function isConflict(error: unknown): boolean {
-  return ['40001', '40P01'].includes(stateOf(error) ?? '')
-}
-
-/** Whether PostgreSQL canceled a statement that did not get a lock in time (SQLSTATE 55P03). */
-export function isLocked(error: unknown): boolean {
-  return stateOf(error) === '55P03'
-}
-
 /**
  * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name or a certificate
  * is wrong. Waiting does not help.
@@ -238,87 +149,9 @@ export function isUntrusted(error: unknown): boolean {
 const certificateErrors =
   /^(ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/
 
-/** Whether the server has no connection left (SQLSTATE 53300); with several hosts, whether one of them has none. */
-export function isOutOfConnections(error: unknown): boolean {
-  const cause = causeOf(error)
-  if (cause instanceof AggregateError) return cause.errors.some(isOutOfConnections)
-  return stateOf(cause) === '53300'
-}
-
-/** Whether the role lacks a privilege (SQLSTATE 42501). */
-export function isForbidden(error: unknown): boolean {
-  return stateOf(error) === '42501'
-}
-
-/** Whether PostgreSQL canceled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
-export function isCanceled(error: unknown): boolean {
-  return stateOf(error) === '57014'
-}
-
-/** Whether the statement does not work on this kind of relation (SQLSTATE 42809). */
-export function isWrongKind(error: unknown): boolean {
-  return stateOf(error) === '42809'
-}
-
-/** Whether this is an internal error of the server (SQLSTATE XX000). */
-export function isInternalError(error: unknown): boolean {
-  return stateOf(error) === 'XX000'
-}
-
-/** Whether a table does not exist, or is in a schema that the role may not use (SQLSTATE 42P01). */
-export function isUnknownTable(error: unknown): boolean {
-  return stateOf(error) === '42P01'
-}
-
-/** Whether a column does not exist (SQLSTATE 42703). */
-export function isUnknownColumn(error: unknown): boolean {
-  return stateOf(error) === '42703'
-}
-
-/** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
-export function isNotSupported(error: unknown): boolean {
-  return stateOf(error) === '0A000'
-}
-
-/** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
-export function isUnsupportedFeature(error: unknown): boolean {
-  return unsupportedStates.includes(stateOf(error) ?? '')
-}
-
-/**
- * Whether a connection cannot run a named statement again, because the type of a result column has changed since the statement
- * was parsed. PostgreSQL reports this before it runs anything, with the SQLSTATE of unsupported features.
- */
-export function isOutdatedStatement(error: unknown): boolean {
-  return (
-    error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
-  )
-}
-
-/**
- * Whether Citus may not support a statement that PostgreSQL supports. Citus reports this with 0A000 or XX000, or with 22P02 if
- * it misreads data that it has moved between its servers.
- */
-export function mayBeUnsupportedByCitus(error: unknown): boolean {
-  return stateOf(error) === '22P02' || isNotSupported(error) || isInternalError(error)
-}
-
-/**
- * Whether the server may not know a correct statement: it does not support it, cannot parse it (SQLSTATE 42601), or reports
- * XX000, as Citus does for some statements.
- */
-export function mayBeUnknown(error: unknown): boolean {
-  return stateOf(error) === '42601' || isNotSupported(error) || isInternalError(error)
-}
-
 /** pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call. */
 function isProgrammingError(error: unknown): boolean {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError
-}
-
-/** Whether a row violates a unique constraint (SQLSTATE 23505). */
-export function isDuplicate(error: unknown): boolean {
-  return stateOf(error) === '23505'
 }
 
 /**

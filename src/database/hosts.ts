@@ -1,5 +1,6 @@
 import { parseAddress, type SessionTarget } from './address.ts'
-import { DatabaseUnavailableError, isRefusal, ReadOnlyServerError } from './failures.ts'
+import { DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
+import { isRefusal } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
 import { askServer, matchesTarget, type SessionServer } from './session-server.ts'
 

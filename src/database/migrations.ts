@@ -2,15 +2,8 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { APPLIED_TABLE, appliedMigrations } from './applied-migrations.ts'
 import { OutcomeUnknownError } from './commit-outcome.ts'
-import {
-  causeOf,
-  DatabaseUnavailableError,
-  isForbidden,
-  isLocked,
-  isRefusal,
-  messageWithDetail,
-  ReadOnlyServerError,
-} from './failures.ts'
+import { causeOf, DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
+import { isRefusal, messageWithDetail } from './failures.ts'
 import { MigrationFailedError } from './migration-errors.ts'
 import type { MigrationFile, MigrationPart } from './migration-files.ts'
 import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
@@ -27,6 +20,7 @@ import {
   type Roles,
 } from './privileges.ts'
 import { askServer } from './session-server.ts'
+import { isForbidden, isLocked } from './sqlstate.ts'
 
 /** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
 const RECONNECT_TIMEOUT_MS = 20_000

@@ -1,5 +1,6 @@
 import pg from 'pg'
-import { DatabaseUnavailableError, isUnavailable } from './failures.ts'
+import { DatabaseUnavailableError } from './errors.ts'
+import { isUnavailable } from './failures.ts'
 import type { StatementRunner } from './pool.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000

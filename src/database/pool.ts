@@ -3,19 +3,12 @@ import { parseAddress } from './address.ts'
 import { commitWatchOf } from './commit-warnings.ts'
 import { Connections, type VerifiedServer } from './connections.ts'
 import { CopyOut, type TextRow } from './copy-out.ts'
-import {
-  DatabaseUnavailableError,
-  isFatal,
-  isInternalError,
-  isOutdatedStatement,
-  isReadOnly,
-  isUnavailable,
-  ReadOnlyServerError,
-  ServerChangedError,
-} from './failures.ts'
+import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from './errors.ts'
+import { isFatal, isReadOnly, isUnavailable } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
 import { HAS_CITUS } from './server-status.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
+import { isInternalError, isOutdatedStatement } from './sqlstate.ts'
 
 /** Time limits in milliseconds. */
 export interface TimeLimits {

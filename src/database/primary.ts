@@ -1,7 +1,7 @@
 import type { ClientBase } from 'pg'
 import type { DatabaseAddress } from './address.ts'
 import type { VerifiedServer } from './connections.ts'
-import { FormerPrimaryError, ReadOnlyServerError } from './failures.ts'
+import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
 /** How long no new connection is opened after one was refused, because each attempt costs the server a process. */

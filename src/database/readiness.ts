@@ -1,15 +1,11 @@
 import { pendingMigrations } from './applied-migrations.ts'
-import {
-  DatabaseUnavailableError,
-  isForbidden,
-  isFormerPrimary,
-  isReadOnly,
-  isUnsupportedFeature,
-} from './failures.ts'
+import { DatabaseUnavailableError } from './errors.ts'
+import { isFormerPrimary, isReadOnly } from './failures.ts'
 import type { Database } from './pool.ts'
 import { hasServerPrivileges } from './privileges.ts'
 import { missingFeature } from './required-features.ts'
 import { isServerReadOnly } from './server-status.ts'
+import { isForbidden, isUnsupportedFeature } from './sqlstate.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [

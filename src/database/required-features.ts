@@ -1,5 +1,6 @@
-import { causeOf, DatabaseUnavailableError, isUnknownColumn, isUnsupportedFeature } from './failures.ts'
+import { causeOf, DatabaseUnavailableError } from './errors.ts'
 import type { Database } from './pool.ts'
+import { isUnknownColumn, isUnsupportedFeature } from './sqlstate.ts'
 
 /** A feature of PostgreSQL that the service needs, and a statement that fails without it and changes nothing. */
 interface Feature {

@@ -1,6 +1,6 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, routeNotFound, serviceUnavailable } from '../contract/errors.ts'
-import { DatabaseUnavailableError } from '../database/failures.ts'
+import { DatabaseUnavailableError } from '../database/errors.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 import type { OutageLog } from './outage-log.ts'

@@ -7,7 +7,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import { causeOf } from '../database/failures.ts'
+import { causeOf } from '../database/errors.ts'
 import type { Database, Statement } from '../database/pool.ts'
 import { linksOf } from './batches.ts'
 

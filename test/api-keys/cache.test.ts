@@ -8,7 +8,7 @@ import {
 } from '../../src/api-keys/cache.ts'
 import { apiKeyId, hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { type ApiKeyRecord, apiKeyRepository } from '../../src/api-keys/repository.ts'
-import { DatabaseUnavailableError } from '../../src/database/failures.ts'
+import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { openDatabase, probeLimits } from '../../src/database/pool.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'

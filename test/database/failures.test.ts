@@ -1,7 +1,7 @@
 import pg from 'pg'
 import t from 'tap'
+import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import {
-  DatabaseUnavailableError,
   isFatal,
   isRefusal,
   isUnavailable,

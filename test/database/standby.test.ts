@@ -1,5 +1,5 @@
 import t from 'tap'
-import { DatabaseUnavailableError } from '../../src/database/failures.ts'
+import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { problemOf, StandbyError, standbyErrorOf } from '../../src/database/standby.ts'
 
 t.test('only a standby of the same cluster on the same timeline is read', async (t) => {

@@ -1,8 +1,8 @@
 import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
-import { isCanceled } from '../../database/failures.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import type { Database, Statement } from '../../database/pool.ts'
+import { isCanceled } from '../../database/sqlstate.ts'
 import { ALL_ENTRIES, IS_COMPARABLE, TABLE_STATE } from './statements.ts'
 
 /**

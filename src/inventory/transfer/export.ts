@@ -1,6 +1,6 @@
 import { copyOutputReader } from '../../database/copy-text.ts'
-import { isWrongKind } from '../../database/failures.ts'
 import { onlyRow } from '../../database/only-row.ts'
+import { isWrongKind } from '../../database/sqlstate.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import { ENTRY_JSON, selectFields } from '../columns.ts'
 

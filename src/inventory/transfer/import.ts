@@ -1,7 +1,7 @@
 import type { Readable, Writable } from 'node:stream'
 import { toCopyText } from '../../database/copy-text.ts'
-import { mayBeUnknown } from '../../database/failures.ts'
 import { onlyRow } from '../../database/only-row.ts'
+import { mayBeUnknown } from '../../database/sqlstate.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../columns.ts'
 import type { ImportEntry } from './import-line.ts'

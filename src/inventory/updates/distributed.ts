@@ -1,4 +1,5 @@
-import { DatabaseUnavailableError, isRemoteLoss, WorkerLostError } from '../../database/failures.ts'
+import { DatabaseUnavailableError, WorkerLostError } from '../../database/errors.ts'
+import { isRemoteLoss } from '../../database/failures.ts'
 import type { Database } from '../../database/pool.ts'
 import { HAS_CITUS } from '../../database/server-status.ts'
 import { selectFields } from '../columns.ts'

@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
-import { DatabaseUnavailableError, wasRefused } from '../../../src/database/failures.ts'
+import { DatabaseUnavailableError } from '../../../src/database/errors.ts'
+import { wasRefused } from '../../../src/database/failures.ts'
 import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
 import { hasCitus, setDistributed } from '../../../src/inventory/updates/distributed.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../../support/database.ts'

@@ -1,0 +1,72 @@
+/**
+ * PostgreSQL cannot serve now: it cannot be reached, is too busy, or refuses this service. The request itself is correct, so a
+ * retry may succeed later. The cause is for logs only.
+ */
+export class DatabaseUnavailableError extends Error {
+  override readonly name = 'DatabaseUnavailableError'
+  readonly #onFailure: (() => void) | undefined
+
+  /** `onFailure` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
+  constructor(cause: unknown, onFailure?: () => void) {
+    super('The database is unavailable', { cause })
+    this.#onFailure = onFailure
+  }
+
+  /** Returns the same error with a more specific cause. */
+  withCause(cause: unknown): DatabaseUnavailableError {
+    return new DatabaseUnavailableError(cause, this.#onFailure)
+  }
+
+  /** Call it once for each caller that gets this error. */
+  countFailure(): void {
+    this.#onFailure?.()
+  }
+}
+
+/** Returns why the database is unavailable; any other error is returned unchanged. */
+export function causeOf(error: unknown): unknown {
+  return error instanceof DatabaseUnavailableError ? error.cause : error
+}
+
+/** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
+export class ReadOnlyServerError extends Error {
+  override readonly name = 'ReadOnlyServerError'
+
+  constructor(isStandby: boolean) {
+    super(
+      isStandby
+        ? 'the server is a standby, which is read-only'
+        : 'the server is read-only: default_transaction_read_only is on',
+    )
+  }
+}
+
+/** The server is a former primary: this service has since used another server that was promoted. */
+export class FormerPrimaryError extends Error {
+  override readonly name = 'FormerPrimaryError'
+
+  constructor(timeline: number, newest: number) {
+    super(
+      `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
+        'restart the service to use this server nevertheless',
+    )
+  }
+}
+
+/** All connections were renewed while a statement was running, so its result may come from the wrong server. */
+export class ServerChangedError extends Error {
+  override readonly name = 'ServerChangedError'
+
+  constructor() {
+    super('the connections were renewed while the statement was under way')
+  }
+}
+
+/** The server lost its connection to another server that stores rows. The statement was certainly rolled back. */
+export class WorkerLostError extends Error {
+  override readonly name = 'WorkerLostError'
+
+  constructor(cause: unknown) {
+    super('The database has lost a connection to one of its servers', { cause })
+  }
+}
