@@ -2,7 +2,8 @@ import type pg from 'pg'
 import { parseAddress } from './address.ts'
 import { operatorClient } from './operator-client.ts'
 import { askServer } from './session-server.ts'
-import { askStandby, problemOf, type StandbyProblem, standbyErrorOf, standbyProblems } from './standby.ts'
+import { askStandby, problemOf } from './standby-identity.ts'
+import { type StandbyProblem, standbyErrorOf, standbyProblems } from './standby-problem.ts'
 
 /** Time limit for each connection attempt and each statement, in milliseconds. */
 const RESPONSE_TIMEOUT_MS = 5000

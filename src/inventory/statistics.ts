@@ -1,4 +1,4 @@
-import type { StandbyProblem } from '../database/standby.ts'
+import type { StandbyProblem } from '../database/standby-problem.ts'
 import { Histogram } from '../statistics/histogram.ts'
 
 /** Counts the lists that were read from the standby, and those that were not, by reason. */

@@ -1,6 +1,7 @@
 import t from 'tap'
 import { DatabaseUnavailableError } from '../../src/database/errors.ts'
-import { problemOf, StandbyError, standbyErrorOf } from '../../src/database/standby.ts'
+import { problemOf } from '../../src/database/standby-identity.ts'
+import { StandbyError, standbyErrorOf } from '../../src/database/standby-problem.ts'
 
 t.test('only a standby of the same cluster on the same timeline is read', async (t) => {
   const primary = { systemIdentifier: '7', timeline: 3, startedAt: '1' }

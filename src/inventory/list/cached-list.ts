@@ -1,5 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
-import { StandbyError } from '../../database/standby.ts'
+import { StandbyError } from '../../database/standby-problem.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './active-downloads.ts'

@@ -1,5 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
-import { StandbyError, type StandbyProblem, type StandbyServer } from '../../database/standby.ts'
+import type { StandbyServer } from '../../database/standby.ts'
+import { StandbyError, type StandbyProblem } from '../../database/standby-problem.ts'
 import type { StandbyStatistics } from '../statistics.ts'
 import type { ListReads } from './reads.ts'
 import { type PositionInHistory, StandbyReads, type StandbyReadsOptions } from './standby-reads.ts'

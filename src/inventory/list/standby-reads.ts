@@ -3,7 +3,8 @@ import { wasRefused } from '../../database/failures.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import { isPlainPostgres } from '../../database/plain-postgres.ts'
 import type { Database } from '../../database/pool.ts'
-import { StandbyError, type StandbyServer, standbyErrorOf } from '../../database/standby.ts'
+import type { StandbyServer } from '../../database/standby.ts'
+import { StandbyError, standbyErrorOf } from '../../database/standby-problem.ts'
 import type { PrimaryListReads, PrimaryPosition } from './primary-reads.ts'
 import {
   boundsOf,
