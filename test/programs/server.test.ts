@@ -181,9 +181,9 @@ t.test('a crash of Node.js ends it', async (t) => {
 })
 
 t.test('its first line says what it runs as, and no secret', async (t) => {
+  const role = await testRole(t)
   const database = await testDatabase(t)
-  const url = new URL(database.url)
-  url.password ||= 'the-password-in-the-url'
+  const url = new URL(role.urlOf(database.url))
   const first = async (env: Record<string, string>): Promise<Record<string, unknown>> => {
     const server = await startProgram(t, 'server', {
       env: { DATABASE_URL: url.href, API_KEYS: key, PORT: '0', ...env },
@@ -191,7 +191,7 @@ t.test('its first line says what it runs as, and no secret', async (t) => {
     await portOf(server)
     server.process.kill('SIGTERM')
     const { stdout } = await server.ended
-    t.notMatch(stdout, url.password)
+    t.notMatch(stdout, role.password)
     const starts = stdout.split('\n').filter((line) => line.includes('"msg":"starting"'))
     t.equal(starts.length, 1, 'one line, however many processes there are')
     t.equal(stdout.split('\n')[0], starts[0])

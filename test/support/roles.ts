@@ -5,6 +5,8 @@ import { onServer } from './template.ts'
 /** A role of a test's own, without any privileges. */
 export interface TestRole {
   readonly name: string
+  /** Occurs nowhere else, so that a text can be searched for it. */
+  readonly password: string
   /** The address of a database as this role. */
   urlOf(databaseUrl: string): string
 }
@@ -13,14 +15,16 @@ export interface TestRole {
 export async function testRole(t: Test): Promise<TestRole> {
   const { TEST_SERVER_URL: serverUrl = '' } = process.env
   const name = `test_role_${randomBytes(8).toString('hex')}`
-  await onServer(serverUrl, `CREATE ROLE ${name} LOGIN PASSWORD 'of-a-test'`)
+  const password = randomBytes(16).toString('hex')
+  await onServer(serverUrl, `CREATE ROLE ${name} LOGIN PASSWORD '${password}'`)
   t.teardown(() => onServer(serverUrl, `DROP ROLE ${name}`))
   return {
     name,
+    password,
     urlOf(databaseUrl) {
       const url = new URL(databaseUrl)
       url.username = name
-      url.password = 'of-a-test'
+      url.password = password
       return url.href
     },
   }
