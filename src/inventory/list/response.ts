@@ -1,6 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
-import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { acceptedCodings, preferredCoding } from '../../contract/content-coding.ts'
 import { matches } from '../../contract/entity-tag.ts'
@@ -8,6 +7,7 @@ import { ApiError } from '../../contract/errors.ts'
 import { meetsIfMatch } from '../condition.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { type Encoding, encodings } from './codings.ts'
+import { inShares } from './shares.ts'
 import type { Snapshot } from './snapshot.ts'
 
 /**
@@ -58,30 +58,4 @@ function knownEncoding(headers: IncomingHttpHeaders, snapshot: Snapshot): Encodi
 /** Returns the error for a list that does not match `If-Match` (412). */
 export function listNotMatched(): ApiError {
   return new ApiError(412, 'The list has none of the entity tags in If-Match.')
-}
-
-/** Maximum bytes of a snapshot that all its downloads together write in one event-loop iteration. */
-const MAX_BYTES_PER_ITERATION = 1_048_576
-
-/** Minimum share of a single download in these bytes. */
-const MIN_SHARE_BYTES = 65_536
-
-/**
- * Yields the chunks in shares, at most one per event-loop iteration. Otherwise a client that reads as fast as this process
- * writes would get the whole list in one iteration, while all other requests wait. Concurrent downloads divide the bytes of
- * an iteration among them, so that more downloads do not make it longer.
- */
-async function* inShares(chunks: readonly Buffer[], downloads: () => number): AsyncGenerator<Buffer> {
-  let written = 0
-  for (const chunk of chunks) {
-    for (let at = 0, end = 0; at < chunk.length; at = end) {
-      const share = Math.max(MIN_SHARE_BYTES, Math.ceil(MAX_BYTES_PER_ITERATION / Math.max(1, downloads())))
-      end = Math.min(chunk.length, at + share)
-      yield chunk.subarray(at, end)
-      written += end - at
-      if (written < share) continue
-      written = 0
-      await setImmediate()
-    }
-  }
 }
