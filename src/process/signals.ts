@@ -69,7 +69,7 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
     stopSignals,
     (signal) => {
       log.info(`${signal}: stopping`)
-      // After an internal error, it would close everything a second time at once, and exit before the first time is done.
+      // After an internal error, everything is being closed already, and the exit code will be 1.
       if (!isClosing) grace.close()
     },
     (signal) => {
