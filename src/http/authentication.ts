@@ -1,5 +1,5 @@
 import bearerAuth from '@fastify/bearer-auth'
-import type { DoneFuncWithErrOrRes, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import type { FastifyInstance, FastifyRequest, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
 import { ApiError, bearerChallenge, ErrorBody, routeNotFound } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
@@ -26,7 +26,8 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     // Hidden routes answer 405, which takes precedence over the 403.
     const needsWriteAccess = !isSafe && route.schema?.hide !== true
     if (needsWriteAccess) {
-      route.onRequest = [...[route.onRequest ?? []].flat(), refuseReadOnlyKey]
+      // After the hooks that find that a path does not exist, and before those that check the body.
+      route.preParsing = [refuseReadOnlyKey, ...[route.preParsing ?? []].flat()]
     }
     route.schema = {
       ...route.schema,
@@ -83,9 +84,8 @@ const challengeHeader = {
 } as const
 
 /** Refuses a read-only key before the body is read (RFC 6750, section 3.1). */
-function refuseReadOnlyKey(request: FastifyRequest, _reply: FastifyReply, done: DoneFuncWithErrOrRes): void {
-  if (request.apiKey?.isReadOnly === true) done(readOnlyKey())
-  else done()
+const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, done) => {
+  done(request.apiKey?.isReadOnly === true ? readOnlyKey() : null)
 }
 
 function readOnlyKey(): ApiError {

@@ -64,11 +64,7 @@ export function databaseUnavailable(): ApiError {
 
 /** Replacements for Fastify's own errors, whose messages expose internals. */
 const fastifyErrors: Record<number, () => ApiError> = {
-  400: () =>
-    new ApiError(
-      400,
-      'The request is malformed: its path has an invalid percent-encoding, or its body does not match its Content-Length.',
-    ),
+  400: () => new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.'),
   413: bodyTooLarge,
 }
 

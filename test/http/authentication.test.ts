@@ -118,6 +118,7 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
     'what does not exist is no matter of the key',
   )
   t.equal((await send('PATCH', '/v1/nothing', json({ quantity: 1 }))).status, 404)
+  t.equal((await send('PATCH', '/v1/inventory/', json({ quantity: 1 }))).status, 404, 'without an id, too')
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 

@@ -200,6 +200,34 @@ t.test('a 415 names what was sent', async (t) => {
   t.ok(long.length < 300, 'a long one is cut')
 })
 
+t.test('a 400 for malformed HTTP says what is malformed', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const list = `GET /v1/inventory HTTP/1.1\r\n${common}`
+  const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}`
+  const chunked = 'Transfer-Encoding: chunked\r\n'
+  for (const [title, bytes, message] of [
+    ['an é in the path', `GET /v1/é HTTP/1.1\r\n${common}\r\n`, /path .* percent-encoded/],
+    ['a space in the path', `GET /v1/pet shop HTTP/1.1\r\n${common}\r\n`, /path .* percent-encoded/],
+    ['a path without a slash', `GET v1/inventory HTTP/1.1\r\n${common}\r\n`, /path must begin with \//],
+    ['a bad percent-escape', `GET /v1/100%/ HTTP/1.1\r\n${common}\r\n`, /A % itself is %25/],
+    ['a folded header', `${list}X: a\r\n b\r\n\r\n`, /header is malformed/],
+    ['a control character', `${list}X: \x01\r\n\r\n`, /header is malformed/],
+    ['a Content-Length of text', `${update}Content-Length: many\r\n\r\n`, /one valid Content-Length/],
+    ['two lengths', `${update}${'Content-Length: 2\r\n'.repeat(2)}\r\n{}`, /one valid Content-Length/],
+    ['a length and chunks', `${update}Content-Length: 2\r\n${chunked}\r\n`, /not both/],
+    ['chunks and a length', `${update}${chunked}Content-Length: 2\r\n\r\n`, /not both/],
+    ['a chunk size of text', `${update}${chunked}\r\nmany\r\n`, /chunks of the body/],
+  ] as const) {
+    const { status, body } = parseResponse(await sendRaw(port, bytes))
+    t.equal(status, 400, title)
+    t.match(JSON.parse(body).message, message, title)
+  }
+  const { socket, received } = await openRaw(port)
+  socket.end(`${update}Content-Length: 14\r\n\r\n{"qua`)
+  t.match(parseResponse(await received).body, /ended before it was complete/)
+})
+
 t.test('takes what RFC 9112 lets a client send', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)

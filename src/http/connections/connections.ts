@@ -1,5 +1,5 @@
 import type { Server, ServerResponse } from 'node:http'
-import type { Socket } from 'node:net'
+import { Socket } from 'node:net'
 import { removeItem } from '../../collections/remove-item.ts'
 import { TransientMap } from '../../collections/transient-map.ts'
 
@@ -33,7 +33,8 @@ export class Connections {
    * Tracks all connections of the server. Call it once, before the server listens. At the maximum, a new connection closes
    * the one that has been idle longest, so that clients that send nothing, or never complete a request, cannot use up the
    * file descriptors of the process. The timeout of the server closes connections that are idle, or whose client stops
-   * reading a response, for that long.
+   * reading a response, for that long. A connection whose last request was answered before it had arrived closes once it has,
+   * or when its request timeout expires.
    */
   watch(server: Server): void {
     server.on('connection', (socket: Socket) => {
@@ -41,6 +42,13 @@ export class Connections {
       if (this.#open.size >= this.#maxOpen) this.#closeLongestIdle()
       this.#open.set(socket, { pending: [] })
       this.#setIdle(socket)
+      // Node calls it after the last response. Unread data would reset the connection while the client is still sending, and
+      // before it has read that response (RFC 9112, section 9.6).
+      socket.destroySoon = () => {
+        const { req } = this.#open.get(socket)?.newest ?? {}
+        if (req === undefined || req.complete) Socket.prototype.destroySoon.call(socket)
+        else req.once('close', () => socket.destroy()).socket.end()
+      }
       // Node closes the connection after it has answered a half-closed client, but announces keep-alive.
       socket.once('end', () => {
         const { newest } = this.#open.get(socket) ?? {}

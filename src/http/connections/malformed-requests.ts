@@ -112,8 +112,31 @@ function responseTo(error: ConnectionError): ApiError {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return requestTimeout()
     default:
-      return notHttp()
+      return malformed(error.code)
   }
+}
+
+const MALFORMED_URL =
+  'The request line is malformed. Its path must begin with /, with spaces and characters other than ASCII percent-encoded.'
+const UNCERTAIN_LENGTH =
+  'The request must have one valid Content-Length or the header Transfer-Encoding: chunked, and not both.'
+
+/** What is malformed, by the error codes of Node's parser; see `notHttp` for the others. */
+const malformedParts: Readonly<Record<string, string>> = {
+  HPE_INVALID_URL: MALFORMED_URL,
+  // An unencoded space ends the URL, so the rest of it is not a version.
+  HPE_INVALID_CONSTANT: MALFORMED_URL,
+  HPE_INVALID_HEADER_TOKEN: 'A header is malformed: its name or its value has an invalid character.',
+  HPE_INVALID_CONTENT_LENGTH: UNCERTAIN_LENGTH,
+  HPE_UNEXPECTED_CONTENT_LENGTH: UNCERTAIN_LENGTH,
+  HPE_INVALID_TRANSFER_ENCODING: UNCERTAIN_LENGTH,
+  HPE_INVALID_CHUNK_SIZE: 'The chunks of the body are malformed.',
+  HPE_INVALID_EOF_STATE: 'The request ended before it was complete.',
+}
+
+function malformed(code: string): ApiError {
+  const message = malformedParts[code]
+  return message === undefined ? notHttp() : new ApiError(400, message)
 }
 
 /** Creates the 408 for a request that is incomplete when the request timeout expires. */

@@ -166,3 +166,39 @@ t.test('a client with Upgrade that awaits 100 Continue gets an early response, a
   t.equal(answer.status, 401)
   t.equal(answer.headers.get('connection'), 'close')
 })
+
+/** Updates that are refused before all of their body has arrived, on a connection that then closes. */
+const refusedWhileSent = {
+  'without a key': [host, 'Content-Length: 32000000', 401],
+  'with a large body': [`${host}${key}Content-Type: application/json\r\n`, 'Content-Length: 32000000', 413],
+  'with a large body in chunks': [
+    `${host}${key}Content-Type: application/json\r\n`,
+    'Transfer-Encoding: chunked\r\n\r\n2000\r\n',
+    413,
+  ],
+} as const
+
+for (const [title, [head, framing, status]] of Object.entries(refusedWhileSent)) {
+  t.test(`a client that sends an update ${title} reads the response, and is not reset`, async (t) => {
+    const database = await testDatabase(t)
+    const { port } = await startApp(t, database.url)
+    const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
+    let text = ''
+    socket.on('data', (chunk) => (text += chunk))
+    const errors: Error[] = []
+    socket.on('error', (error) => errors.push(error))
+    const closed = once(socket, 'close')
+    const isChunked = framing.startsWith('Transfer')
+    socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Connection: close\r\n${framing}`)
+    socket.write(isChunked ? 'x'.repeat(0x2000) : '\r\n\r\n')
+    await once(socket, 'end')
+    t.equal(parseResponse(text).status, status, 'the response does not wait for the body')
+    socket.end(
+      isChunked
+        ? `\r\n${'2000\r\n'.concat('x'.repeat(0x2000), '\r\n').repeat(4000)}0\r\n\r\n`
+        : Buffer.alloc(32_000_000),
+    )
+    await closed
+    t.strictSame(errors, [])
+  })
+}
