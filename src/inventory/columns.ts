@@ -45,12 +45,13 @@ export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
 /** SQL expression of an entry's JSON text, byte for byte as the response schema's serializer writes it. */
 export const ENTRY_JSON = jsonText(columns)
 
-/** Returns a select list of all columns, with the names of their fields as aliases. */
+/**
+ * Returns a select list of all columns, with the names of their fields as aliases. The casts have an effect only if the operator
+ * has changed the type of a column, or stores the entries in another table under a view.
+ */
 export function selectFields(table?: string): string {
   const prefix = table === undefined ? '' : `${table}.`
-  return columns
-    .map(({ column, field }) => `${prefix}${column}${column === field ? '' : ` AS "${field}"`}`)
-    .join(', ')
+  return columns.map(({ column, type, field }) => `${prefix}${column}::${type} AS "${field}"`).join(', ')
 }
 
 /** Returns the SQL expression of the value to store. If `expression` is NULL, that is the default, if there is one. */

@@ -94,7 +94,7 @@ export async function hasCitus(database: Database): Promise<boolean> {
 async function unmetAmong(database: Database, updates: readonly QuantityUpdate[]): Promise<Set<bigint>> {
   if (updates.length === 0) return new Set()
   const rows = await database.query<{ petId: bigint; tag: string }>(
-    `SELECT pet_id AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1)`,
+    `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1::bigint[])`,
     [updates.map(({ petId }) => petId)],
   )
   const tags = new Map(rows.map(({ petId, tag }) => [petId, tag]))

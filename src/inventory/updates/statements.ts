@@ -60,8 +60,8 @@ const hasRules = `(
 
 const setOne = {
   name: 'inventory_set_quantity',
-  text: `UPDATE inventory SET quantity = $2 WHERE pet_id = $1
-         RETURNING $1 AS key, ${selectFields()}, false AS "hasRules"`,
+  text: `UPDATE inventory SET quantity = $2 WHERE pet_id = $1::bigint
+         RETURNING $1::bigint AS key, ${selectFields()}, false AS "hasRules"`,
 }
 
 const setMany = {
@@ -79,7 +79,7 @@ const setMany = {
 const setManyIf = {
   name: 'inventory_set_quantities_if',
   text: `WITH locked AS MATERIALIZED (
-           SELECT inventory.pet_id, inventory.quantity || '-' || inventory.status AS tag,
+           SELECT new.pet_id, inventory.quantity || '-' || inventory.status AS tag,
                   new.quantity AS new_quantity, new.any_of, new.none_of
            FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS new (pet_id, quantity, any_of, none_of)
            JOIN inventory ON inventory.pet_id = new.pet_id
@@ -173,9 +173,9 @@ export function updateRepository(database: Database, processes: number): UpdateR
     async lockedAmong(petIds) {
       const rows = await database
         .query<{ petId: bigint }>(
-          `SELECT pet_id AS "petId" FROM inventory
-           WHERE pet_id = ANY ($1) AND pet_id NOT IN (
-             SELECT pet_id FROM inventory WHERE pet_id = ANY ($1) FOR NO KEY UPDATE SKIP LOCKED
+          `SELECT pet_id::bigint AS "petId" FROM inventory
+           WHERE pet_id = ANY ($1::bigint[]) AND pet_id NOT IN (
+             SELECT pet_id FROM inventory WHERE pet_id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
            )`,
           [petIds],
         )
@@ -189,7 +189,7 @@ export function updateRepository(database: Database, processes: number): UpdateR
 
     async existingAmong(petIds) {
       const rows = await database.query<{ petId: bigint }>(
-        'SELECT pet_id AS "petId" FROM inventory WHERE pet_id = ANY ($1)',
+        'SELECT pet_id::bigint AS "petId" FROM inventory WHERE pet_id = ANY ($1::bigint[])',
         [petIds],
       )
       return new Set(rows.map(({ petId }) => petId))
