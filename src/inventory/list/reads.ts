@@ -2,7 +2,7 @@ import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import type { Database, Statement } from '../../database/pool.ts'
-import { isCanceled } from '../../database/sqlstate.ts'
+import { isCanceled, isUnknownColumn } from '../../database/sqlstate.ts'
 import { ALL_ENTRIES, IS_COMPARABLE, TABLE_STATE } from './statements.ts'
 
 /**
@@ -130,8 +130,9 @@ export async function queryChanges(
 ): Promise<ChangesRow | undefined> {
   const values = [BigInt.asUintN(32, former.xmin), limit]
   const rows = await reader.query<ChangesRow>(reader.changes, values).catch((error: unknown) => {
-    // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own.
-    if (isCanceled(error)) return undefined
+    // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own. A view, which may
+    // have replaced the table, has no system columns.
+    if (isCanceled(error) || isUnknownColumn(error)) return undefined
     throw error
   })
   if (rows === undefined) return undefined
