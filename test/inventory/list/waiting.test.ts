@@ -234,17 +234,19 @@ for (const [kind, statement] of Object.entries(kinds)) {
   })
 }
 
-t.test('a table that is replaced by a view after it was listed is listed again', async (t) => {
-  const database = await testDatabase(t)
-  await fill(database)
-  const { send } = await startApp(t, database.url)
-  for (const quantity of [1, 2]) {
-    await database.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
-    t.match(await send('GET', '/v1/inventory'), { status: 200 })
-  }
-  await database.query('ALTER TABLE inventory RENAME TO stock')
-  await database.query('CREATE VIEW inventory AS SELECT * FROM stock')
-  const { status, text } = await send('GET', '/v1/inventory')
-  t.equal(status, 200)
-  t.match(JSON.parse(text)[0], { petId: 1, quantity: 2 })
-})
+for (const [kind, statement] of Object.entries(kinds)) {
+  t.test(`a table that is replaced by a ${kind} after it was listed is listed again`, async (t) => {
+    const database = await testDatabase(t)
+    await fill(database)
+    const { send } = await startApp(t, database.url)
+    for (const quantity of [1, 2]) {
+      await database.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
+      t.match(await send('GET', '/v1/inventory'), { status: 200 })
+    }
+    await database.query('ALTER TABLE inventory RENAME TO stock')
+    await database.query(statement)
+    const { status, text } = await send('GET', '/v1/inventory')
+    t.equal(status, 200)
+    t.match(JSON.parse(text)[0], { petId: 1, quantity: 2 })
+  })
+}
