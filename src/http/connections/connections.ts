@@ -46,8 +46,12 @@ export class Connections {
       // before it has read that response (RFC 9112, section 9.6).
       socket.destroySoon = () => {
         const { req } = this.#open.get(socket)?.newest ?? {}
-        if (req === undefined || req.complete) Socket.prototype.destroySoon.call(socket)
-        else req.once('close', () => socket.destroy()).socket.end()
+        if (req === undefined || req.complete) {
+          Socket.prototype.destroySoon.call(socket)
+          return
+        }
+        req.once('close', () => socket.destroy())
+        socket.end()
       }
       // Node closes the connection after it has answered a half-closed client, but announces keep-alive.
       socket.once('end', () => {
