@@ -78,6 +78,8 @@ export class Connections {
   /** The sockets of connections that are being opened. */
   readonly #connecting = new Set<Socket>()
   readonly #busy: pg.PoolClient[] = []
+  /** Why connections were lost while they were in use. */
+  readonly #lost = new WeakMap<pg.PoolClient, string>()
   #kept: pg.PoolClient | undefined
   #keepTimer: NodeJS.Timeout | undefined
   #opened = 0
@@ -113,7 +115,7 @@ export class Connections {
     this.#pool.on('connect', (client) => {
       this.#opened++
       // pg's pool does not handle errors of a checked-out connection, which may break between two statements.
-      client.on('error', ({ message }) => this.#dropKept(client, message))
+      client.on('error', ({ message }) => this.#lose(client, message))
     })
     // The results of statements in progress are not used any more, and the old server may never respond.
     server?.onRenewal(() => {
@@ -154,11 +156,18 @@ export class Connections {
   }
 
   /**
-   * Releases a working connection, and keeps it for the next statement, because checking it out of pg's pool and releasing
-   * it takes a third as long as a statement. Every `KEEP_MS`, the kept connection is released to pg's pool, which closes
-   * connections that are idle or have reached the end of their lifetime.
+   * Releases a connection whose statement has succeeded, and keeps it for the next statement, because checking it out of pg's
+   * pool and releasing it takes a third as long as a statement. Every `KEEP_MS`, the kept connection is released to pg's pool,
+   * which closes connections that are idle or have reached the end of their lifetime.
    */
   keep(client: pg.PoolClient): void {
+    // PostgreSQL can end a connection right after a response, before its caller continues.
+    const lost = this.#lost.get(client)
+    if (lost !== undefined) {
+      this.release(client, true)
+      this.#onConnectionLost(lost)
+      return
+    }
     const isKeeping = this.#keepTimer !== undefined
     this.#keepTimer ??= setTimeout(() => this.#stopKeeping(), KEEP_MS).unref()
     if (!isKeeping || this.#kept !== undefined || this.#isClosing || this.#pool.waitingCount > 0) {
@@ -198,8 +207,11 @@ export class Connections {
     if (client !== undefined) this.release(client, false)
   }
 
-  #dropKept(client: pg.PoolClient, reason: string): void {
-    if (client !== this.#kept) return
+  #lose(client: pg.PoolClient, reason: string): void {
+    if (client !== this.#kept) {
+      this.#lost.set(client, reason)
+      return
+    }
     this.#kept = undefined
     client.release(true)
     this.#onConnectionLost(reason)

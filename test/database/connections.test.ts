@@ -24,6 +24,54 @@ t.test(
   },
 )
 
+/** Holds back what the database sends from `holds` on, until it ends the connection; then passes everything on at once. */
+class UntilEnd extends PassThrough {
+  holds = false
+  readonly #held: Buffer[] = []
+
+  get isHolding(): boolean {
+    return this.#held.length > 0
+  }
+
+  override _transform(chunk: Buffer, encoding: BufferEncoding, done: TransformCallback): void {
+    if (this.holds) this.#held.push(chunk)
+    if (!this.isHolding) super._transform(chunk, encoding, done)
+    else if (chunk.includes('57P01')) super._transform(Buffer.concat(this.#held.splice(0)), encoding, done)
+    else done()
+  }
+}
+
+t.test('a connection that PostgreSQL ends right after a response is not used again', async (t) => {
+  const owner = await testDatabase(t)
+  let responses = new UntilEnd()
+  const relay = await startRelay({
+    target: () => new URL(owner.url),
+    towardsClient: () => {
+      responses = new UntilEnd()
+      return responses
+    },
+  })
+  t.teardown(() => relay.close())
+  const lost: string[] = []
+  const pool = openDatabase({
+    url: relay.url,
+    size: 1,
+    limits: requestLimits,
+    onConnectionLost: (reason) => lost.push(reason),
+  })
+  t.teardown(() => pool.close())
+  // The first one goes through the pool.
+  await pool.query(backend)
+  const ended = await backendOf(pool)
+  responses.holds = true
+  const last = pool.query(backend)
+  await eventually('the response', async () => (responses.isHolding ? true : undefined))
+  await owner.query('SELECT pg_terminate_backend($1)', [ended])
+  t.match(await last, [{ pid: ended }])
+  t.match(await pool.query(backend), [{ pid: Number }])
+  t.equal(lost.length, 1)
+})
+
 t.test('callers take turns when there are more of them than connections', async (t) => {
   const { pool } = await openPool(t)
   const rows = await Promise.all(

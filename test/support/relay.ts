@@ -26,6 +26,8 @@ export interface RelayOptions {
   onConnection?(near: Socket, far: Socket): void
   /** Returns what the bytes from the client go through on a new connection. */
   towardsDatabase?(): Duplex
+  /** Returns what the bytes from the database go through on a new connection. */
+  towardsClient?(): Duplex
 }
 
 /** Listens on a free port of 127.0.0.1 and relays every connection, under the target's role and database. */
@@ -34,6 +36,7 @@ export async function startRelay({
   accepts = () => true,
   onConnection = () => {},
   towardsDatabase = () => new PassThrough(),
+  towardsClient = () => new PassThrough(),
 }: RelayOptions): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
@@ -55,7 +58,7 @@ export async function startRelay({
       })
     }
     near.pipe(towardsDatabase()).pipe(far)
-    far.pipe(near)
+    far.pipe(towardsClient()).pipe(near)
     onConnection(near, far)
   })
   // An outgoing connection of another process may have the port for a moment.
