@@ -128,6 +128,15 @@ export function isRefusal(error: unknown): boolean {
   return isUntrusted(error)
 }
 
+/** Whether a server did not respond in time while a connection was being opened. pg's errors have no code. */
+export function isConnectTimeout(error: unknown): boolean {
+  return (
+    error instanceof Error &&
+    (error.message === 'timeout expired' ||
+      error.message === 'Connection terminated due to connection timeout')
+  )
+}
+
 /** Whether PgBouncer or RDS Proxy refuses the settings that a session requests in its startup message. */
 export function isPoolerRefusal(error: unknown): boolean {
   return (

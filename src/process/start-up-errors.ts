@@ -2,7 +2,7 @@ import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { OutcomeUnknownError } from '../database/commit-outcome.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import { causeOf, DatabaseUnavailableError } from '../database/errors.ts'
-import { isPoolerRefusal, isRefusal, isUntrusted } from '../database/failures.ts'
+import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/failures.ts'
 import { UnsupportedServerError } from '../database/readiness.ts'
 import { isForbidden } from '../database/sqlstate.ts'
 
@@ -76,8 +76,13 @@ function explainOutage(cause: unknown, variable: string): string {
     return `The database role lacks a privilege: ${cause.message}. ${remedy}`
   }
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check ${variable}.`
+  if (isConnectTimeout(cause))
+    return `PostgreSQL does not respond. Check that it is running, the network, and ${variable}.`
   switch (codeOf(cause)) {
-    case 'ECONNREFUSED': {
+    case 'ECONNREFUSED':
+    case 'EHOSTUNREACH':
+    case 'ENETUNREACH':
+    case 'ETIMEDOUT': {
       const place = placeOf(cause)
       return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Check that it is running, and ${variable}.`
     }

@@ -1,3 +1,5 @@
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
@@ -174,6 +176,21 @@ t.test('a schema ahead of this version is no error', async (t) => {
   const { code, stdout } = await run(t, database.url, 'status')
   t.equal(code, 0)
   t.match(stdout, /newer than this version, by 29991231000000000_later/)
+})
+
+t.test('a server that accepts connections but does not respond is reported in one message', async (t) => {
+  const silent = createServer()
+  t.teardown(() => silent.close())
+  silent.listen(0, '127.0.0.1')
+  await once(silent, 'listening')
+  const address = silent.address()
+  const port = typeof address === 'object' ? address?.port : undefined
+  t.match(await run(t, `postgres://u:secret@127.0.0.1:${port}/x`, 'status'), {
+    code: 1,
+    stdout: '',
+    stderr:
+      'inventory: PostgreSQL does not respond. Check that it is running, the network, and DATABASE_URL.\n',
+  })
 })
 
 t.test('a database that cannot be reached is reported in one message without its password', async (t) => {
