@@ -9,6 +9,7 @@ import { hostRequired, unsupportedExpectation } from './connections/protocol.ts'
 import { databaseUnavailable, internalError } from './error-handler.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
+import { parameterTooLong } from './validation.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
@@ -97,7 +98,7 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
         }),
     ...(params === undefined
       ? {}
-      : { 414: describeError('The path is too long', new ApiError(414, 'petId in the path is too long.')) }),
+      : { 414: describeError('The path is too long', parameterTooLong('petId', 100)) }),
     417: describeError('An expectation other than 100-continue', unsupportedExpectation()),
     431: describeError('The request line and headers are too large', headersTooLarge()),
     500: describeError('Internal error', internalError()),

@@ -29,7 +29,7 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
   const schema = error !== undefined && 'parentSchema' in error ? error.parentSchema : undefined
   const field = error?.instancePath.slice(1) ?? ''
   if (part === 'params') {
-    if (error?.keyword === 'maxLength') return new ApiError(414, `${field} in the path is too long.`)
+    if (error?.keyword === 'maxLength') return parameterTooLong(field, Number(error.params['limit']))
     return new ApiError(400, `${field} in the path must be ${expected(schema)}.`)
   }
   if (error?.keyword === 'required') {
@@ -37,6 +37,11 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
     return new ApiError(400, `The body must have the field ${missing}: ${expected(member(schema, missing))}.`)
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
+}
+
+/** Creates the 414 for a path parameter with more than `maxLength` characters. */
+export function parameterTooLong(name: string, maxLength: number): ApiError {
+  return new ApiError(414, `${name} in the path is too long. The maximum is ${maxLength} characters.`)
 }
 
 /** Describes what a schema accepts, in words that follow "must be". */

@@ -165,7 +165,7 @@ t.test('refuses a body that is not the integer it stands for, and writes nothing
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('says what was wrong with the quantity, and what would be right', async (t) => {
+t.test('says what was wrong with the quantity or the petId, and what would be right', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const messageTo = async (path: string, body: string): Promise<unknown> =>
@@ -184,6 +184,10 @@ t.test('says what was wrong with the quantity, and what would be right', async (
   t.match(
     await messageTo('/v1/inventory/01', '{"quantity":5}'),
     /petId in the path must be an integer from -9223372036854775808 to 9223372036854775807 in plain decimal/,
+  )
+  t.equal(
+    await messageTo(`/v1/inventory/${'1'.repeat(101)}`, '{"quantity":5}'),
+    'petId in the path is too long. The maximum is 100 characters.',
   )
 })
 
