@@ -36,7 +36,7 @@ export async function startRelay({
   accepts = () => true,
   onConnection = () => {},
   towardsDatabase = () => new PassThrough(),
-  towardsClient = () => new PassThrough(),
+  towardsClient,
 }: RelayOptions): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
@@ -58,7 +58,8 @@ export async function startRelay({
       })
     }
     near.pipe(towardsDatabase()).pipe(far)
-    far.pipe(towardsClient()).pipe(near)
+    const back = towardsClient === undefined ? far : far.pipe(towardsClient())
+    back.pipe(near)
     onConnection(near, far)
   })
   // An outgoing connection of another process may have the port for a moment.
