@@ -72,16 +72,16 @@ export interface MigrateOptions {
 export async function migrate(options: MigrateOptions): Promise<string[]> {
   const { url, direction, roles = {}, log } = options
   let client = newClient(url)
-  let isLost = false
-  client.on('end', () => {
-    isLost = true
+  let lost: Error | undefined
+  client.on('error', (error) => {
+    lost ??= error
   })
   try {
     await connect(client)
     const planned = await reportOutage(client, () => prepare(client, options))
     const run = await runMigrations(client, options)
     // The database shows whether the migrations were committed before the connection was lost.
-    if (isLost) client = await reconnect(url)
+    if (lost !== undefined) client = await reconnect(url)
     const database = statementRunner(client)
     const applied = await reportOutage(client, () => appliedMigrations(database))
     const done = planned.filter((name) => applied.includes(name) === (direction === 'up'))
@@ -89,7 +89,8 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
     if (run.error === undefined || done.length > 0)
       await reportOutage(client, () => recordChecksums(database))
     if (run.error !== undefined) {
-      if (!isLost || done.length < planned.length) throw await failureOf(client, run, done, direction, isLost)
+      if (lost === undefined || done.length < planned.length)
+        throw await failureOf(client, run, done, direction, lost)
       log('The connection was lost during the commit; PostgreSQL had done it.')
     }
     if (planned.length === 0) log(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
@@ -155,24 +156,30 @@ async function runMigrations(
   }
 }
 
-/** Returns the error to throw for a failed run, depending on what it has changed in the database. */
+/**
+ * Returns the error to throw for a failed run, depending on what it has changed in the database.
+ *
+ * @param lost the error with which the connection was lost, if it was
+ */
 async function failureOf(
   client: pg.Client,
   { last, error }: Run,
   done: readonly string[],
   direction: 'up' | 'down',
-  isLost: boolean,
+  lost: Error | undefined,
 ): Promise<unknown> {
-  if (last === undefined) return isLost ? new DatabaseUnavailableError(error) : error
+  // node-pg-migrate replaces the error that broke the connection by that of its ROLLBACK, which was never sent.
+  const outage = lost && new DatabaseUnavailableError(error instanceof pg.DatabaseError ? error : lost)
+  if (last === undefined) return outage ?? error
   const { migration, part } = last
   if (part.isTransactional && done.length === 0) {
-    if (isLost) return new DatabaseUnavailableError(error)
+    if (outage !== undefined) return outage
     if (isForbidden(error)) return error
   }
   return new MigrationFailedError({
     migration: migration.name,
     direction,
-    reason: isLost ? 'the connection to PostgreSQL was lost' : reasonOf(error, last),
+    reason: lost === undefined ? reasonOf(error, last) : 'the connection to PostgreSQL was lost',
     holders: isLocked(error) ? await lockHolders(client, part.isTransactional) : [],
     isTransactional: part.isTransactional,
     done,
