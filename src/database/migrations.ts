@@ -252,7 +252,7 @@ async function lockHolders(client: pg.Client, isTransactional: boolean): Promise
      SELECT format('PID %s (%s%s, %s%s: %s)', pid, usename,
               CASE WHEN application_name = '' THEN '' ELSE ', ' || application_name END, string_agg(what, ', ' ORDER BY what COLLATE "C"),
               ', for ' || extract(epoch FROM now() - coalesce(xact_start, query_start))::integer || ' s',
-              left(regexp_replace(query, '\\s+', ' ', 'g'), 60)) AS holder
+              left(regexp_replace(query, '[[:space:]]+', ' ', 'g'), 60)) AS holder
      FROM holders JOIN pg_stat_activity USING (pid)
      WHERE pid <> pg_backend_pid()
      GROUP BY pid, usename, application_name, xact_start, query_start, query
