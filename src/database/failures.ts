@@ -4,6 +4,7 @@ import {
   DatabaseUnavailableError,
   FormerPrimaryError,
   ReadOnlyServerError,
+  ServerChangedError,
   WorkerLostError,
 } from './errors.ts'
 import { isConflict, unsupportedStates } from './sqlstate.ts'
@@ -56,6 +57,26 @@ export function isFatal(error: unknown): boolean {
   if (isRemoteRefusal(error)) return false
   if (error instanceof pg.DatabaseError) return fatalStates.some((state) => error.code?.startsWith(state))
   return !isProgrammingError(error)
+}
+
+/** pg's messages about a connection that was lost, that was closed because the server changed, or that was lost before. */
+const lossOfConnection =
+  /^(Connection terminated( unexpectedly)?|Client has encountered a connection error and is not queryable)$/
+
+/**
+ * Returns why the connection of a statement was lost, so that a read may succeed on another one; undefined if it was not lost. A
+ * connection that cannot be opened, or that has not responded in time, is not lost.
+ */
+export function lossOf(error: unknown): string | undefined {
+  const cause = causeOf(error)
+  return cause instanceof Error && isLoss(cause) ? cause.message : undefined
+}
+
+function isLoss(cause: Error): boolean {
+  // 57P01: an administrator ended it. 57P02: another session crashed. 57P05: it was idle for too long.
+  if (cause instanceof pg.DatabaseError) return isFatal(cause) && /^(08|57P0[125])/.test(cause.code ?? '')
+  if ('code' in cause) return cause.code === 'ECONNRESET' || cause.code === 'EPIPE'
+  return cause instanceof ServerChangedError || lossOfConnection.test(cause.message)
 }
 
 /**

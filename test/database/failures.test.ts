@@ -1,10 +1,11 @@
 import pg from 'pg'
 import t from 'tap'
-import { DatabaseUnavailableError } from '../../src/database/errors.ts'
+import { DatabaseUnavailableError, ServerChangedError } from '../../src/database/errors.ts'
 import {
   isFatal,
   isRefusal,
   isUnavailable,
+  lossOf,
   mayConcernOneRow,
   wasRefused,
 } from '../../src/database/failures.ts'
@@ -43,6 +44,29 @@ t.test('tells what may succeed later from what is wrong with the statement', asy
   for (const code of never) t.notOk(isUnavailable(refusal(code)), code)
   t.ok(isUnavailable(new Error('Connection terminated unexpectedly')))
   t.notOk(isUnavailable(new TypeError('a bug')))
+})
+
+t.test('tells a connection that was lost from one that cannot be opened or does not respond', async (t) => {
+  const reset = Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })
+  const lost = [
+    reset,
+    new Error('Connection terminated unexpectedly'),
+    new ServerChangedError(),
+    refusal('57P01'),
+    refusal('08P01'),
+  ]
+  for (const error of lost) {
+    t.equal(lossOf(error), error.message)
+    t.equal(lossOf(new DatabaseUnavailableError(error)), error.message)
+  }
+  const others = [
+    Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' }),
+    new Error('Connection terminated due to connection timeout'),
+    new Error('Query read timeout'),
+    new TypeError('a bug'),
+    ...['08006', '28P01', '53300', '55P03', '57014', '57P03'].map(refusal),
+  ]
+  for (const error of others) t.equal(lossOf(error), undefined, error.message)
 })
 
 t.test('tells a lost connection from a refused statement', async (t) => {

@@ -1,4 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
+import { lossOf } from '../../database/failures.ts'
 import { StandbyError } from '../../database/standby-problem.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
@@ -33,7 +34,8 @@ const MAX_UNCHECKED_ENTRIES = 4096
  * Returns a function that returns the list as of a moment after the call, so the list includes every update that any
  * process acknowledged before. One read serves all callers that wait for it. If the primary reports no commit since the
  * last read, the function returns the cached list. Otherwise it reads the entries that were written since then, or all
- * entries if the changes are unknown or too many: from the standby if it can be used, else from the primary.
+ * entries if the changes are unknown or too many: from the standby if it can be used, else from the primary. If a connection
+ * is lost, it reads once more.
  *
  * @throws {DatabaseUnavailableError} from the returned function, if the primary is unavailable
  */
@@ -149,13 +151,25 @@ export function inventoryList(
     }
   }
 
-  const read = async (): Promise<Snapshot> => {
+  const readLatest = async (): Promise<Snapshot> => {
     const { standby } = repository
     // A list without a state is from a table that a standby cannot serve exactly. The standby itself refuses it, unless the
     // table was changed by an asynchronous commit that has not reached the standby yet.
     const isStandbyExact = cached === undefined || cached.state !== undefined
     const latest = standby?.isInUse && isStandbyExact ? await readFromStandby(standby) : undefined
     return latest ?? readFromPrimary()
+  }
+
+  /** Reads once more if the connection is lost meanwhile, because every caller that waits would get the error. */
+  const read = async (): Promise<Snapshot> => {
+    try {
+      return await readLatest()
+    } catch (error) {
+      const reason = lossOf(error)
+      if (reason === undefined) throw error
+      log.warn({ reason }, 'a list is read again, because its database connection was lost')
+      return readLatest()
+    }
   }
 
   return coalesceReads(read, () => lists.joined++)
