@@ -29,7 +29,7 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
   const { code, stdout, stderr } = await run(t, database.url, 'status')
   t.strictSame([code, stderr], [0, ''])
   const lines = stdout.split('\n')
-  t.match(lines[0], /^Database {5}PostgreSQL \d+\.\d+ at /)
+  t.match(lines[0], /^Database {5}PostgreSQL \d+(\.|beta|rc)\d+ at /)
   t.ok(lines[0]?.endsWith(` at ${address}`))
   t.match(lines[1], /^Schema {7}up to date \(\d{17}_[a-z-]+\)$/)
   t.equal(lines[2], 'Entries      1 available, 0 pending, 2 sold')
@@ -39,7 +39,7 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
   const json = await run(t, database.url, 'status', '--json')
   t.equal(json.code, 0)
   t.match(JSON.parse(json.stdout), {
-    database: { version: /^\d+\.\d+$/, address },
+    database: { version: /^\d+(\.|beta|rc)\d+$/, address },
     schema: { expected: /^\d{17}_/, pending: [], unknown: [] },
     entries: { available: 1, pending: 0, sold: 2 },
     keys: { active: 1, ending: 1, expired: 0, revoked: 1 },
