@@ -8,8 +8,15 @@ import { portOf, startProgram } from '../support/program.ts'
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 
-/** Ends the service's connections. */
-const DISCONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'service'`
+/** Ends the service's connections, and those whose login has just been checked, which have no name yet. */
+const DISCONNECT = `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+  WHERE usename = 'service' OR (usename IS NULL AND backend_type = 'client backend')`
+
+/** Changes the role, and then ends its connections. In one transaction, they could be replaced before it is committed. */
+async function shutOut(server: OwnServer, change: string): Promise<void> {
+  await server.query(change)
+  await server.query(DISCONNECT)
+}
 
 interface Failure {
   begin(server: OwnServer): Promise<unknown>
@@ -20,11 +27,11 @@ const killed: Failure = { begin: (server) => server.kill(), end: (server) => ser
 const restarted: Failure = { begin: (server) => server.stop(), end: (server) => server.start() }
 const halted: Failure = { begin: (server) => server.suspend(), end: (server) => server.resume() }
 const full: Failure = {
-  begin: (server) => server.query(`ALTER ROLE service CONNECTION LIMIT 0; ${DISCONNECT}`),
+  begin: (server) => shutOut(server, 'ALTER ROLE service CONNECTION LIMIT 0'),
   end: (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
 }
 const closed: Failure = {
-  begin: (server) => server.query(`ALTER ROLE service NOLOGIN; ${DISCONNECT}`),
+  begin: (server) => shutOut(server, 'ALTER ROLE service NOLOGIN'),
   end: (server) => server.query('ALTER ROLE service LOGIN'),
 }
 
