@@ -29,10 +29,25 @@ export async function runTap(args: readonly string[]): Promise<void> {
       })
       const [code] = await once(tap, 'exit')
       process.exitCode = code ?? 1
+      if (code !== 0 && !process.stdout.isTTY) await repeatFailures(args)
     } finally {
       await template.drop()
     }
   } finally {
     await server.stop()
   }
+}
+
+/**
+ * Prints again, on stderr, what failed in the run that has just ended. Without a terminal, tap prints every one of thousands of
+ * assertions, and a failure somewhere in a log of CI is hard to find; in a terminal, tap ends with the failures itself.
+ */
+async function repeatFailures(args: readonly string[]): Promise<void> {
+  const replay = spawn('tap', ['replay', ...args, '--reporter=terse'], {
+    stdio: ['ignore', process.stderr, 'inherit'],
+    shell: process.platform === 'win32',
+    // Without CI, the reporter would print every intermediate state, with control characters.
+    env: { ...process.env, CI: 'true' },
+  })
+  await once(replay, 'exit')
 }
