@@ -29,7 +29,7 @@ export async function runTap(args: readonly string[]): Promise<void> {
       })
       const [code] = await once(tap, 'exit')
       process.exitCode = code ?? 1
-      if (code !== 0 && !process.stdout.isTTY) await repeatFailures(args)
+      if (code && !process.stdout.isTTY) await repeatFailures(args)
     } finally {
       await template.drop()
     }
@@ -39,8 +39,8 @@ export async function runTap(args: readonly string[]): Promise<void> {
 }
 
 /**
- * Prints again, on stderr, what failed in the run that has just ended. Without a terminal, tap prints every one of thousands of
- * assertions, and a failure somewhere in a log of CI is hard to find; in a terminal, tap ends with the failures itself.
+ * Prints again, on stderr, what failed in the run that has just ended. Without a terminal, tap prints every one of
+ * thousands of assertions, and a failure is hard to find in a log of CI; in a terminal, tap itself ends with the failures.
  */
 async function repeatFailures(args: readonly string[]): Promise<void> {
   const replay = spawn('tap', ['replay', ...args, '--reporter=terse'], {
