@@ -51,7 +51,10 @@ export interface ApiKeyRepository {
    */
   rotate(name: string, digest: Buffer, overlap: number, lifetime?: number): Promise<ApiKey | undefined>
 
-  /** Revokes all valid keys of the name, or only the one with the id. Returns the revoked keys. */
+  /**
+   * Revokes all valid keys of the name, or only the one with the id, including the new key of a rotation that is under way.
+   * Returns the revoked keys.
+   */
   revoke(name: string, id?: string): Promise<ApiKey[]>
 
   /** Lists all keys, or those of one name, including expired and revoked ones, by name, oldest first. */
@@ -130,28 +133,36 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     },
 
     async rotate(name, digest, overlap, lifetime) {
-      const [row] = await database.query<RowOf<ApiKey>>(
-        `WITH old AS (
-           UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
-           WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
-           RETURNING expires_at - created_at AS lifetime, is_read_only
-         )
-         INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-         SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
-         RETURNING ${API_KEY}`,
-        [name, digest, overlap, lifetime ?? null],
-      )
+      const replace = (): Promise<RowOf<ApiKey>[]> =>
+        database.query(
+          `WITH old AS (
+             UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
+             WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
+             RETURNING expires_at - created_at AS lifetime, is_read_only
+           )
+           INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+           SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
+           RETURNING ${API_KEY}`,
+          [name, digest, overlap, lifetime ?? null],
+        )
+      // Again, because a statement does not see the new key of a rotation that it has waited for.
+      const row = (await replace())[0] ?? (await replace())[0]
       return row && keyOf(row)
     },
 
     async revoke(name, id) {
-      const rows = await database.query<RowOf<ApiKey>>(
-        `UPDATE api_keys SET revoked_at = now()
-         WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
-         RETURNING ${API_KEY}`,
-        [name, id ?? null],
-      )
-      return rows.map(keyOf)
+      const revokeVisible = (): Promise<RowOf<ApiKey>[]> =>
+        database.query(
+          `UPDATE api_keys SET revoked_at = now()
+           WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
+           RETURNING ${API_KEY}`,
+          [name, id ?? null],
+        )
+      const revoked: ApiKey[] = []
+      // Until none is left, because a statement does not see the new key of a rotation that it has waited for.
+      for (let rows = await revokeVisible(); rows.length > 0; rows = await revokeVisible())
+        revoked.push(...rows.map(keyOf))
+      return revoked
     },
 
     async list(name) {

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
@@ -202,6 +202,32 @@ t.test('revoke revokes every key of a name, or the one with an id', async (t) =>
   const none = await keys(t, database.url, 'revoke', 'billing')
   t.equal(none.code, 1)
   t.match(none.stderr, /There is no active key named "billing"/)
+})
+
+t.test('revoke and rotate find the new key of a rotation that they waited for', async (t) => {
+  for (const [command, left] of [
+    ['revoke', ['revoked', 'revoked']],
+    ['rotate', ['ending', 'ending', 'active']],
+  ] as const) {
+    const database = await testDatabase(t)
+    await made(t, database.url, 'create', '--name', 'billing')
+    const commit = await database.hold(
+      `WITH old AS (UPDATE api_keys SET revoked_at = now() + interval '1 day' RETURNING name)
+       INSERT INTO api_keys (name, digest) SELECT name, sha256('successor') FROM old`,
+      'COMMIT',
+    )
+    const outcome = keys(t, database.url, command, 'billing')
+    await waitForLocks(database)
+    await commit()
+    const { code, stderr } = await outcome
+    t.equal(code, 0, stderr)
+    const all: { state: string }[] = JSON.parse((await keys(t, database.url, 'list', '--json')).stdout)
+    t.strictSame(
+      all.map(({ state }) => state),
+      left,
+      command,
+    )
+  }
 })
 
 t.test('rotate makes a key of the same name and lifetime, and the old one expires on its own', async (t) => {
