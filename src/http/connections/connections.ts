@@ -1,4 +1,4 @@
-import type { Server, ServerResponse } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import { removeItem } from '../../collections/remove-item.ts'
 import { TransientMap } from '../../collections/transient-map.ts'
@@ -9,8 +9,11 @@ const MAX_OPEN = 10_000
 interface Connection {
   /** Responses that are not yet sent, oldest first. */
   readonly pending: ServerResponse[]
-  /** The response to the newest request, sent or not. */
-  newest?: ServerResponse
+  /**
+   * The newest request, answered or not. Its response is not kept: it refers to the body that it has sent, and an idle
+   * connection would keep a whole list in memory.
+   */
+  newestRequest?: IncomingMessage
 }
 
 /** Tracks the open connections of an HTTP server, and the pending responses of each. */
@@ -45,17 +48,17 @@ export class Connections {
       // Node calls it after the last response. Unread data would reset the connection while the client is still sending, and
       // before it has read that response (RFC 9112, section 9.6).
       socket.destroySoon = () => {
-        const { req } = this.#open.get(socket)?.newest ?? {}
-        if (req === undefined || req.complete) {
+        const request = this.newestRequestOn(socket)
+        if (request === undefined || request.complete) {
           Socket.prototype.destroySoon.call(socket)
           return
         }
-        req.once('close', () => socket.destroy())
+        request.once('close', () => socket.destroy())
         socket.end()
       }
       // Node closes the connection after it has answered a half-closed client, but announces keep-alive.
       socket.once('end', () => {
-        const { newest } = this.#open.get(socket) ?? {}
+        const newest = this.newestPendingOn(socket)
         if (newest) newest.shouldKeepAlive = false
       })
       socket.once('close', () => {
@@ -63,11 +66,12 @@ export class Connections {
         this.#idle.delete(socket)
       })
     })
-    server.on('request', ({ socket }, response) => {
+    server.on('request', (request, response) => {
       // Not the socket of the response, which is null until the responses before it are sent.
+      const { socket } = request
       const connection = this.#open.get(socket)
       if (!connection) return
-      connection.newest = response
+      connection.newestRequest = request
       connection.pending.push(response)
       this.#idle.delete(socket)
       response.once('close', () => {
@@ -93,9 +97,14 @@ export class Connections {
     return this.#accepted
   }
 
-  /** The response to the newest request on a connection, pending or not; undefined without a request. */
-  newestOn(socket: Socket): ServerResponse | undefined {
-    return this.#open.get(socket)?.newest
+  /** The newest request on a connection, answered or not. */
+  newestRequestOn(socket: Socket): IncomingMessage | undefined {
+    return this.#open.get(socket)?.newestRequest
+  }
+
+  /** The newest pending response on a connection. */
+  newestPendingOn(socket: Socket): ServerResponse | undefined {
+    return this.#open.get(socket)?.pending.at(-1)
   }
 
   /** The newest pending response on a connection whose request has arrived completely. */
@@ -110,7 +119,7 @@ export class Connections {
 
   /** Whether a response is the last one on its connection if the server is stopping. */
   isLast(response: ServerResponse): boolean {
-    const newest = this.#open.get(response.req.socket)?.newest
+    const newest = this.newestPendingOn(response.req.socket)
     return !response.shouldKeepAlive || newest === undefined || newest === response
   }
 

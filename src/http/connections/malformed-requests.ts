@@ -34,14 +34,15 @@ export function connectionRefusals(
       refused.add(socket)
       // Read now: a socket that its client has closed has no address any more.
       const client = socket.remoteAddress
-      const newest = connections.newestOn(socket)
-      const incomplete = newest?.req.complete === false ? newest : undefined
-      if (incomplete) incomplete.shouldKeepAlive = false
+      const request = connections.newestRequestOn(socket)
+      const isIncomplete = request?.complete === false
+      const pending = connections.newestPendingOn(socket)
+      if (isIncomplete && pending !== undefined) pending.shouldKeepAlive = false
       const answer = (): void => {
         // A request that was answered early, or has become complete, gets no second response.
-        if (incomplete?.headersSent || incomplete?.req.complete) {
-          if (incomplete.closed) close(socket)
-          else incomplete.once('close', () => close(socket))
+        if (isIncomplete && (pending === undefined || pending.headersSent || request.complete)) {
+          if (pending === undefined || pending.closed) close(socket)
+          else pending.once('close', () => close(socket))
           return
         }
         const requestId = randomUUID()
