@@ -100,7 +100,10 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
       ? {}
       : { 414: describeError('The path is too long', parameterTooLong('petId', 100)) }),
     417: describeError('An expectation other than 100-continue', unsupportedExpectation()),
-    431: describeError('The request line and headers are too large', headersTooLarge()),
+    431: describeError(
+      'The request line and headers are too large, or there are too many headers',
+      headersTooLarge(),
+    ),
     500: describeError('Internal error', internalError()),
     503: describeError(
       'The service cannot answer now; the same request may succeed later',

@@ -21,8 +21,8 @@ const MAX_WAIT_MS = 1000
 /** Maximum requests in flight, which bounds the memory and the database work that they cost. */
 const MAX_IN_FLIGHT = 10_000
 
-/** Maximum queued requests of all connections. Each takes about 2 kB. */
-const MAX_QUEUED = 20_000
+/** Maximum memory of the queued requests of all connections. About 20,000 requests with few headers. */
+const MAX_QUEUED_BYTES = 64 * 1024 * 1024
 
 export interface AdmissionOptions {
   /** Called with each request when it starts. */
@@ -48,6 +48,7 @@ export class Admission {
   readonly #readyUrgent = new Set<Pipeline>()
   /** Paused connections whose queue is empty again. */
   readonly #resumable = new Set<Pipeline>()
+  #queuedBytes = 0
   /** Requests started in this event-loop iteration; a few of earlier ones may be among them. */
   #starts = 0
   readonly #startRate = new StartRate()
@@ -81,10 +82,18 @@ export class Admission {
       this.#start(pipeline, queued, performance.now())
       return
     }
-    pipeline.enqueue(queued)
-    this.#statistics.queued++
+    this.#changeQueue(pipeline, () => pipeline.enqueue(queued))
     if (pipeline.queued === 1) this.#advance(pipeline)
-    if (this.#statistics.queued > MAX_QUEUED) this.#closeLongestQueue()
+    if (this.#queuedBytes > MAX_QUEUED_BYTES) this.#closeLargestQueue()
+  }
+
+  /** Changes the queue of a connection, and with it the totals of all connections. */
+  #changeQueue<Result>(pipeline: Pipeline, change: () => Result): Result {
+    const { queued, queuedBytes } = pipeline
+    const result = change()
+    this.#statistics.queued += pipeline.queued - queued
+    this.#queuedBytes += pipeline.queuedBytes - queuedBytes
+    return result
   }
 
   #pipelineOf(socket: Socket): Pipeline {
@@ -101,8 +110,7 @@ export class Admission {
   }
 
   #discardQueue(pipeline: Pipeline): void {
-    this.#statistics.queued -= pipeline.queued
-    pipeline.discardQueue()
+    this.#changeQueue(pipeline, () => pipeline.discardQueue())
     this.#ready.delete(pipeline)
     this.#readyUrgent.delete(pipeline)
     this.#resumable.delete(pipeline)
@@ -145,9 +153,8 @@ export class Admission {
   }
 
   #startNext(pipeline: Pipeline, readySince: number): void {
-    const next = pipeline.dequeue()
+    const next = this.#changeQueue(pipeline, () => pipeline.dequeue())
     if (next === undefined) return
-    this.#statistics.queued--
     if (pipeline.isPaused && pipeline.queued === 0) this.#resumable.add(pipeline)
     this.#start(pipeline, next, readySince)
   }
@@ -231,15 +238,15 @@ export class Admission {
     }
   }
 
-  /** Frees memory by closing the connection with the longest queue; its oldest queued request is answered with 503. */
-  #closeLongestQueue(): void {
-    let longest: Pipeline | undefined
+  /** Frees memory by closing the connection whose queue takes the most; its oldest queued request is answered with 503. */
+  #closeLargestQueue(): void {
+    let largest: Pipeline | undefined
     for (const pipeline of this.#pipelines.values()) {
-      if (pipeline.queued > (longest?.queued ?? 1)) longest = pipeline
+      if (pipeline.queued > 1 && pipeline.queuedBytes > (largest?.queuedBytes ?? 0)) largest = pipeline
     }
-    if (longest === undefined) return
-    this.#statistics.queued -= longest.queued - 1
-    longest.closeAfterOldestQueued()
+    if (largest === undefined) return
+    const closing = largest
+    this.#changeQueue(closing, () => closing.closeAfterOldestQueued())
   }
 }
 

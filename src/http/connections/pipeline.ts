@@ -9,8 +9,12 @@ const MAX_IN_FLIGHT_PER_CONNECTION = 32
 /** Maximum requests of all connections in flight before each connection is limited to one. */
 const MAX_PIPELINED_IN_FLIGHT = 256
 
-/** A connection with more queued requests than this is not read. */
-const PAUSE_ABOVE_QUEUED = 16
+/** A connection whose queued requests take more memory than this is not read. About 16 requests. */
+const PAUSE_ABOVE_BYTES = 48 * 1024
+
+/** Approximate memory of a queued request without its headers, and of a header without its name and value. */
+const REQUEST_BYTES = 3000
+const HEADER_BYTES = 100
 
 /** How long a connection that is being closed may take to finish the request that it has in flight. */
 const CLOSE_TIMEOUT_MS = 1000
@@ -19,6 +23,12 @@ const CLOSE_TIMEOUT_MS = 1000
 export interface QueuedRequest {
   readonly request: IncomingMessage
   readonly response: ServerResponse
+}
+
+/** Returns approximately how much memory a queued request takes, in bytes. */
+function memoryOf({ request: { url = '', rawHeaders } }: QueuedRequest): number {
+  const text = rawHeaders.reduce((sum, { length }) => sum + length, url.length)
+  return REQUEST_BYTES + text + (rawHeaders.length / 2) * HEADER_BYTES
 }
 
 /**
@@ -34,6 +44,7 @@ export class Pipeline {
   readySince = 0
   /** Queued requests, oldest first. */
   #queue: QueuedRequest[] = []
+  #queuedBytes = 0
   /** The method of the latest started request. */
   #method: string | undefined
   #isPaused = false
@@ -52,6 +63,11 @@ export class Pipeline {
     return this.#queue.length
   }
 
+  /** Approximate memory of the queued requests. */
+  get queuedBytes(): number {
+    return this.#queuedBytes
+  }
+
   get oldestQueued(): QueuedRequest | undefined {
     return this.#queue[0]
   }
@@ -68,13 +84,16 @@ export class Pipeline {
   /** Queues a request. A connection with a long queue is not read until `resume`. */
   enqueue(queued: QueuedRequest): void {
     this.#queue.push(queued)
-    if (this.#queue.length <= PAUSE_ABOVE_QUEUED || this.#isPaused) return
+    this.#queuedBytes += memoryOf(queued)
+    if (this.#queuedBytes <= PAUSE_ABOVE_BYTES || this.#isPaused) return
     this.#isPaused = true
     this.socket.pause()
   }
 
   dequeue(): QueuedRequest | undefined {
-    return this.#queue.shift()
+    const oldest = this.#queue.shift()
+    if (oldest !== undefined) this.#queuedBytes -= memoryOf(oldest)
+    return oldest
   }
 
   /** Whether the rules of pipelining let a request start now. `inFlight` counts the requests of all connections. */
@@ -103,12 +122,15 @@ export class Pipeline {
    * other queued requests. Destroys it if the client does not read these responses in time.
    */
   closeAfterOldestQueued(): void {
-    this.#queue = this.#queue.slice(0, 1)
+    const [oldest] = this.#queue
+    this.#queue = oldest === undefined ? [] : [oldest]
+    this.#queuedBytes = oldest === undefined ? 0 : memoryOf(oldest)
     this.#closeTimer = setTimeout(() => this.socket.destroy(), CLOSE_TIMEOUT_MS).unref()
   }
 
   discardQueue(): void {
     this.#queue = []
+    this.#queuedBytes = 0
   }
 
   /** Frees what belongs to the connection, which has closed. */

@@ -27,8 +27,8 @@ export function enforceProtocol(
     else done(unsupportedExpectation())
   })
   const server: Server = app.server
-  // Node would silently drop headers after the 2000th; the limit on their size is enough.
-  server.maxHeadersCount = 0
+  // Node silently drops the headers beyond this number, so it must exceed the maximum.
+  server.maxHeadersCount = MAX_HEADERS + 1
   server.on('checkContinue', (request, response) => server.emit('request', request, response))
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   // The type says Duplex, but the sockets of this server are net.Sockets. Without a listener for `upgrade`, Node ignores the
@@ -69,9 +69,15 @@ export function afterUpgrade(request: IncomingMessage, response: ServerResponse,
 }
 
 /**
- * Refuses messages that Node's parser accepts but whose protocol or end is uncertain, and closes the connection: anything
- * after such a message could be a smuggled request. No listener of `request` sees them. Call it after those listeners are
- * added.
+ * Maximum headers of a request. In memory, a header of a few bytes takes about a hundred, so the limit on the size of all
+ * headers does not bound the memory of a request.
+ */
+const MAX_HEADERS = 256
+
+/**
+ * Refuses messages that Node's parser accepts but whose protocol or end is uncertain, and those with too many headers, and
+ * closes the connection: anything after such a message could be a smuggled request. No listener of `request` sees them. Call
+ * it after those listeners are added.
  */
 export function refuseUnframedMessages(server: Server, refusals: ConnectionRefusals): void {
   const listeners = server.rawListeners('request')
@@ -79,7 +85,7 @@ export function refuseUnframedMessages(server: Server, refusals: ConnectionRefus
   server.on('request', (request: IncomingMessage, response: unknown) => {
     const { socket } = request
     if (refusals.isRefused(socket)) return
-    const [error, reason] = framingError(request) ?? []
+    const [error, reason] = headerCountError(request) ?? framingError(request) ?? []
     if (error === undefined || reason === undefined) {
       for (const listener of listeners) Reflect.apply(listener, server, [request, response])
       return
@@ -88,6 +94,16 @@ export function refuseUnframedMessages(server: Server, refusals: ConnectionRefus
     // Stops reading. Data that was already read may contain further requests, which `isRefused` ignores.
     socket.pause()
   })
+}
+
+/** Checks the number of headers. Before the others, which read `headers`: an object that Node makes of all of them. */
+function headerCountError({ rawHeaders }: IncomingMessage): [error: ApiError, reason: string] | undefined {
+  return rawHeaders.length / 2 > MAX_HEADERS ? [tooManyHeaders(), 'TOO_MANY_HEADERS'] : undefined
+}
+
+/** Creates the 431 for a request with more than `MAX_HEADERS` headers. */
+function tooManyHeaders(): ApiError {
+  return new ApiError(431, `The request has too many headers. The maximum is ${MAX_HEADERS}.`)
 }
 
 /** Any other method or version belongs to another protocol, such as RTSP or HTTP/2. CONNECT has an event of its own. */
