@@ -1,6 +1,6 @@
 import { type IncomingMessage, METHODS, type Server, type ServerResponse } from 'node:http'
 import { isIPv6, type Socket } from 'node:net'
-import { finished } from 'node:stream'
+import { setImmediate } from 'node:timers'
 import type { FastifyInstance } from 'fastify'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
 import { authorityOf } from '../../contract/request-target.ts'
@@ -49,23 +49,20 @@ function refuseConnect(socket: Socket, connections: Connections, refusals: Conne
 }
 
 /**
- * Calls `send`, which sends the response to a request. If the request has an Upgrade header, waits until all of it has
- * arrived: Node's parser stops at its end and discards what it has read beyond it. After an early response, that could be the
- * next request of the client.
+ * Calls `send`, which sends the response to a request. If the request has an Upgrade header and has not arrived completely, the
+ * response closes the connection: Node's parser stops at the end of such a request and discards what it has read beyond it,
+ * which could be the next request of the client.
  */
 export function afterUpgrade(request: IncomingMessage, response: ServerResponse, send: () => void): void {
   if (request.headers.upgrade === undefined || request.complete) {
     send()
     return
   }
-  if (expectation(request) === CONTINUE) {
-    // The client may never send the body.
-    response.shouldKeepAlive = false
+  // A short body, or the end of a request without one, has usually been read together with the headers.
+  setImmediate(() => {
+    if (!request.complete) response.shouldKeepAlive = false
     send()
-    return
-  }
-  finished(request, () => send())
-  request.resume()
+  })
 }
 
 /**

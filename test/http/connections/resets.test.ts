@@ -133,16 +133,13 @@ const refusedEarly = {
 } as const
 
 for (const [title, [head, status]] of Object.entries(refusedEarly)) {
+  const upgrade = `${head}Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 14\r\n\r\n`
+
   t.test(`no request is lost behind one ${title} and with Upgrade`, async (t) => {
     const database = await testDatabase(t)
-    const { port, send } = await startApp(t, database.url)
+    const { port } = await startApp(t, database.url)
     const { socket, received } = await openRaw(port)
-    let hasResponse = false
-    socket.once('data', () => (hasResponse = true))
-    socket.write(`${head}Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 14\r\n\r\n`)
-    t.equal((await send('GET', '/livez')).status, 200, 'the head has been read')
-    t.equal(hasResponse, false, 'after a response, the next request could arrive together with the body')
-    socket.write('{"quantity":5}')
+    socket.write(`${upgrade}{"quantity":5}`)
     await once(socket, 'data')
     socket.end(list)
     const answers = (await received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
@@ -150,6 +147,20 @@ for (const [title, [head, status]] of Object.entries(refusedEarly)) {
       answers.map(({ status }) => status),
       [status, 200],
     )
+  })
+
+  t.test(`one ${title} and with Upgrade does not wait for its body, and is the last`, async (t) => {
+    const database = await testDatabase(t)
+    // Far longer than this test may take.
+    const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
+    const { port } = await startApp(t, database.url, { timings })
+    const { socket, received } = await openRaw(port)
+    socket.write(upgrade)
+    const answer = parseResponse(String(await once(socket, 'data')))
+    t.equal(answer.status, status)
+    t.equal(answer.headers.get('connection'), 'close')
+    socket.end(`{"quantity":5}${list}`)
+    t.equal((await received).match(/HTTP\/1\.1 /g)?.length, 1)
   })
 }
 

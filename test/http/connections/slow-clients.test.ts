@@ -126,7 +126,7 @@ t.test('a request that never becomes complete does not keep a server from stoppi
   const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
   const { port, send, close } = await startApp(t, database.url, { timings })
   const clients = await Promise.all(
-    [authorization, 'Connection: Upgrade\r\nUpgrade: h2c\r\n'].map(async (header) => {
+    [authorization, `${authorization}Connection: Upgrade\r\nUpgrade: h2c\r\n`].map(async (header) => {
       const client = await openRaw(port)
       client.socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\n${head}${header}Content-Length: 14\r\n\r\n{`)
       return client
