@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net'
 import bearerAuth from '@fastify/bearer-auth'
 import type { FastifyInstance, FastifyRequest, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
@@ -52,6 +53,8 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     }
   })
 
+  /** By connection, the check of the newest request whose key is being looked up, or that waits for one that is. */
+  const checks = new WeakMap<Socket, Promise<boolean>>()
   await scope.register(bearerAuth, {
     addHook: false,
     // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
@@ -60,8 +63,18 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     keys: [],
     auth: (key, request) => {
       const owner = findApiKey(key)
-      if (!(owner instanceof Promise)) return isAccepted(request, owner)
-      const accepted = owner.then((found) => isAccepted(request, found))
+      const { socket } = request
+      const earlier = checks.get(socket)
+      if (earlier === undefined && !(owner instanceof Promise)) return isAccepted(request, owner)
+      // In the order of the requests: a pipelined update must not overtake the one before it.
+      const accepted = Promise.all([owner, earlier?.catch(() => {})]).then(([found]) =>
+        isAccepted(request, found),
+      )
+      const forget = (): void => {
+        if (checks.get(socket) === accepted) checks.delete(socket)
+      }
+      checks.set(socket, accepted)
+      void accepted.then(forget, forget)
       return request.slot?.keepDuring(accepted) ?? accepted
     },
   })
