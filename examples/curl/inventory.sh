@@ -62,7 +62,7 @@ add() {
     fi
     read -r old state <<<"$entry"
     call '200 412' "$base/inventory/$pet" --request PATCH --header "If-Match: \"$old-$state\"" \
-      --json "{\"quantity\": $((old + quantity))}"
+      --json "{\"quantity\": $((old ${quantity:0:1} 10#${quantity:1}))}"
     [[ $status == 412 ]] || break
   done
 }

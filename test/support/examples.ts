@@ -164,9 +164,10 @@ async function changes(t: Test, { run, service }: Example): Promise<void> {
     isDisturbed ||= method === 'PATCH'
     return undefined
   })
-  const added = await run(PET, '+3', disturbed.port)
+  // A leading zero does not make it octal.
+  const added = await run(PET, '+08', disturbed.port)
   t.strictSame([added.code, added.stderr], [0, ''])
-  t.match(added.stdout, /9007199254740993\D+103\b.*pending/)
+  t.match(added.stdout, /9007199254740993\D+108\b.*pending/)
   const sent = disturbed.requests.filter(({ method }) => method === 'PATCH')
   t.strictSame(
     sent.map(({ headers }) => headers['if-match']),
