@@ -24,12 +24,6 @@ const java: Need = {
   program: 'javac',
   from: 'the package default-jdk-headless of Debian, version 17 or newer',
 }
-const rust: Need = { program: 'cargo', from: 'https://rustup.rs, version 1.85 or newer' }
-const csharp: Need = {
-  program: 'dotnet or mcs',
-  from: 'https://dotnet.microsoft.com, version 8 or newer, or the packages mono-devel and mono-runtime of Debian',
-  find: async () => (await pathOf('dotnet')) ?? (await pathOf('mcs')),
-}
 const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => ({
   program,
   from: 'the package prometheus of Debian',
@@ -58,7 +52,7 @@ const postgres = testVersions.map(
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'citus.fault.ts': [citus],
-  'examples.fault.ts': [python, go, java, csharp, rust],
+  'examples.fault.ts': [python, go, java],
   'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'keep-alive-proxy.fault.ts': [haproxy],
   'nginx.fault.ts': [nginx],
