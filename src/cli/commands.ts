@@ -2,7 +2,6 @@ import { Command } from 'commander'
 import { loadReadDatabase, serverRoleOf } from '../config/config.ts'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
-import { addCompletionCommand } from './completion.ts'
 import { addConfigCommand } from './config.ts'
 import { addExportCommand } from './export.ts'
 import { addImportCommand } from './import.ts'
@@ -39,7 +38,6 @@ export function commandLine(
   addLowCommand(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)
-  addCompletionCommand(program)
   pointToHelp(program)
   return program
 }

@@ -46,33 +46,6 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   t.notMatch(right.stdout + wrong.stdout, 'secret')
 })
 
-t.test('completion offers commands and options', async (t) => {
-  const script = await (await startProgram(t, 'cli', { args: ['completion', 'bash'] })).ended
-  t.equal(script.code, 0)
-  const complete = async (...words: string[]): Promise<string[]> => {
-    const { stdout } = await promisify(execFile)('bash', [
-      '--norc',
-      '-c',
-      `${script.stdout}
-      COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _inventory; echo "\${COMPREPLY[@]}"`,
-      'bash',
-      ...words,
-    ])
-    return stdout.trim().split(' ')
-  }
-  t.ok((await complete('inventory', '')).includes('import'))
-  t.strictSame(await complete('inventory', 'ke'), ['keys'])
-  t.strictSame(await complete('inventory', 'keys', 'ro'), ['rotate'])
-  t.strictSame(await complete('inventory', 'keys', 'create', '--ex'), ['--expires'])
-  t.ok((await complete('inventory', 'import', 'stock.csv', '--')).includes('--allow-removals'))
-  for (const name of ['list', 'import'])
-    t.strictSame(await complete('inventory', 'keys', 'create', '--name', name, '--ex'), ['--expires'])
-
-  const zsh = await (await startProgram(t, 'cli', { args: ['completion', 'zsh'] })).ended
-  t.match(zsh.stdout, /^#compdef inventory\n/)
-  t.equal((await (await startProgram(t, 'cli', { args: ['completion', 'fish'] })).ended).code, 2)
-})
-
 t.test('a message names the variable that was used', async (t) => {
   const cwd = await temporaryFolder(t)
   const address = 'postgres://u:secret@127.0.0.1:1/x'
