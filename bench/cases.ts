@@ -19,8 +19,6 @@ export type ClusterKind = 'standby' | 'citus'
 /** The names of the contenders in the result tables. */
 export const contenderNames = {
   service: 'this service',
-  'service-2': 'this service, 2 workers',
-  'service-4': 'this service, 4 workers',
   'service-commits': 'this service, with commits',
   'service-standby': 'this service, lists from the standby',
   'service-citus-2': 'this service, 2 shards on 2 workers',
@@ -53,8 +51,6 @@ export interface Case {
 
 /** A contender that is ready to be measured. */
 export interface Contender {
-  /** Number of processes that take turns in accepting connections. Absent if there is only one. */
-  readonly processes?: number
   /**
    * Sends each kind of request once, and compares the responses byte for byte with those expected for the initial inventory.
    * Rejects if a response is wrong, because the speed of wrong responses means nothing.
@@ -77,16 +73,6 @@ export function withPeers(cases: readonly Case[]): Case[] {
 const connectionCounts = [1, 16, 64, 256]
 const networkConnectionCounts = [1, 4, 16, 64]
 const roundTripsMs = [0, 1, 5, 20]
-/** Load and number of connections of the cases that compare several workers with one. */
-const workerLoads = [
-  ['list', 1],
-  ['list', 64],
-  ['update', 1],
-  ['update', 16],
-  ['update', 64],
-  ['mix', 64],
-] as const
-const workerBaselines = { list: 'node-http', update: 'direct', mix: 'node-http' } as const
 const tableSizes = [1_000, 100_000, 1_000_000]
 
 const workNames = { list: 'List', update: 'Update', mix: '90 % lists and 10 % updates' } as const
@@ -139,19 +125,6 @@ export const cases: readonly Case[] = [
     connections: 64,
     contenders: ['service', 'plain', 'node-http'],
   },
-  ...workerLoads.map(([work, connections]): Case => {
-    const isFull = connections === 64
-    return {
-      name: `workers-${work}${isFull ? '' : `-${connections}`}`,
-      title: `${workNames[work]} on several cores, 1,000 entries`,
-      work,
-      entries: 1000,
-      connections,
-      contenders: isFull
-        ? ['service', 'service-2', 'service-4', workerBaselines[work]]
-        : ['service', 'service-2'],
-    }
-  }),
   {
     name: 'with-commits',
     title: 'List, 1,000 entries, with 1,000 commits per second in another database of the server',

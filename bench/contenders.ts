@@ -41,19 +41,15 @@ export async function openContender(name: ContenderName, options: ContenderOptio
     case 'service-citus-2':
     case 'service-citus-32':
     case 'service-citus-reference':
-      return overHttp(await startService(setup, 1))
-    case 'service-2':
-      return { ...overHttp(await startService(setup, 2)), processes: 2 }
-    case 'service-4':
-      return { ...overHttp(await startService(setup, 4)), processes: 4 }
+      return overHttp(await startService(setup))
     case 'service-commits':
-      return withCommits(overHttp(await startService(setup, 1)), database.otherUrl)
+      return withCommits(overHttp(await startService(setup)), database.otherUrl)
     case 'service-standby': {
       const [server, metrics] = await startServiceOnPair(setup)
       return withStandby(overHttp(server), metrics)
     }
     case 'service-updates':
-      return withUpdates(overHttp(await startService(setup, 1)), database.url)
+      return withUpdates(overHttp(await startService(setup)), database.url)
     case 'plain':
       return overHttp(await startPlainFastify(setup))
     case 'go':

@@ -35,9 +35,9 @@ const goals: readonly Goal[] = [
     atLeast: 2.3,
   },
   {
-    work: 'update, 64 connections, two workers, against pg alone',
-    caseName: 'workers-update',
-    contender: 'service-2',
+    work: 'update, 64 connections, against pg alone',
+    caseName: 'update-64',
+    contender: 'service',
     against: 'direct',
     atLeast: 1,
   },
@@ -69,15 +69,6 @@ const goals: readonly Goal[] = [
     against: 'go',
     atLeast: 4.5,
   },
-  ...['list-1', 'list', 'update-1', 'update-16', 'update', 'mix'].map(
-    (name): Goal => ({
-      work: `two workers against one, workers-${name}`,
-      caseName: `workers-${name}`,
-      contender: 'service-2',
-      against: 'service',
-      atLeast: 1,
-    }),
-  ),
   {
     work: '1,000 entries, one client right after a change, against plain Fastify',
     caseName: 'after-change-1000',

@@ -132,15 +132,12 @@ async function takeTurn(
   }
 }
 
-/** Generates the load of the case until V8 has compiled the code for it in each process of the contender. */
+/** Generates the load of the case until V8 has compiled the code for it. */
 async function warmUp(given: Case, contender: Contender): Promise<void> {
-  const { processes = 1 } = contender
-  // With fewer connections than processes, it would depend on the order of the connections which processes stay cold.
-  const load = { ...given, connections: Math.max(given.connections, processes) }
-  const end = performance.now() + processes * WARM_UP_SECONDS * 1000
+  const end = performance.now() + WARM_UP_SECONDS * 1000
   let responses = 0
-  do responses += (await contender.measure(load, 1)).count
-  while (responses < processes * WARM_UP_RESPONSES && performance.now() < end)
+  do responses += (await contender.measure(given, 1)).count
+  while (responses < WARM_UP_RESPONSES && performance.now() < end)
 }
 
 /** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */

@@ -12,15 +12,7 @@ export interface Options {
 }
 
 /** The cases of a short run: one or two of every kind. */
-const quickCases = [
-  'list-64',
-  'update-64',
-  'mix',
-  'if-none-match',
-  'workers-update',
-  'unchanged-100000',
-  'after-change-100000',
-]
+const quickCases = ['list-64', 'update-64', 'mix', 'if-none-match', 'unchanged-100000', 'after-change-100000']
 
 const help = `
 Cases: ${cases.map(({ name }) => name).join(', ')}

@@ -35,7 +35,7 @@ after a check that its responses are correct to the byte and a warm-up, in which
 medians over the rounds; a column “× plain Fastify” has the median, over the rounds, of the ratio of both throughputs in one
 round.
 
-- **this service** runs in its production configuration: keys, log at \`info\`, one worker unless stated otherwise.
+- **this service** runs in its production configuration: keys, log at \`info\`.
 - **plain Fastify** is the same API, made with the defaults of Fastify and pg, [plain-fastify.ts](baselines/plain-fastify.ts).
 ${goLine}- **node:http** sends the bytes of the list from memory and echoes updates, without keys, log and database,
   [node-http.ts](baselines/node-http.ts).

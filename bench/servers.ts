@@ -39,12 +39,11 @@ export interface ServerSetup {
 }
 
 /** Starts the service as it runs in production. */
-export function startService(setup: ServerSetup, workers: number): Promise<Server> {
+export function startService(setup: ServerSetup): Promise<Server> {
   return startServer(process.execPath, [service], setup.directory, {
     DATABASE_URL: setup.databaseUrl,
     API_KEYS: `bench:${setup.key}`,
     LOG_LEVEL: 'info',
-    WEB_CONCURRENCY: String(workers),
   })
 }
 

@@ -55,7 +55,7 @@ async function costOf(count: number, work: () => Promise<void>): Promise<Cost> {
 
 /** Sends batches of updates for random pets, as the service does. */
 async function update(batches: number, size: number): Promise<void> {
-  const { setQuantities } = updateRepository(updates, 1)
+  const { setQuantities } = updateRepository(updates)
   for (let batch = 0; batch < batches; batch++) {
     const petIds = new Set<number>()
     while (petIds.size < size) petIds.add(randomInt(1, ENTRIES + 1))

@@ -26,7 +26,7 @@ import { StandbyServer } from './database/standby.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
-import { coalesceChecks, READINESS_MAX_AGE_MS, type Readiness, type SharedReadiness } from './http/health.ts'
+import { coalesceChecks, type Readiness } from './http/health.ts'
 import type { MonitoredStandbyOptions } from './inventory/list/monitored-standby.ts'
 import { listSettings } from './inventory/list/statements.ts'
 import { inventoryRepository } from './inventory/repository.ts'
@@ -35,7 +35,6 @@ import { StockSample } from './inventory/stock-sample.ts'
 import { updateSettings } from './inventory/updates/statements.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
-import type { Primary } from './process/primary.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -57,17 +56,13 @@ const PROBE_LIFETIME_SECONDS = 5
  */
 const METRICS_CHECK_TIMEOUT_MS = 1500
 
-/** The configuration of one process. */
+/** The configuration of a service. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
   /** The version of this software. */
   readonly version: string
-  /** Maximum connections for requests. One more is used for readiness checks and API keys. */
-  readonly connections: number
   /** Absent if tracing is off. */
   readonly tracing: Tracing | undefined
-  /** The primary process, if this one is a worker. */
-  readonly primary: Primary | undefined
 }
 
 /** The timeouts and intervals of a service, in milliseconds. */
@@ -105,10 +100,10 @@ export interface Service {
   /** The URL of the service. */
   readonly address: string
   /**
-   * Returns the current metrics. Checks readiness for up to 1.5 seconds. If `withStock` is set, also counts the entries by
-   * status, at most once a minute.
+   * Returns the current metrics. Checks readiness for up to 1.5 seconds, and counts the entries by status, at most once a
+   * minute.
    */
-  metrics(withStock: boolean): Promise<readonly MetricFamily[]>
+  metrics(): Promise<readonly MetricFamily[]>
   /** Stops listening, completes the requests in flight, and closes the database connections. */
   close(): Promise<void>
 }
@@ -128,7 +123,7 @@ export async function connectService(
   timings: ServiceTimings,
   log: Logger,
 ): Promise<ServiceParts> {
-  const { databaseUrl: url, behindPooler, connections, tracing, primary } = options
+  const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const primaryServer = new PrimaryServer({
     address: parseAddress(url),
@@ -142,7 +137,7 @@ export async function connectService(
   })
   const open = (size: number, limits: TimeLimits, rest: Partial<DatabaseOptions> = {}): Database =>
     openDatabase({ url, server: primaryServer, size, limits, behindPooler, onConnectionLost, ...rest })
-  const database = open(connections - 1, timings.requests, { settings: updateSettings })
+  const database = open(databasePoolSize - 1, timings.requests, { settings: updateSettings })
   const lists = open(1, timings.lists, { settings: listSettings })
   // Readiness checks and API keys use a separate connection: a busy pool must not take the service out of rotation, or keep a
   // revoked key active.
@@ -175,12 +170,7 @@ export async function connectService(
   }
   const standby = options.readDatabaseUrl === undefined ? undefined : openStandby(options.readDatabaseUrl)
   const inventoryStatistics = new InventoryStatistics(standby?.statistics)
-  const inventory = inventoryRepository(
-    traced(database, 'requests'),
-    traced(lists, 'lists'),
-    standby,
-    options.workers,
-  )
+  const inventory = inventoryRepository(traced(database, 'requests'), traced(lists, 'lists'), standby)
 
   const migrations = await knownMigrations()
   const readiness: Readiness = async () => {
@@ -207,7 +197,6 @@ export async function connectService(
       inventory,
       tracing,
       readiness,
-      primary,
       requestStatistics,
       inventoryStatistics,
       publicUrls: options.publicUrls,
@@ -216,8 +205,8 @@ export async function connectService(
     },
     apiKeys,
     probe,
-    async metrics(withStock) {
-      const [notReady, stock] = await Promise.all([checkReadiness(), withStock ? stockSample.read() : []])
+    async metrics() {
+      const [notReady, stock] = await Promise.all([checkReadiness(), stockSample.read()])
       return serviceMetrics({
         notReady,
         stock,
@@ -245,7 +234,7 @@ export async function connectService(
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
   const { apiKeys, probe, metrics } = parts
-  const { readiness, primary } = parts.app
+  const { readiness } = parts.app
   const app = await buildApp(parts.app)
   const close = async (): Promise<void> => {
     await app.close()
@@ -258,7 +247,6 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
     if (notReady?.kind === 'unsupported')
       throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
     if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
-    if (notReady && primary) await waitUntilReadyOrNoneIs(readiness, primary)
     if (options.behindPooler) await warnOfTimeouts(probe, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
@@ -268,17 +256,6 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   } catch (error) {
     await close()
     throw error
-  }
-}
-
-/**
- * Waits until this worker is ready or the other workers are not ready either. A worker that listened before it is ready would
- * make the whole service not ready, while the others can serve. If none is ready, it must listen to respond to health checks.
- */
-async function waitUntilReadyOrNoneIs(own: Readiness, primary: SharedReadiness): Promise<void> {
-  while ((await primary.readiness()) === undefined) {
-    await setTimeout(READINESS_MAX_AGE_MS)
-    if ((await own()) === undefined) return
   }
 }
 

@@ -1,4 +1,3 @@
-import { availableParallelism } from 'node:os'
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { parseIntoClientConfig } from 'pg-connection-string'
@@ -7,14 +6,7 @@ import { parseAddress } from '../database/address.ts'
 import { addressErrors } from './addresses.ts'
 import { ConfigurationError } from './errors.ts'
 import { isSet, withSecretFiles } from './secret-files.ts'
-import {
-  CONNECTIONS_PER_WORKER,
-  Environment,
-  OperatorEnvironment,
-  readVariables,
-  schemaErrors,
-  type Variables,
-} from './variables.ts'
+import { Environment, OperatorEnvironment, readVariables, schemaErrors, type Variables } from './variables.ts'
 
 /** The validated settings, with defaults. */
 export interface Config {
@@ -28,10 +20,8 @@ export interface Config {
   readonly readDatabaseUrl: string | undefined
   /** Whether a connection pooler in transaction mode is in front of the database. */
   readonly behindPooler: boolean
-  /** Maximum connections that all workers together open for requests. */
+  /** Maximum connections for requests. */
   readonly databasePoolSize: number
-  /** Number of processes that serve requests. */
-  readonly workers: number
   readonly apiKeys: readonly FixedKey[]
   readonly logLevel: string
   /** Whether tracing is on. The OpenTelemetry SDK reads its other settings from the environment itself. */
@@ -67,7 +57,6 @@ export function loadConfig(env: Variables): Config {
   if (isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
   else if (isSet(env, 'READ_DATABASE_URL') && !isSet(env, 'DATABASE_URL')) errors.push(MISSING_PRIMARY)
   if (errors.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(errors)
-  const { workers, poolSize } = concurrencyOf(values)
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
@@ -75,8 +64,7 @@ export function loadConfig(env: Variables): Config {
     databaseUrl: values.DATABASE_URL,
     readDatabaseUrl: values.READ_DATABASE_URL,
     behindPooler: values.DATABASE_POOLER === 'transaction',
-    databasePoolSize: poolSize,
-    workers,
+    databasePoolSize: values.DATABASE_POOL_SIZE,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
     traces: wantsTraces(values),
@@ -156,40 +144,11 @@ function isDatabaseMissing(env: Variables, given: Readonly<Record<string, unknow
 }
 
 const Ports = Type.Pick(Environment, ['PORT', 'METRICS_PORT'])
-const Concurrency = Type.Pick(Environment, ['WEB_CONCURRENCY', 'DATABASE_POOL_SIZE'])
 
 /** Returns the errors of settings that are valid on their own, but contradict each other. */
 function conflictErrors(values: unknown): string[] {
-  const errors: string[] = []
-  if (Value.Check(Ports, values) && values.METRICS_PORT === values.PORT && values.PORT !== 0) {
-    errors.push(`METRICS_PORT must be another port than PORT, not ${values.PORT}`)
-  }
-  if (Value.Check(Concurrency, values)) {
-    const { workers, poolSize } = concurrencyOf(values)
-    const needed = workers * CONNECTIONS_PER_WORKER
-    if (needed > poolSize) {
-      errors.push(`DATABASE_POOL_SIZE must be at least ${needed} for ${workers} workers, not ${poolSize}`)
-    }
-  }
-  return errors
-}
-
-/** Returns the maximum connections of all workers, whose default depends on the number of workers. Undefined if it is invalid. */
-export function databasePoolSizeOf(given: Readonly<Record<string, unknown>>): number | undefined {
-  const values: unknown = Value.Default(Concurrency, { ...given })
-  return Value.Check(Concurrency, values) ? concurrencyOf(values).poolSize : undefined
-}
-
-/** Returns the number of worker processes, and the maximum connections of all of them together. */
-function concurrencyOf({ WEB_CONCURRENCY, DATABASE_POOL_SIZE }: Static<typeof Concurrency>): {
-  workers: number
-  poolSize: number
-} {
-  const enoughFor = Math.floor((DATABASE_POOL_SIZE ?? 1000) / CONNECTIONS_PER_WORKER)
-  const workers =
-    WEB_CONCURRENCY === 'auto' ? Math.min(availableParallelism(), enoughFor) : Number(WEB_CONCURRENCY)
-  const needed = workers * CONNECTIONS_PER_WORKER
-  return { workers, poolSize: DATABASE_POOL_SIZE ?? Math.max(10, needed) }
+  const isConflict = Value.Check(Ports, values) && values.METRICS_PORT === values.PORT && values.PORT !== 0
+  return isConflict ? [`METRICS_PORT must be another port than PORT, not ${values.PORT}`] : []
 }
 
 /** Returns whether the OpenTelemetry variables turn on traces: with an endpoint, or with the exporter's default endpoint. */

@@ -1,6 +1,6 @@
 import { type TSchema, Type } from '@sinclair/typebox'
 import { addressWarnings, withoutPassword } from './addresses.ts'
-import { databasePoolSizeOf, loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
+import { loadConfig, loadOperatorDatabase, namedKey } from './config.ts'
 import { errorsOf } from './errors.ts'
 import { withSecretFiles } from './secret-files.ts'
 import { Environment, OperatorEnvironment, readVariables, SECRETS, type Variables } from './variables.ts'
@@ -26,7 +26,7 @@ export function describeSettings(env: Variables): Settings {
   const values = readVariables(Type.Object(known), withSecretFiles(env, SECRETS, []))
   const settings = Object.entries<TSchema>(known).map(([name, schema]) => {
     const value = values[name]
-    const shown = value ?? (name === 'DATABASE_POOL_SIZE' ? databasePoolSizeOf(values) : schema['default'])
+    const shown = value ?? schema['default']
     const file = env[`${name}_FILE`]
     return {
       name: value !== undefined && isSecret(name) && file ? `${name}_FILE` : name,
@@ -42,7 +42,11 @@ export function describeSettings(env: Variables): Settings {
 /** Returns a warning for each variable, and for each parameter of the addresses in the variables `addresses`, without effect. */
 export function settingWarnings(env: Variables, addresses: readonly string[]): string[] {
   const values = withSecretFiles(env, addresses, [])
-  return [...misspelledSettings(env), ...addresses.flatMap((name) => addressWarnings(name, values))]
+  return [
+    ...misspelledSettings(env),
+    ...removedSettings(env),
+    ...addresses.flatMap((name) => addressWarnings(name, values)),
+  ]
 }
 
 function isSecret(name: string): boolean {
@@ -73,6 +77,17 @@ export function misspelledSettings(env: Variables): string[] {
       ? []
       : [`${name} is not a setting and has no effect; did you mean ${similar}?`]
   })
+}
+
+/** Returns a warning for each setting of an earlier version that no longer has an effect. */
+function removedSettings(env: Variables): string[] {
+  const processes = env['WEB_CONCURRENCY']?.trim() ?? ''
+  return ['', '1'].includes(processes)
+    ? []
+    : [
+        'WEB_CONCURRENCY has no effect: the service runs as one process; to use more cores, run several behind a load balancer, ' +
+          'as docs/operating.md#scale-out describes',
+      ]
 }
 
 /** Whether two names differ only in case, underscores and, depending on the length, up to two letters. */

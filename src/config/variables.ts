@@ -15,7 +15,7 @@ FormatRegistry.Set('network', (text) => {
 })
 
 /** One for lists and three for updates. With fewer, a single locked row would delay updates of other pets. */
-export const CONNECTIONS_PER_WORKER = 4
+const MIN_CONNECTIONS = 4
 
 const otlpEndpoint = Type.String({ format: 'web-url', writeOnly: true, description: 'an http(s) address' })
 const otlpProtocol = Type.String({ pattern: '^http/protobuf$', description: 'http/protobuf' })
@@ -49,17 +49,11 @@ export const Environment = Type.Object({
     description:
       'none, or transaction if a pooler in that mode, such as PgBouncer, is in front of the database',
   }),
-  DATABASE_POOL_SIZE: Type.Optional(
-    Type.Integer({
-      minimum: CONNECTIONS_PER_WORKER,
-      maximum: 1000,
-      description: `an integer from ${CONNECTIONS_PER_WORKER} to 1000`,
-    }),
-  ),
-  WEB_CONCURRENCY: Type.String({
-    default: '1',
-    pattern: '^(auto|[1-9][0-9]?)$',
-    description: 'a number of processes from 1 to 99, or auto for one for each processor',
+  DATABASE_POOL_SIZE: Type.Integer({
+    default: 10,
+    minimum: MIN_CONNECTIONS,
+    maximum: 1000,
+    description: `an integer from ${MIN_CONNECTIONS} to 1000`,
   }),
   API_KEYS: Type.Array(Type.String({ pattern: '^([A-Za-z0-9_-]{1,64}:)?[A-Za-z0-9._~+/-]+=*$' }), {
     default: [],

@@ -9,13 +9,13 @@ import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/up
 import { requireApiKey } from './authentication.ts'
 import { Admission } from './connections/admission.ts'
 import { Connections } from './connections/connections.ts'
-import { GracefulStop, type SharedPort } from './connections/graceful-stop.ts'
+import { GracefulStop } from './connections/graceful-stop.ts'
 import { clientErrorHandler, connectionRefusals } from './connections/malformed-requests.ts'
 import { afterUpgrade, enforceProtocol, headerError, refuseUnframedMessages } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import { keepSlotsInHandlers } from './connections/slot.ts'
 import { handleErrors, sendError } from './error-handler.ts'
-import { healthRoutes, isHealthCheck, type Readiness, type SharedReadiness } from './health.ts'
+import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods, routeEveryMethod } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
@@ -49,8 +49,6 @@ export interface AppOptions {
   readonly findApiKey: FindApiKey
   readonly inventory: InventoryRepository
   readonly readiness: Readiness
-  /** The primary process; absent if no other process shares the port. */
-  readonly primary?: (SharedPort & SharedReadiness) | undefined
   /** Updated for every request. */
   readonly requestStatistics: RequestStatistics
   /** Updated for every list and batch of updates. */
@@ -137,7 +135,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   refuseUnframedMessages(app.server, refusals)
   app.addHook('preClose', async () => {
     isClosing = true
-    await gracefulStop.stop(app.server, options.primary)
+    await gracefulStop.stop(app.server)
   })
   app.addHook('onSend', (request, reply, payload, done) => {
     afterUpgrade(request.raw, reply.raw, () => {
@@ -168,7 +166,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     await publicScope.register(healthRoutes, {
       version: options.version,
       readiness: options.readiness,
-      shared: options.primary,
       isClosing: () => isClosing,
     })
     serveOpenApi(publicScope)

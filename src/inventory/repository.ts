@@ -24,13 +24,12 @@ export function inventoryRepository(
   database: Database,
   lists: Database,
   standby?: Omit<MonitoredStandbyOptions, 'primary'>,
-  processes = 1,
 ): InventoryRepository {
   // Behind a pooler, a connection is verified only when it is opened, but later statements may run on another server.
   const reads = primaryListReads(lists, lists.isPooled ? undefined : () => standby?.server.history)
   return {
     ...reads,
-    ...updateRepository(database, processes),
+    ...updateRepository(database),
     standby: standby && new MonitoredStandby({ primary: reads, ...standby }),
 
     async countByStatus() {

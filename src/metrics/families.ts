@@ -68,15 +68,10 @@ function seriesOf(name: string, { labels, value }: Sample<Histogram>): Series[] 
   ]
 }
 
-/** Aggregates the metrics of several processes into one set. */
-export async function aggregate(processes: readonly (readonly MetricFamily[])[]): Promise<MetricFamily[]> {
-  return AggregatorRegistry.aggregate<PrometheusContentType>([...processes]).getMetricsAsJSON()
-}
-
 /** The media type of the text from `expose`. */
 export const expositionType = prometheusContentType
 
-/** Aggregates the metrics of all processes, and writes them in Prometheus's text format. */
-export function expose(processes: readonly (readonly MetricFamily[])[]): Promise<string> {
-  return AggregatorRegistry.aggregate<PrometheusContentType>([...processes]).metrics()
+/** Writes the metrics in Prometheus's text format. */
+export function expose(families: readonly MetricFamily[]): Promise<string> {
+  return AggregatorRegistry.aggregate<PrometheusContentType>([[...families]]).metrics()
 }

@@ -10,7 +10,7 @@ import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 export interface ServiceSources {
   /** Why requests cannot be served; undefined if they can. */
   readonly notReady: NotReadyKind | undefined
-  /** The latest counts of entries; empty if another process counts them, or the count failed. */
+  /** The latest counts of entries; empty if the count failed. */
   readonly stock: readonly StockLevel[]
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics

@@ -1,4 +1,3 @@
-import cluster from 'node:cluster'
 import { type DestinationStream, type Logger, pino } from 'pino'
 
 /** Maximum characters of log lines that wait while standard output is not read: some seconds of a busy service. */
@@ -6,12 +5,6 @@ const MAX_QUEUED_LENGTH = 16 * 1024 * 1024
 
 /** How long a line waits to be written together with later ones. */
 const WRITE_INTERVAL_MS = 10
-
-/**
- * Maximum bytes of lines that are written together. Linux writes as many to a pipe without the output of other processes in
- * between (PIPE_BUF; pipe(7)), so that workers do not write into each other's lines.
- */
-const WRITE_BYTES = 4096
 
 interface Destination extends DestinationStream {
   /** Calls back when all lines are written or dropped. */
@@ -27,12 +20,12 @@ export function droppedLogLines(): number {
 
 /** Opens the log on standard output: JSON lines, or readable ones on a terminal. */
 export async function openLog(level: string): Promise<Logger> {
-  // Only workers need an id; a container has one process.
-  const base = cluster.worker ? { pid: process.pid, worker: cluster.worker.id } : null
+  // No process id: a container has one process.
+  const base = null
   if (process.stdout.isTTY) {
     // Imported only here, because JSON lines do not need its packages.
     const { default: pretty } = await import('pino-pretty')
-    return pino({ level, base }, pretty({ sync: true, ignore: 'pid', translateTime: 'SYS:HH:MM:ss.l' }))
+    return pino({ level, base }, pretty({ sync: true, translateTime: 'SYS:HH:MM:ss.l' }))
   }
   const log = pino(
     { level, base },
@@ -53,7 +46,6 @@ export async function openLog(level: string): Promise<Logger> {
 function standardOutput(onResumed: (lines: number) => void): Destination {
   const { stdout } = process
   let text = ''
-  let bytes = 0
   let lines = 0
   let unreported = 0
   let timer: NodeJS.Timeout | undefined
@@ -77,12 +69,9 @@ function standardOutput(onResumed: (lines: number) => void): Destination {
       }
     })
     text = ''
-    bytes = 0
     lines = 0
   }
 
-  // Otherwise all that waits is one write, of which the system writes a part to a pipe that is almost full.
-  Object.assign(stdout, { _writev: undefined })
   // A log that cannot be written, for example on a full disk, must not stop the service.
   stdout.on('error', () => {})
   process.on('exit', writeAll)
@@ -92,10 +81,7 @@ function standardOutput(onResumed: (lines: number) => void): Destination {
         drop(1)
         return
       }
-      const lineBytes = Buffer.byteLength(line)
-      if (bytes + lineBytes > WRITE_BYTES) writeAll()
       text += line
-      bytes += lineBytes
       lines++
       timer ??= setTimeout(writeAll, WRITE_INTERVAL_MS)
     },

@@ -1,4 +1,3 @@
-import cluster from 'node:cluster'
 import { constants } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
@@ -50,7 +49,7 @@ export function ignoreInspectorSignal(): void {
 /**
  * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
  * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal exits at
- * once, except in a worker, which exits at once if the primary process does.
+ * once.
  */
 export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
   let isClosing = false
@@ -73,8 +72,6 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
       if (!isClosing) grace.close()
     },
     (signal) => {
-      // A worker gets a signal of its own, or one that all processes get, and then SIGTERM from the primary.
-      if (cluster.isWorker) return
       log.error(`second ${signal}: exiting at once`)
       process.exit(1)
     },

@@ -34,16 +34,12 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
   if (!(error instanceof Error)) return String(error)
   const place = placeOf(error)
-  // The primary process binds the port for its workers.
   switch ('syscall' in error ? `${error.syscall} ${codeOf(error)}` : undefined) {
     case 'listen EADDRINUSE':
-    case 'bind EADDRINUSE':
       return `${place} is in use by another program. Stop that program, or set PORT (METRICS_PORT for the metrics) to another port.`
     case 'listen EACCES':
-    case 'bind EACCES':
       return `This user may not listen on ${place}. Set PORT (METRICS_PORT for the metrics) to a port above 1023.`
     case 'listen EADDRNOTAVAIL':
-    case 'bind EADDRNOTAVAIL':
       return `${place} is not an address of this machine. Set HOST to one of its addresses, or to 0.0.0.0 for all.`
     // Those of database hosts are causes of a DatabaseUnavailableError.
     case 'getaddrinfo ENOTFOUND':

@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises'
-import { availableParallelism } from 'node:os'
 import t from 'tap'
 import { loadConfig, loadOperatorDatabase, loadReadDatabase } from '../../src/config/config.ts'
 import { describeSettings, misspelledSettings } from '../../src/config/describe.ts'
@@ -14,7 +13,6 @@ t.test('has a default for everything but secrets', async (t) => {
     readDatabaseUrl: undefined,
     behindPooler: false,
     databasePoolSize: 10,
-    workers: 1,
     apiKeys: [],
     logLevel: 'info',
     traces: false,
@@ -34,7 +32,6 @@ t.test('reads every variable', async (t) => {
       READ_DATABASE_URL: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       DATABASE_POOLER: 'transaction',
       DATABASE_POOL_SIZE: '25',
-      WEB_CONCURRENCY: '4',
       API_KEYS: 'billing:first-key, second-key ,',
       LOG_LEVEL: 'debug',
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318',
@@ -51,7 +48,6 @@ t.test('reads every variable', async (t) => {
       readDatabaseUrl: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       behindPooler: true,
       databasePoolSize: 25,
-      workers: 4,
       apiKeys: [
         { name: 'billing', key: 'first-key' },
         { name: 'key-2', key: 'second-key' },
@@ -93,7 +89,6 @@ t.test('refuses every wrong value', async (t) => {
     READ_DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
     DATABASE_POOLER: ['session', 'true', 'pgbouncer'],
     DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
-    WEB_CONCURRENCY: ['0', '100', '-1', 'many', '1.5'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
     LOG_LEVEL: ['loud', 'INFO'],
     OTEL_SDK_DISABLED: ['1', 'off'],
@@ -152,41 +147,29 @@ t.test('names all errors at once, without repeating a secret', async (t) => {
 
 t.test('names settings that contradict each other beside all other errors', async (t) => {
   const ports = { PORT: '4000', METRICS_PORT: '4000' }
-  const processes = { WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }
-  const { errors } = describeSettings({
-    ...ports,
-    ...processes,
-    LOG_LEVEL: 'loud',
-    DATABASE_URL: 'localhost',
-  })
+  const { errors } = describeSettings({ ...ports, LOG_LEVEL: 'loud', DATABASE_URL: 'localhost' })
   t.match(errors, [
     /^LOG_LEVEL must be /,
     'METRICS_PORT must be another port than PORT, not 4000',
-    'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
     /^DATABASE_URL must be /,
   ])
-  t.equal(errors.length, 4)
+  t.equal(errors.length, 3)
   t.strictSame(
-    describeSettings({ ...ports, ...processes, PORT: 'x', WEB_CONCURRENCY: 'x' }).errors.map(
-      (error) => error.split(' ', 1)[0],
-    ),
-    ['PORT', 'WEB_CONCURRENCY'],
+    describeSettings({ ...ports, PORT: 'x' }).errors.map((error) => error.split(' ', 1)[0]),
+    ['PORT'],
     'a wrong value contradicts nothing',
   )
   t.match(loadConfig({ PORT: '0', METRICS_PORT: '0' }), { port: 0, metricsPort: 0 }, 'two free ports')
 })
 
-t.test('has four connections or more for each worker', async (t) => {
-  t.throws(() => loadConfig({ WEB_CONCURRENCY: '4', DATABASE_POOL_SIZE: '15' }), {
-    message: 'DATABASE_POOL_SIZE must be at least 16 for 4 workers, not 15',
-  })
-  t.match(loadConfig({ WEB_CONCURRENCY: '4' }), { workers: 4, databasePoolSize: 16 })
-  t.match(loadConfig({ WEB_CONCURRENCY: '2' }), { workers: 2, databasePoolSize: 10 })
-  t.match(loadConfig({ WEB_CONCURRENCY: 'auto', DATABASE_POOL_SIZE: '4' }), {
-    workers: 1,
-    databasePoolSize: 4,
-  })
-  t.equal(loadConfig({ WEB_CONCURRENCY: 'auto' }).workers, availableParallelism())
+t.test('WEB_CONCURRENCY has no effect but a warning that says what to do instead', async (t) => {
+  for (const WEB_CONCURRENCY of ['2', 'auto', 'x']) {
+    const { errors, warnings } = describeSettings({ WEB_CONCURRENCY })
+    t.match([errors, warnings], [[], [/^WEB_CONCURRENCY has no effect.*docs\/operating\.md#scale-out/]])
+    t.equal(warnings.length, 1)
+  }
+  for (const WEB_CONCURRENCY of ['', ' ', '1'])
+    t.strictSame(describeSettings({ WEB_CONCURRENCY }).warnings, [])
 })
 
 t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
@@ -317,7 +300,6 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'READ_DATABASE_URL_FILE',
     'REPLICAS',
     'TRUST_PROXY',
-    'WEB_CONCURRENCY',
   ])
 })
 
@@ -337,7 +319,6 @@ t.test(
       PORT: '127.0.0.1:3000',
       METRICS_PORT: 'x',
       API_KEYS_FILE: '/none',
-      WEB_CONCURRENCY: 'x',
     }
     t.equal(
       loadOperatorDatabase({ ...server, ...forServer })?.url,
@@ -529,8 +510,6 @@ t.test('settings are described without a secret', async (t) => {
       DATABASE_POOL_SIZE: '10',
     },
   )
-  t.match(shown({ WEB_CONCURRENCY: '4' }), { DATABASE_POOL_SIZE: '16' })
-  t.match(shown({ WEB_CONCURRENCY: 'x' }), { DATABASE_POOL_SIZE: undefined })
   for (const url of [
     'postgres://u:secret@h1:1,h2:2/db?target_session_attrs=any',
     'postgres://u:se?secret@host/db',

@@ -27,17 +27,11 @@ interface Scene extends ReplicatedPair {
 }
 
 /** A service under load, whose address leads to the primary of a pair. */
-async function setUp(t: Test, { workers = 1 } = {}): Promise<Scene> {
+async function setUp(t: Test): Promise<Scene> {
   const pair = await startPair(t, pets)
   const address = await movingAddress(t, pair.primary.url)
   const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: address.url,
-      API_KEYS: apiKey,
-      PORT: '0',
-      METRICS_PORT: '0',
-      WEB_CONCURRENCY: String(workers),
-    },
+    env: { DATABASE_URL: address.url, API_KEYS: apiKey, PORT: '0', METRICS_PORT: '0' },
   })
   const port = await portOf(server)
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
@@ -96,7 +90,7 @@ t.test('the primary freezes, so that no connection to it ends', async (t) => {
 })
 
 t.test('a switchover, with the old primary alive as a standby behind the address for a while', async (t) => {
-  const { primary, standby, address, load, send, reasons } = await setUp(t, { workers: 2 })
+  const { primary, standby, address, load, send, reasons } = await setUp(t)
   await primary.stop()
   await standby.promote()
   await primary.follow(standby)

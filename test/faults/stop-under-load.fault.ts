@@ -42,7 +42,7 @@ async function load(port: number, keepAlive: boolean, counts: Counts): Promise<v
   await Promise.all(Array.from({ length: CLIENTS }, (_, number) => client(number)))
 }
 
-async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Promise<void> {
+async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   const database = await testDatabase(t)
   await addEntries(
     database,
@@ -52,7 +52,7 @@ async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Prom
   const counts: Counts = { answered: 0, lost: [] }
   for (let round = 1; round <= ROUNDS; round++) {
     const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: String(port), WEB_CONCURRENCY: workers },
+      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: String(port) },
     })
     await portOf(server)
     const clients = load(port, keepAlive, counts)
@@ -77,11 +77,5 @@ async function stopUnderLoad(t: Test, workers: string, keepAlive: boolean): Prom
   )
 }
 
-for (const workers of ['1', '2']) {
-  t.test(`${workers} worker(s) stop without losing a request on a connection that is kept`, (t) =>
-    stopUnderLoad(t, workers, true),
-  )
-  t.test(`${workers} worker(s) stop without losing a request on a connection of its own`, (t) =>
-    stopUnderLoad(t, workers, false),
-  )
-}
+t.test('it stops without losing a request on a connection that is kept', (t) => stopUnderLoad(t, true))
+t.test('it stops without losing a request on a connection of its own', (t) => stopUnderLoad(t, false))

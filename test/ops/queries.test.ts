@@ -98,7 +98,6 @@ t.test('docs/metrics.md lists every metric that there is, with its type and labe
       API_KEYS: key,
       PORT: '0',
       METRICS_PORT: '0',
-      WEB_CONCURRENCY: '2',
     },
   })
   const { scrape } = await metricsOf(server)

@@ -1,13 +1,9 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, openSync } from 'node:fs'
-import { writeFile } from 'node:fs/promises'
-import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
-import { until } from '../support/eventually.ts'
-import { temporaryFolder } from '../support/program.ts'
 
 const log = new URL('../../dist/process/log.js', import.meta.url).href
 
@@ -95,46 +91,6 @@ t.test('where nobody reads it, memory is bounded and what was dropped is counted
   const report = lines.at(-1)
   t.match(report, { level: 40, lines: dropped, msg: /^log lines were dropped/ })
   t.equal(lines.length - 1 + dropped, total, 'every line was either written or counted')
-})
-
-t.test('lines of several workers are not mixed where they are read slowly', async (t) => {
-  const perWorker = 3000
-  const source = `
-    import cluster from 'node:cluster'
-    import { openLog } from ${JSON.stringify(log)}
-    if (cluster.isPrimary) {
-      for (let n = 0; n < 2; n++) cluster.fork()
-      cluster.on('message', () => process.send('written'))
-      process.once('message', () => process.disconnect())
-    } else {
-      const log = await openLog('info')
-      for (let n = 1; n <= ${perWorker}; n++) log.info({ n }, 'x'.repeat(n % 700))
-      process.send('written')
-      log.flush(() => cluster.worker.disconnect())
-    }`
-  const file = path.join(await temporaryFolder(t), 'log.mjs')
-  await writeFile(file, source)
-  // A pipe of the shell, of which little is read at a time: the one of Node.js is a socket.
-  const child = spawn('sh', ['-c', '"$0" "$1" | dd bs=512 2>/dev/null', process.execPath, file], {
-    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
-  })
-  t.teardown(() => child.kill('SIGKILL'))
-  const { stdout } = child
-  if (stdout === null) throw new Error('standard output is no pipe')
-  let written = 0
-  child.on('message', () => written++)
-  await until('both workers to have filled the pipe', () => written === 2)
-  child.send('stop')
-  let output = ''
-  stdout.setEncoding('utf8')
-  for await (const chunk of stdout) output += chunk
-  const lines = output.trimEnd().split('\n')
-  t.equal(lines.length, 2 * perWorker)
-  const whole = /^\{"level":30,"time":\d+,"pid":\d+,"worker":\d,"n":\d+,"msg":"x*"\}$/
-  t.strictSame(
-    lines.filter((line) => !whole.test(line)),
-    [],
-  )
 })
 
 t.test('a stop waits for the lines that are being read', async (t) => {

@@ -19,66 +19,58 @@ async function loadedModules(folder: string): Promise<string[]> {
   return addresses
 }
 
-for (const workers of ['1', '2']) {
-  t.test(
-    `in production, the server with ${workers} worker loads only the packages that it uses`,
-    async (t) => {
-      const database = await testDatabase(t)
-      await addEntries(database, [['1', 0, 'available']])
-      const folder = await temporaryFolder(t)
-      const server = await startProgram(t, 'server', {
-        env: {
-          NODE_ENV: 'production',
-          DATABASE_URL: database.url,
-          API_KEYS: key,
-          PORT: '0',
-          WEB_CONCURRENCY: workers,
-          NODE_V8_COVERAGE: folder,
-        },
-      })
-      const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
-      t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 3 }))).status, 200)
-      t.equal((await send('GET', '/v1/inventory')).status, 200)
-      t.equal((await send('GET', '/readyz')).status, 200)
-      server.process.kill('SIGTERM')
-      t.equal((await server.ended).code, 0)
-
-      const modules = await loadedModules(folder)
-      const { dependencies }: { dependencies: Record<string, string> } = JSON.parse(
-        await readFile(new URL('../../package.json', import.meta.url), 'utf8'),
-      )
-      t.strictSame(
-        Object.keys(dependencies).filter((name) =>
-          modules.some((url) => url.includes(`/node_modules/${name}/`)),
-        ),
-        [
-          '@fastify/bearer-auth',
-          '@fastify/swagger',
-          // prom-client loads it.
-          '@opentelemetry/api',
-          '@sinclair/typebox',
-          'close-with-grace',
-          'content-type',
-          'fastify',
-          'lossless-json',
-          'negotiator',
-          'pg',
-          'pg-connection-string',
-          'pino',
-          'prom-client',
-        ],
-        'not those of the command line, of migrations, of traces or of a log for a terminal',
-      )
-      const ours = modules.filter((url) => !url.includes('/node_modules/'))
-      t.strictSame(
-        ours.filter((url) => /\/dist\/(cli|local|tracing)\//.test(url)),
-        [],
-        'nor the parts of the program that use those',
-      )
-      t.ok(
-        ours.some((url) => url.endsWith('/dist/http/app.js')),
-        'the list has the modules of the service',
-      )
+t.test('in production, the server loads only the packages that it uses', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  const folder = await temporaryFolder(t)
+  const server = await startProgram(t, 'server', {
+    env: {
+      NODE_ENV: 'production',
+      DATABASE_URL: database.url,
+      API_KEYS: key,
+      PORT: '0',
+      NODE_V8_COVERAGE: folder,
     },
+  })
+  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 3 }))).status, 200)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+  t.equal((await send('GET', '/readyz')).status, 200)
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+
+  const modules = await loadedModules(folder)
+  const { dependencies }: { dependencies: Record<string, string> } = JSON.parse(
+    await readFile(new URL('../../package.json', import.meta.url), 'utf8'),
   )
-}
+  t.strictSame(
+    Object.keys(dependencies).filter((name) => modules.some((url) => url.includes(`/node_modules/${name}/`))),
+    [
+      '@fastify/bearer-auth',
+      '@fastify/swagger',
+      // prom-client loads it.
+      '@opentelemetry/api',
+      '@sinclair/typebox',
+      'close-with-grace',
+      'content-type',
+      'fastify',
+      'lossless-json',
+      'negotiator',
+      'pg',
+      'pg-connection-string',
+      'pino',
+      'prom-client',
+    ],
+    'not those of the command line, of migrations, of traces or of a log for a terminal',
+  )
+  const ours = modules.filter((url) => !url.includes('/node_modules/'))
+  t.strictSame(
+    ours.filter((url) => /\/dist\/(cli|local|tracing)\//.test(url)),
+    [],
+    'nor the parts of the program that use those',
+  )
+  t.ok(
+    ours.some((url) => url.endsWith('/dist/http/app.js')),
+    'the list has the modules of the service',
+  )
+})

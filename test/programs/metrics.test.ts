@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { Agent } from 'node:http'
 import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
@@ -23,20 +23,11 @@ interface Running extends MetricsCaller {
   readonly request: Send
 }
 
-/** Waits until a worker listens, and returns its process. */
-async function listening(server: Program, worker: number): Promise<number> {
-  const [, pid] = await server.output(new RegExp(`"pid":(\\d+),"worker":${worker}[^\\n]*listening`, 'i'))
-  return Number(pid)
-}
-
-async function startServer(t: Test, databaseUrl: string, env: Record<string, string> = {}): Promise<Running> {
+async function startServer(t: Test, databaseUrl: string): Promise<Running> {
   const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0', ...env },
+    env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
   })
   const port = await portOf(server)
-  const workers = Number(env['WEB_CONCURRENCY'] ?? 1)
-  // The first that listens is enough for the port. A single process is no worker.
-  for (let worker = 1; workers > 1 && worker <= workers; worker++) await listening(server, worker)
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   t.teardown(() => agent.destroy())
   return { server, port, request: callerOf(port, headers, agent), ...(await metricsOf(server)) }
@@ -226,80 +217,80 @@ t.test('a caller that keeps its connection to the metrics does not hold up the s
   t.equal((await server.ended).code, 0)
 })
 
-for (const workers of ['1', '3']) {
-  t.test(`${workers} processes show the entries of the table once, by status`, async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [
-      ['1', 9, 'available'],
-      ['2', 0, 'available'],
-      ['3', 0, 'sold'],
-    ])
-    const { scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: workers })
-    const metrics = await eventually('the count', async () => {
-      const found = await scrape()
-      return found.get('inventory_entries')?.series.length === 3 ? found : undefined
-    })
-    const counts = (name: string): number[] =>
-      ['available', 'pending', 'sold'].map((status) => total(metrics, name, { status }))
-    t.strictSame(counts('inventory_entries'), [2, 0, 1])
-    t.strictSame(counts('inventory_entries_out_of_stock'), [1, 0, 1])
+t.test('they show the entries of the table by status', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'available'],
+    ['2', 0, 'available'],
+    ['3', 0, 'sold'],
+  ])
+  const { scrape } = await startServer(t, database.url)
+  const metrics = await eventually('the count', async () => {
+    const found = await scrape()
+    return found.get('inventory_entries')?.series.length === 3 ? found : undefined
   })
-}
+  const counts = (name: string): number[] =>
+    ['available', 'pending', 'sold'].map((status) => total(metrics, name, { status }))
+  t.strictSame(counts('inventory_entries'), [2, 0, 1])
+  t.strictSame(counts('inventory_entries_out_of_stock'), [1, 0, 1])
+})
 
-for (const workers of ['1', '2']) {
-  t.test(`${workers} processes say whether they are ready, and why not, without a probe`, async (t) => {
-    const role = await testRole(t)
-    const database = await testDatabase(t)
-    const migrate = await startProgram(t, 'cli', {
-      args: ['migrate', 'up', '--server-role', role.name],
-      env: { DATABASE_URL: database.url },
-    })
-    t.equal((await migrate.ended).code, 0)
-    const outage = await outageOf(t, role.urlOf(database.url))
-    const { scrape } = await startServer(t, outage.url, { WEB_CONCURRENCY: workers })
-    const reasons = [
-      'unreachable',
-      'read_only',
-      'former_primary',
-      'schema_behind',
-      'privileges',
-      'unsupported',
-    ]
-    const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
-      const metrics = await scrape()
-      const seen = reasons.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)
-      const isReady = total(metrics, 'inventory_ready') === 1
-      const isExpected = expected === undefined ? seen.length === 0 : seen.join() === expected
-      return isExpected && isReady === (expected === undefined) ? true : undefined
-    }
-    const see = async (expected: string | undefined): Promise<void> => {
-      t.ok(await eventually(expected ?? 'ready', () => isSeen(expected)), expected ?? 'ready')
-    }
-    await see(undefined)
-    for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
-      await database.query(`REVOKE ${privilege} FROM ${role.name}`)
-      await see('privileges')
-      await database.query(`GRANT ${privilege} TO ${role.name}`)
-      await see(undefined)
-    }
-    await database.query("UPDATE pgmigrations SET name = name || '-later'")
-    await see('schema_behind')
-    await database.query("UPDATE pgmigrations SET name = replace(name, '-later', '')")
-    await see(undefined)
-    outage.stall()
-    await see('unreachable')
-    await outage.restore()
-    await see(undefined)
-    // For new sessions alone, as the setting counts from a session's start.
-    await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
-    await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
-      role.name,
-    ])
-    await see('read_only')
-    await database.query(`ALTER ROLE ${role.name} RESET default_transaction_read_only`)
-    await see(undefined)
+t.test('they say whether the service is ready, and why not, without a probe', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  const migrate = await startProgram(t, 'cli', {
+    args: ['migrate', 'up', '--server-role', role.name],
+    env: { DATABASE_URL: database.url },
   })
-}
+  t.equal((await migrate.ended).code, 0)
+  const outage = await outageOf(t, role.urlOf(database.url))
+  const { scrape } = await startServer(t, outage.url)
+  const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges', 'unsupported']
+  const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
+    const metrics = await scrape()
+    const seen = reasons.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)
+    const isReady = total(metrics, 'inventory_ready') === 1
+    const isExpected = expected === undefined ? seen.length === 0 : seen.join() === expected
+    return isExpected && isReady === (expected === undefined) ? true : undefined
+  }
+  const see = async (expected: string | undefined): Promise<void> => {
+    t.ok(await eventually(expected ?? 'ready', () => isSeen(expected)), expected ?? 'ready')
+  }
+  await see(undefined)
+  for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
+    await database.query(`REVOKE ${privilege} FROM ${role.name}`)
+    await see('privileges')
+    await database.query(`GRANT ${privilege} TO ${role.name}`)
+    await see(undefined)
+  }
+  await database.query("UPDATE pgmigrations SET name = name || '-later'")
+  await see('schema_behind')
+  await database.query("UPDATE pgmigrations SET name = replace(name, '-later', '')")
+  await see(undefined)
+  outage.stall()
+  await see('unreachable')
+  await outage.restore()
+  await see(undefined)
+  // For new sessions alone, as the setting counts from a session's start.
+  await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
+  await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
+    role.name,
+  ])
+  await see('read_only')
+  await database.query(`ALTER ROLE ${role.name} RESET default_transaction_read_only`)
+  await see(undefined)
+})
+
+t.test('they say when the keys that expire were created and expire', async (t) => {
+  const database = await testDatabase(t)
+  await addKey(database, 'billing', '3 days')
+  const { scrape } = await startServer(t, database.url)
+  const metrics = await scrape()
+  const days = (name: string): number =>
+    Math.round((total(metrics, name, { key: 'billing' }) - Date.now() / 1000) / 86_400)
+  t.equal(days('inventory_api_key_expiry_timestamp_seconds'), 3)
+  t.equal(days('inventory_api_key_created_timestamp_seconds'), -1)
+})
 
 t.test('there is no such server unless METRICS_PORT asks for one', async (t) => {
   const database = await testDatabase(t)
@@ -326,75 +317,4 @@ t.test('a METRICS_PORT that is taken ends the start with a message that names it
   const { code, stderr } = await server.ended
   t.equal(code, 1)
   t.match(stderr, new RegExp(`127\\.0\\.0\\.1:${port} is in use by another program.*METRICS_PORT`))
-})
-
-t.test('workers are one set, which does not go back when one of them ends', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const { server, request, scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: '2' })
-  const counted = async (): Promise<number> =>
-    total(await scrape(), `${DURATIONS}_count`, { http_route: '/v1/inventory' })
-  for (let list = 1; list <= 40; list++) await request('GET', '/v1/inventory')
-  const metrics = await scrape()
-  t.equal(total(metrics, `${DURATIONS}_count`, { http_route: '/v1/inventory' }), 40)
-  t.equal(total(metrics, 'inventory_build_info'), 1)
-  t.equal(total(metrics, 'inventory_workers', { state: 'answering' }), 2)
-  t.equal(total(metrics, 'db_client_connection_max', { db_client_connection_pool_name: 'probe' }), 2)
-  process.kill(await listening(server, 1), 'SIGKILL')
-  await listening(server, 3)
-  t.equal(await counted(), 40)
-  await request('GET', '/v1/inventory')
-  t.equal(await counted(), 41)
-  const after = await scrape()
-  t.equal(total(after, 'inventory_worker_exits_total'), 1)
-  t.equal(total(after, 'db_client_connection_max', { db_client_connection_pool_name: 'probe' }), 2)
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
-})
-
-t.test('a worker that is stuck does not hold up the others’ metrics', async (t) => {
-  const database = await testDatabase(t)
-  const { server, request, scrape } = await startServer(t, database.url, { WEB_CONCURRENCY: '2' })
-  for (let list = 1; list <= 10; list++) await request('GET', '/v1/inventory')
-  const before = await scrape()
-  const pid = await listening(server, 1)
-  let isAwake = false
-  process.kill(pid, 'SIGSTOP')
-  t.teardown(() => {
-    // Left stopped, it would outlive a test that fails here.
-    if (!isAwake) process.kill(pid, 'SIGKILL')
-  })
-  const metrics = await scrape()
-  t.equal(total(metrics, 'inventory_workers', { state: 'silent' }), 1)
-  t.equal(total(metrics, `${DURATIONS}_count`), total(before, `${DURATIONS}_count`))
-  process.kill(pid, 'SIGCONT')
-  isAwake = true
-  await eventually('the worker to reply', async () =>
-    total(await scrape(), 'inventory_workers', { state: 'silent' }) === 0 ? true : undefined,
-  )
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
-})
-
-t.test('a worker that is not ready at the start does not keep the metrics from being served', async (t) => {
-  const database = await testDatabase(t)
-  const elsewhere = `
-    import cluster from 'node:cluster'
-    if (cluster.worker?.id === 2) process.env.DATABASE_URL = 'postgres://nobody@127.0.0.1:1/none'`
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      METRICS_PORT: '0',
-      WEB_CONCURRENCY: '2',
-      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(elsewhere)}`,
-    },
-  })
-  await listening(server, 1)
-  await server.output(/"worker":2[^\n]*not ready/)
-  const metrics = await (await metricsOf(server)).scrape()
-  t.equal(total(metrics, 'inventory_ready'), 1)
-  t.equal(total(metrics, 'inventory_workers', { state: 'answering' }), 1)
-  t.equal(total(metrics, 'inventory_workers', { state: 'silent' }), 0, 'it is not stuck')
 })

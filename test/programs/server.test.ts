@@ -192,30 +192,26 @@ t.test('its first line says what it runs as, and no secret', async (t) => {
     server.process.kill('SIGTERM')
     const { stdout } = await server.ended
     t.notMatch(stdout, role.password)
-    const starts = stdout.split('\n').filter((line) => line.includes('"msg":"starting"'))
-    t.equal(starts.length, 1, 'one line, however many processes there are')
-    t.equal(stdout.split('\n')[0], starts[0])
-    return JSON.parse(starts[0] ?? '')
+    return JSON.parse(stdout.split('\n')[0] ?? '')
   }
   const place = { host: url.host, database: url.pathname.slice(1) }
   t.match(await first({}), {
     level: 30,
+    msg: 'starting',
     version: /^\d+\.\d+\.\d+/,
     node: process.version,
     database: place,
-    workers: 1,
     databasePoolSize: 10,
     metricsPort: null,
     traces: false,
   })
   t.match(
     await first({
-      WEB_CONCURRENCY: '2',
       DATABASE_POOL_SIZE: '12',
       METRICS_PORT: '0',
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
     }),
-    { database: place, workers: 2, databasePoolSize: 12, metricsPort: 0, traces: true },
+    { database: place, databasePoolSize: 12, metricsPort: 0, traces: true },
   )
 })
 
@@ -268,14 +264,13 @@ t.test('it warns where a crash of PostgreSQL would lose acknowledged updates', a
   t.notMatch((await other.ended).stdout, warning)
 })
 
-t.test('SIGUSR1 opens no inspector, in any of its processes', async (t) => {
+t.test('SIGUSR1 opens no inspector', async (t) => {
   const database = await testDatabase(t)
   const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, PORT: '0', WEB_CONCURRENCY: '2', NODE_ENV: 'production' },
+    env: { DATABASE_URL: database.url, PORT: '0', NODE_ENV: 'production' },
   })
   const port = await portOf(server)
-  const [, worker] = await server.output(/"pid":(\d+),"worker":1/)
-  for (const pid of [server.process.pid, Number(worker)]) process.kill(pid ?? 0, 'SIGUSR1')
+  server.process.kill('SIGUSR1')
   t.equal((await callerOf(port)('GET', '/livez')).status, 200)
   server.process.kill('SIGTERM')
   const { code, stderr } = await server.ended
@@ -361,16 +356,6 @@ t.test('it fails to start with one clear message and another exit code than 0', 
     [
       'an address of another machine',
       { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0' },
-      /192\.0\.2\.1 is not an address of this machine/,
-    ],
-    [
-      'a port in use, with workers',
-      { DATABASE_URL: database.url, PORT: port, WEB_CONCURRENCY: '2' },
-      new RegExp(`127.0.0.1:${port} is in use.*set PORT`),
-    ],
-    [
-      'an address of another machine, with workers',
-      { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0', WEB_CONCURRENCY: '2' },
       /192\.0\.2\.1 is not an address of this machine/,
     ],
     [

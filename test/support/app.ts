@@ -54,14 +54,7 @@ export async function startApp(
   })
   const logger = pino({ base: null }, stream)
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
-  const options = {
-    ...config,
-    version,
-    databaseUrl,
-    connections: config.databasePoolSize,
-    tracing: undefined,
-    primary: undefined,
-  }
+  const options = { ...config, version, databaseUrl, tracing: undefined }
   const parts = await connectService(options, { ...serviceTimings, ...timings }, logger)
   const service = await serve({ ...parts, app: { ...parts.app, ...app } }, options, logger)
   let closed: Promise<void> | undefined

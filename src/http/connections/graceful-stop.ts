@@ -20,23 +20,6 @@ const CLOSE_PORT_TIMEOUT_MS = 500
 const IDLE_GRACE_MS = 500
 const IDLE_CHECK_INTERVAL_MS = 100
 
-/** A port that several processes listen on. */
-export interface SharedPort {
-  /** Resolves when all connections that were waiting to be accepted before the call have reached a server. */
-  delivered(): Promise<void>
-  /** Resolves when all servers that are stopping have closed the port. Call it after this server has. */
-  closed(): Promise<void>
-}
-
-const ownPort: SharedPort = {
-  // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
-  async delivered() {
-    await setImmediate()
-    await setImmediate()
-  },
-  async closed() {},
-}
-
 /** Stops an HTTP server without dropping a response or losing a request. */
 export class GracefulStop {
   readonly #connections: Connections
@@ -58,15 +41,14 @@ export class GracefulStop {
    * elsewhere. Then it closes the port, sends the pending responses, and closes connections that stay idle. Resolves when
    * all connections are closed.
    */
-  async stop(server: Server, port: SharedPort = ownPort): Promise<void> {
+  async stop(server: Server): Promise<void> {
     if (!server.listening) return
     this.#connections.trackIdleTime()
     server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
     server.requestTimeout = Math.min(server.requestTimeout, ARRIVAL_TIMEOUT_MS)
-    // Servers that share a port close it at the same time.
-    if (this.#connections.size > 0 || port !== ownPort) await setTimeout(DRAIN_MS)
+    if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
     const closed = once(server, 'close')
-    await this.#closePort(server, port)
+    await this.#closePort(server)
     const portClosedAt = performance.now()
     const idleCheck = setInterval(() => void this.#closeIdle(portClosedAt), IDLE_CHECK_INTERVAL_MS)
     await closed
@@ -78,18 +60,19 @@ export class GracefulStop {
    * would be lost. New requests are deferred meanwhile, because clients reconnect after each `Connection: close`, and the
    * new connections would never cease. A client that connects between the last check and the close is lost.
    */
-  async #closePort(server: Server, port: SharedPort): Promise<void> {
+  async #closePort(server: Server): Promise<void> {
     this.#deferred = []
     const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
     let acceptedBefore: number
     do {
       acceptedBefore = this.#connections.accepted
-      await port.delivered()
+      // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
+      await setImmediate()
+      await setImmediate()
     } while (this.#connections.accepted > acceptedBefore && performance.now() < deadline)
     // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
     // on which a request may be arriving.
     NetServer.prototype.close.call(server)
-    await port.closed()
     const deferred = this.#deferred
     this.#deferred = undefined
     for (const start of deferred) start()

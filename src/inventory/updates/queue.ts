@@ -33,10 +33,7 @@ export interface UpdateTimes {
 
 export const updateTimes: UpdateTimes = { wait: 2000, overdue: 2500, check: 100, probe: 500 }
 
-/**
- * Maximum batches in flight if the round trip is short. The workers divide it among them, and each of them may have at least
- * one.
- */
+/** Maximum batches in flight if the round trip is short. */
 const MIN_BATCHES = 2
 
 /** Increase in the round trip that allows one more batch in flight: about the time that both sides spend on a statement. */
@@ -117,7 +114,6 @@ export class UpdateQueue {
   readonly #retries: SentStatement[] = []
   readonly #roundTrip: RoundTrip
   readonly #maxRetries: number
-  readonly #minBatches: number
   readonly #maxBatches: number
   #mode: 'sending' | 'suspended' | 'probing' = 'sending'
   #probes = 0
@@ -141,7 +137,6 @@ export class UpdateQueue {
     this.#roundTrip = roundTrip
     // Retries wait for row locks, so they use their own share of the connections and never delay batches.
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
-    this.#minBatches = Math.max(1, Math.floor(MIN_BATCHES / repository.updateProcesses))
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
@@ -219,7 +214,7 @@ export class UpdateQueue {
     if (this.#mode === 'probing') return 1
     const { shortest, quick } = this.#roundTrip
     const areFew = this.#pets.size <= FEW_PETS && quick >= NETWORK_ROUND_TRIP_MS
-    const limit = this.#minBatches + Math.floor(shortest / ROUND_TRIP_PER_BATCH_MS)
+    const limit = MIN_BATCHES + Math.floor(shortest / ROUND_TRIP_PER_BATCH_MS)
     return Math.min(this.#maxBatches, areFew ? Math.max(FEW_PETS, limit) : limit)
   }
 

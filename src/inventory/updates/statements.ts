@@ -12,8 +12,6 @@ import type { QuantityUpdate, Written } from './quantity-update.ts'
 export interface UpdateRepository {
   /** Maximum connections for updates. */
   readonly updateConnections: number
-  /** Processes of this service that update at the same time, this one included. */
-  readonly updateProcesses: number
 
   /**
    * Sets the quantities of different pets in one transaction, and returns their entries as stored. Conditions are checked by the
@@ -144,13 +142,12 @@ async function setConditionally(database: Database, updates: readonly QuantityUp
   }
 }
 
-/** Creates the repository on a pool, in one of `processes`. */
-export function updateRepository(database: Database, processes: number): UpdateRepository {
+/** Creates the repository on a pool. */
+export function updateRepository(database: Database): UpdateRepository {
   /** Whether Citus has rejected a statement because the table is distributed. */
   let isDistributed = false
   return {
     updateConnections: database.statistics().size,
-    updateProcesses: processes,
 
     async setQuantities(updates, asksForRules) {
       const isConditional = updates.some(({ condition }) => condition !== undefined)

@@ -104,59 +104,32 @@ async function startServer(t: Test): Promise<{ server: Server; port: number; gra
 const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 
 t.test(
-  'the port is closed only when no connection waits to be accepted, and no request begins before',
+  'connections that wait to be accepted when a server stops are served, once the port is closed',
   async (t) => {
     const { server, port, gracefulStop } = await startServer(t)
-    const events: string[] = []
-    server.on('request', (_request, response) => {
-      events.push('request')
-      gracefulStop.startRequest(() => {
-        events.push('begun')
-        response.end('done')
-      })
+    server.on('request', (_request, response) =>
+      gracefulStop.startRequest(() =>
+        response.end(server.listening ? 'begun while the port was open' : 'done'),
+      ),
+    )
+    const stopped = gracefulStop.stop(server)
+    // The server has no connection yet, so it would close the port at once.
+    const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
+    const answers = sockets.map(async (socket) => {
+      socket.write(closing)
+      let text = ''
+      for await (const chunk of socket) text += chunk
+      return text
     })
-    const arriving: Promise<string>[] = []
-    const stopped = gracefulStop.stop(server, {
-      async delivered() {
-        events.push(server.listening ? 'look' : 'look at a closed port')
-        if (arriving.length === 2) return
-        const accepted = once(server, 'connection')
-        const begun = once(server, 'request')
-        const { socket, received } = await openRaw(port)
-        arriving.push(received)
-        await accepted
-        socket.write(closing)
-        await begun
-      },
-      async closed() {
-        events.push(server.listening ? 'still open' : 'closed')
-      },
-    })
+    const outcomes = await Promise.allSettled(answers)
     await stopped
-    for (const received of await Promise.all(arriving)) t.match(received, /^HTTP\/1\.1 200 [\s\S]*done$/)
-    t.strictSame(events, ['look', 'request', 'look', 'request', 'look', 'closed', 'begun', 'begun'])
+    t.ok(outcomes.some(({ status }) => status === 'fulfilled'))
+    for (const outcome of outcomes) {
+      if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
+      else t.match(outcome.reason, { code: 'ECONNREFUSED' })
+    }
   },
 )
-
-t.test('connections that wait to be accepted when a server stops are served', async (t) => {
-  const { server, port, gracefulStop } = await startServer(t)
-  server.on('request', (_request, response) => gracefulStop.startRequest(() => response.end('done')))
-  const stopped = gracefulStop.stop(server)
-  // The server has no connection yet, so it would close the port at once.
-  const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
-  const answers = sockets.map(async (socket) => {
-    socket.write(closing)
-    let text = ''
-    for await (const chunk of socket) text += chunk
-    return text
-  })
-  const outcomes = await Promise.allSettled(answers)
-  await stopped
-  for (const outcome of outcomes) {
-    if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
-    else t.match(outcome.reason, { code: 'ECONNREFUSED' })
-  }
-})
 
 t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
   const { server, port, gracefulStop } = await startServer(t)

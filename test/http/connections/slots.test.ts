@@ -151,14 +151,7 @@ t.test('a request that Fastify injects has no slot, and is answered', async (t) 
   await addEntries(database, [['1', 9, 'available']])
   const config = loadConfig({ DATABASE_URL: database.url, API_KEYS: apiKey })
   const parts = await connectService(
-    {
-      ...config,
-      databaseUrl: database.url,
-      version: '',
-      connections: 4,
-      tracing: undefined,
-      primary: undefined,
-    },
+    { ...config, databaseUrl: database.url, version: '', tracing: undefined },
     serviceTimings,
     pino({ level: 'silent' }),
   )

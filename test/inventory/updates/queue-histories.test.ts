@@ -39,7 +39,6 @@ function endless(numbers: readonly number[]): () => number {
 /** A table whose statements take a random number of iterations and end in a random way. */
 class RandomRepository implements UpdateRepository {
   readonly updateConnections = 4
-  readonly updateProcesses = 1
   /** The stored quantity of each pet. Updates count up, so a smaller one that is stored later is out of order. */
   readonly stored = new Map<bigint, number>()
   readonly errors: string[] = []

@@ -33,7 +33,6 @@ interface Statement {
 /** A repository whose statements do what the test says. */
 class ScriptedRepository implements UpdateRepository {
   readonly updateConnections: number
-  updateProcesses = 1
   /** The statements that nobody has looked at yet. */
   readonly statements: Statement[] = []
   /** How many there were. */
@@ -45,7 +44,7 @@ class ScriptedRepository implements UpdateRepository {
   commits: 'wait' | 'get through' | Error | Promise<boolean> = 'get through'
   readonly asked: string[] = []
 
-  /** With 3 connections, two batches may be in flight whatever the round trip, and one retry. */
+  /** With 3 connections, two batches may be in flight whatever the round trip, and one retry; with 2, one batch. */
   constructor(updateConnections = 3) {
     this.updateConnections = updateConnections
   }
@@ -187,8 +186,7 @@ t.test('a single update goes out at once, those that arrive meanwhile as one bat
 })
 
 t.test('among several callers, an update waits for those that arrive in the same iteration', async (t) => {
-  const repository = new ScriptedRepository()
-  repository.updateProcesses = 2
+  const repository = new ScriptedRepository(2)
   // On a busy machine, the check for late updates would send one before the end of its iteration, which this is about.
   const { set } = queueOf(t, repository, { ...patient, check: 60_000 })
   const first = [set(1, 11), set(2, 22)]
@@ -211,21 +209,6 @@ t.test('among several callers, an update waits for those that arrive in the same
   t.equal(repository.sent, 4, 'a single caller does not wait')
   const four = await repository.next(t, '6=66')
   four.store()
-})
-
-t.test('two processes have two batches in flight together', async (t) => {
-  const repository = new ScriptedRepository()
-  repository.updateProcesses = 2
-  const { set } = queueOf(t, repository)
-  const first = set(1, 11)
-  const one = await repository.next(t, '1=11')
-  const others = [set(2, 22), set(3, 33)]
-  await repository.nothing(t)
-  one.store()
-  t.equal(await first, '1=11')
-  const batch = await repository.next(t, '2=22 3=33')
-  batch.store()
-  t.strictSame(await Promise.all(others), ['2=22', '3=33'])
 })
 
 t.test('a long round trip has more batches in flight, up to the connections', async (t) => {
@@ -556,8 +539,7 @@ t.test('what may have been committed is never sent again', async (t) => {
 })
 
 t.test('with more pets than fit into a batch, those that have waited for longest come first', async (t) => {
-  const repository = new ScriptedRepository()
-  repository.updateProcesses = 2
+  const repository = new ScriptedRepository(2)
   const { set } = queueOf(t, repository)
   const pets = Array.from({ length: MAX_BATCH_SIZE + 1 }, (_, index) => index + 1)
   const textOf = (petIds: readonly number[], quantity: number): string =>
