@@ -8,3 +8,11 @@ t.test('the image and the Kubernetes manifests have the version of package.json'
     t.match(await readFile(`${folder}/kustomization.yaml`, 'utf8'), `newTag: ${version}\n`)
   }
 })
+
+t.test('.nvmrc names the version of Node in the image', async (t) => {
+  const version = (await readFile('.nvmrc', 'utf8')).trim()
+  const images = [...(await readFile('Dockerfile', 'utf8')).matchAll(/^FROM (\S+)/gm)].map(
+    ([, image]) => image,
+  )
+  t.strictSame(new Set(images), new Set([`node:${version}-alpine`]))
+})
