@@ -108,8 +108,10 @@ class Inventory:
             content += piece
             if time.monotonic() > deadline:
                 raise TimeoutError("timed out")
-        # Nothing is left to read; this releases the connection, and raises an error if the body is incomplete.
-        content += response.read()
+        # At a lost connection, read1 raises an error only if the body is chunked. `length` is what Content-Length has left.
+        if response.length:
+            raise http.client.IncompleteRead(bytes(content), response.length)
+        response.read()  # Nothing is left to read; this releases the connection.
         return response, bytes(content)
 
 

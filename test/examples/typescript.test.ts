@@ -163,7 +163,7 @@ t.test('errors have the status, the code and the id of the request', async (t) =
 
 t.test('a lost connection, a timeout and an abort are distinct errors', async (t) => {
   const { service, clientAt } = await connected(t, { tries: 2, timeoutMs: 3000 })
-  const losses = (['reset', 'stall', 'stall in the body'] as const).map(async (loss) => {
+  const losses = (['reset', 'stall', 'stall in the body', 'cut in the body'] as const).map(async (loss) => {
     const front = await startFront(t, service.port, () => loss)
     const failure = await clientAt(front.port)
       .list()

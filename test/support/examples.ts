@@ -93,13 +93,14 @@ async function callsExactly(t: Test, { run }: Example): Promise<void> {
 }
 
 /**
- * The example sends again what a server stalled on, reset, put off or answered with a proxy's page. Of its five tries, each run
- * uses up two, so that it may also try again what a busy machine makes fail.
+ * The example sends again what a server stalled on, cut off, reset, put off or answered with a proxy's page. Of its five tries,
+ * each run uses up at most two, so that it may also try again what a busy machine makes fail.
  */
 async function retries(t: Test, { run, service }: Example): Promise<void> {
   const scripts: readonly Readonly<Record<'GET' | 'PATCH', readonly Fault[]>>[] = [
     { GET: ['stall in the body', 'reset'], PATCH: ['date', 'stall'] },
     { GET: ['502 page', 'date'], PATCH: ['1 second', 'reset'] },
+    { GET: ['cut in the body'], PATCH: ['cut in the body'] },
   ]
   for (const [index, script] of scripts.entries()) {
     const front = await startFront(t, service.port, inTurn(script))
@@ -174,7 +175,7 @@ async function changes(t: Test, { run, service }: Example): Promise<void> {
     ['"10-pending"', '"100-pending"'],
   )
 
-  for (const fault of ['reset', '1 second'] satisfies Fault[]) {
+  for (const fault of ['reset', 'cut in the body', '1 second'] satisfies Fault[]) {
     const lossy = await startFront(t, service.port, ({ method }) => (method === 'PATCH' ? fault : undefined))
     const lost = await run(PET, '-3', lossy.port)
     t.equal(lost.code, 1)

@@ -9,13 +9,14 @@ import type { Test } from 'tap'
 import { listen } from './listen.ts'
 
 /**
- * What the front does to a request: sends nothing, or part of a body and no more; resets the connection once the request
- * is in; answers with a proxy's page for people; puts the request off until a date, or for a second or an hour; or
- * answers that the entry is not the one that `If-Match` names.
+ * What the front does to a request: sends nothing, or part of a body and no more; closes the connection cleanly in the
+ * middle of a body; resets it once the request is in; answers with a proxy's page for people; or puts the request off
+ * until a date, or for a second or an hour.
  */
 export type Fault =
   | 'stall'
   | 'stall in the body'
+  | 'cut in the body'
   | 'reset'
   | '200 page'
   | '403 page'
@@ -80,8 +81,10 @@ function commit(fault: Fault, outgoing: ServerResponse, seen: SeenRequest): void
     case 'stall':
       break
     case 'stall in the body':
+    case 'cut in the body':
       outgoing.writeHead(200, { 'content-type': 'application/json', 'content-length': 1000 })
       outgoing.write('[{"petId":1,')
+      if (fault === 'cut in the body') outgoing.socket?.end()
       break
     case 'reset':
       outgoing.socket?.resetAndDestroy()
