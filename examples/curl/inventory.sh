@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets the quantity of one pet and polls the list. Needs curl 7.82 or newer.
+# Sets the quantity of one pet and polls the list. Needs curl 7.84 or newer.
 #
 #   INVENTORY_URL=https://…/v1 INVENTORY_KEY=… ./inventory.sh PET_ID QUANTITY
 #
@@ -19,16 +19,19 @@ folder=$(mktemp -d)
 trap 'rm -r "$folder"' EXIT
 answer=$folder/answer
 
-# Leaves the body in $answer and the status in $status; exits on a status that the first argument does not list. The key
-# is passed through a pipe, because anyone on the machine can read a command line.
+# Leaves the body in $answer, the ETag in $tag and the status in $status; exits on a status that the first argument does
+# not list. The key is passed through a pipe, because anyone on the machine can read a command line.
 call() {
-  local expected=$1 result
+  local expected=$1 result type
   shift
   : >"$answer"
-  result=$(curl --config - --silent --show-error --max-time "$timeout" --output "$answer" \
-    --write-out '%{http_code} %{content_type}' "$@" <<<"header = \"Authorization: Bearer $INVENTORY_KEY\"") || exit 1
-  status=${result%% *}
-  type=${result#* }
+  if ! result=$(curl --config - --silent --show-error --max-time "$timeout" --output "$answer" \
+    --write-out '%{content_type}\n%header{etag}\n%{http_code}' "$@" \
+    <<<"header = \"Authorization: Bearer $INVENTORY_KEY\""); then
+    [[ $* != *' PATCH '* ]] || echo 'The update may have been applied.' >&2
+    exit 1
+  fi
+  { read -r type && read -r tag && read -r status; } <<<"$result"
   if [[ $status != 304 && $type != application/json* ]]; then
     echo "The response ($status, ${type:-no content type}) is not from the inventory service" >&2
     exit 1
@@ -51,20 +54,21 @@ update() {
 # Adds to the quantity by compare and set: no other writer's update is lost. The update is not retried: a tag says what an
 # entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
 add() {
-  local entry old state
-  while true; do
-    call 200 "$base/inventory" --compressed "${retry[@]}"
-    entry=$(tr '{' '\n' <"$answer" |
-      sed -En "s/^\"petId\":$pet,\"quantity\":([0-9]+),\"status\":\"([a-z]+)\".*/\1 \2/p")
-    if [[ -z $entry ]]; then
-      echo "not_found: No inventory entry exists for petId $pet." >&2
-      exit 1
-    fi
-    read -r old state <<<"$entry"
-    call '200 412' "$base/inventory/$pet" --request PATCH --header "If-Match: \"$old-$state\"" \
-      --json "{\"quantity\": $((old ${quantity:0:1} 10#${quantity:1}))}"
-    [[ $status == 412 ]] || break
+  call 200 "$base/inventory" --compressed "${retry[@]}"
+  tag=$(tr '{' '\n' <"$answer" |
+    sed -En "s/^\"petId\":$pet,\"quantity\":([0-9]+),\"status\":\"([a-z]+)\".*/\"\1-\2\"/p")
+  if [[ -z $tag ]]; then
+    echo "not_found: No inventory entry exists for petId $pet." >&2
+    exit 1
+  fi
+  # A 412 leaves the entry's current tag in $tag.
+  while [[ $tag =~ \"([0-9]+)-[a-z]+\" ]]; do
+    call '200 412' "$base/inventory/$pet" --request PATCH --header "If-Match: ${BASH_REMATCH[0]}" \
+      --json "{\"quantity\": $((BASH_REMATCH[1] ${quantity:0:1} 10#${quantity:1}))}"
+    [[ $status == 412 ]] || return 0
   done
+  cat "$answer" >&2
+  exit 1
 }
 
 call 200 "$base/inventory" --compressed --etag-save "$folder/etag" "${retry[@]}"

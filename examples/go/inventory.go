@@ -45,6 +45,8 @@ type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Status  int    `json:"status"`
+	// Tag is the entry's current tag, in a 412 of an update.
+	Tag string `json:"-"`
 }
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
@@ -86,19 +88,24 @@ func (i *Inventory) UpdateIf(petID int64, quantity int32, tag string) (Item, err
 
 // Add adds to the quantity of one pet by compare and set, and returns its entry: no other writer's update is lost.
 func (i *Inventory) Add(petID int64, difference int32) (Item, error) {
+	items, _, err := i.List("")
+	if err != nil {
+		return Item{}, err
+	}
+	item, found := find(items, petID)
+	if !found {
+		message := fmt.Sprintf("No inventory entry exists for petId %d.", petID)
+		return Item{}, &Error{Code: "not_found", Message: message, Status: http.StatusNotFound}
+	}
+	quantity, tag := item.Quantity, item.Tag()
 	for {
-		items, _, err := i.List("")
-		if err != nil {
-			return Item{}, err
-		}
-		item, found := find(items, petID)
-		if !found {
-			message := fmt.Sprintf("No inventory entry exists for petId %d.", petID)
-			return Item{}, &Error{Code: "not_found", Message: message, Status: http.StatusNotFound}
-		}
-		updated, err := i.UpdateIf(petID, item.Quantity+difference, item.Tag())
+		updated, err := i.UpdateIf(petID, quantity+difference, tag)
 		var failure *Error
 		if !errors.As(err, &failure) || failure.Code != "precondition_failed" {
+			return updated, err
+		}
+		tag = failure.Tag
+		if _, unreadable := fmt.Sscanf(tag, `"%d-`, &quantity); unreadable != nil {
 			return updated, err
 		}
 	}
@@ -143,6 +150,9 @@ func (i *Inventory) send(
 		response, body, err := i.try(request)
 		switch {
 		case err != nil:
+			if tried == tries && method != http.MethodGet {
+				err = fmt.Errorf("%w. It may have been applied", err)
+			}
 			if tried == tries {
 				return nil, nil, err
 			}
@@ -151,7 +161,7 @@ func (i *Inventory) send(
 		default:
 			wait := retryAfter(response)
 			if !retried[response.StatusCode] || tried == tries || wait > maxPause {
-				failure := &Error{}
+				failure := &Error{Tag: response.Header.Get("ETag")}
 				if err := read(response, body, failure); err != nil {
 					return nil, nil, err
 				}

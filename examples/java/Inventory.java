@@ -47,16 +47,21 @@ public final class Inventory {
     /** A list with its entity tag; without items if the list still has that tag. */
     record Listing(Optional<List<Item>> items, String etag) {}
 
-    /** An unexpected response. Branch on the code; it is empty if the response is not from the service. */
+    /**
+     * An unexpected response. Branch on the code; it is empty if the response is not from the service. A 412 of an
+     * update has the tag of the entry.
+     */
     static final class InventoryException extends IOException {
         private static final long serialVersionUID = 1;
         final int status;
         final String code;
+        final String tag;
 
-        InventoryException(int status, String code, String message) {
+        InventoryException(int status, String code, String message, String tag) {
             super(code.isEmpty() ? message : code + ": " + message);
             this.status = status;
             this.code = code;
+            this.tag = tag;
         }
     }
 
@@ -96,15 +101,20 @@ public final class Inventory {
      * Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
      */
     Item add(long petId, int difference) throws IOException, InterruptedException {
+        var item = list("").items().orElseThrow().stream().filter(found -> found.petId() == petId).findAny();
+        if (item.isEmpty()) {
+            throw new InventoryException(404, "not_found", "No inventory entry exists for petId " + petId + ".", "");
+        }
+        int quantity = item.get().quantity();
+        var tag = item.get().tag();
         while (true) {
-            var item = list("").items().orElseThrow().stream().filter(found -> found.petId() == petId).findAny();
-            if (item.isEmpty()) {
-                throw new InventoryException(404, "not_found", "No inventory entry exists for petId " + petId + ".");
-            }
             try {
-                return updateIf(petId, item.get().quantity() + difference, item.get().tag());
+                return updateIf(petId, quantity + difference, tag);
             } catch (InventoryException error) {
-                if (!error.code.equals("precondition_failed")) throw error;
+                var current = TAG.matcher(error.tag);
+                if (!error.code.equals("precondition_failed") || !current.find()) throw error;
+                quantity = Integer.parseInt(current.group(1));
+                tag = current.group();
             }
         }
     }
@@ -140,7 +150,8 @@ public final class Inventory {
             } catch (IOException error) {
                 if (tried >= tries) {
                     var reason = error.getMessage() == null ? error.getClass().getSimpleName() : error.getMessage();
-                    throw new IOException("No response to " + method + " " + path + ": " + reason, error);
+                    var outcome = method.equals("GET") ? "" : ". It may have been applied";
+                    throw new IOException("No response to " + method + " " + path + ": " + reason + outcome, error);
                 }
             }
             Thread.sleep(pause);
@@ -161,6 +172,7 @@ public final class Inventory {
         }
     }
 
+    private static final Pattern TAG = Pattern.compile("\"([0-9]+)-[a-z]+\"");
     private static final Pattern OBJECT = Pattern.compile("\\{[^{}]*}");
     private static final Pattern PET_ID = Pattern.compile("\"petId\"\\s*:\\s*(-?[0-9]+)\\s*[,}]");
     private static final Pattern QUANTITY = Pattern.compile("\"quantity\"\\s*:\\s*([0-9]+)\\s*[,}]");
@@ -190,13 +202,14 @@ public final class Inventory {
     private static InventoryException errorOf(HttpResponse<String> response) {
         var code = member(CODE, response.body());
         if (!isJson(response) || code.isEmpty()) return unexpected(response);
-        return new InventoryException(response.statusCode(), code, member(MESSAGE, response.body()));
+        var tag = response.headers().firstValue("ETag").orElse("");
+        return new InventoryException(response.statusCode(), code, member(MESSAGE, response.body()), tag);
     }
 
     private static InventoryException unexpected(HttpResponse<String> response) {
         var type = response.headers().firstValue("Content-Type").orElse("no content type");
         var message = "The response (" + response.statusCode() + ", " + type + ") is not from the inventory service";
-        return new InventoryException(response.statusCode(), "", message);
+        return new InventoryException(response.statusCode(), "", message, "");
     }
 
     private static boolean isJson(HttpResponse<String> response) {

@@ -17,7 +17,7 @@ const MAX_PAUSE_MS = 60_000
 /** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
 const RETRIED_STATUSES = [429, 502, 503, 504]
 
-/** An error response; branch on `code`. */
+/** An error response; branch on `code`. A 412 of an update has the `etag` of the entry. */
 class InventoryError extends Error {}
 
 /**
@@ -39,7 +39,8 @@ function retryAfterMs(response) {
 function errorOf(response, text) {
   try {
     const { code, message } = JSON.parse(text)
-    if (code) return Object.assign(new InventoryError(`${code}: ${message}`), { code })
+    const etag = response.headers.get('etag')
+    if (code) return Object.assign(new InventoryError(`${code}: ${message}`), { code, etag })
   } catch {}
   const type = response.headers.get('content-type')
   return new InventoryError(`The response (${response.status}, ${type}) is not from the inventory service`)
@@ -71,7 +72,10 @@ async function send(method, path, { headers = {}, body, tries = TRIES } = {}) {
     } catch (error) {
       if (error instanceof InventoryError) throw error
       if (tried >= tries) {
-        throw new Error(`No response to ${method} ${path}: ${error.cause?.message || error.message}`)
+        const outcome = method === 'GET' ? '' : '. It may have been applied'
+        throw new Error(
+          `No response to ${method} ${path}: ${error.cause?.message || error.message}${outcome}`,
+        )
       }
     }
     await setTimeout(pauseMs)
@@ -102,14 +106,16 @@ async function update(petId, quantity, ifMatch) {
 
 /** Adds to the quantity by compare and set: no other writer's update is lost. */
 async function add(petId, difference) {
+  const item = (await list()).items.find((item) => item.petId === petId)
+  if (item === undefined) throw new InventoryError(`not_found: No inventory entry exists for petId ${petId}.`)
+  let tag = `"${item.quantity}-${item.status}"`
   for (;;) {
-    const item = (await list()).items.find((item) => item.petId === petId)
-    if (item === undefined)
-      throw new InventoryError(`not_found: No inventory entry exists for petId ${petId}.`)
     try {
-      return await update(petId, item.quantity + difference, `"${item.quantity}-${item.status}"`)
+      return await update(petId, Number(/\d+/.exec(tag)[0]) + difference, tag)
     } catch (error) {
-      if (error.code !== 'precondition_failed') throw error
+      const current = error.code === 'precondition_failed' && /"\d+-[a-z]+"/.exec(error.etag)
+      if (!current) throw error
+      tag = current[0]
     }
   }
 }

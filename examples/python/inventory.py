@@ -25,12 +25,16 @@ RETRIED_STATUSES = {429, 502, 503, 504}
 
 
 class InventoryError(Exception):
-    """An unexpected response. Branch on `code`; it is None if the response is not from the service."""
+    """An unexpected response.
 
-    def __init__(self, status, code, message):
+    Branch on `code`; it is None if the response is not from the service. A 412 of an update has the entry's `etag`.
+    """
+
+    def __init__(self, status, code, message, etag=None):
         super().__init__(message if code is None else f"{code}: {message}")
         self.status = status
         self.code = code
+        self.etag = etag
 
 
 class Inventory:
@@ -63,18 +67,19 @@ class Inventory:
         return self._send("PATCH", f"/inventory/{pet_id}", headers, body, tries)[1]
 
     def add(self, pet_id, difference):
-        """Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost.
-        """
+        """Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost."""
+        item = next((item for item in self.items()[0] if item["petId"] == pet_id), None)
+        if item is None:
+            raise InventoryError(404, "not_found", f"No inventory entry exists for petId {pet_id}.")
+        quantity, tag = item["quantity"], f'"{item["quantity"]}-{item["status"]}"'
         while True:
-            item = next((item for item in self.items()[0] if item["petId"] == pet_id), None)
-            if item is None:
-                raise InventoryError(404, "not_found", f"No inventory entry exists for petId {pet_id}.")
-            tag = f'"{item["quantity"]}-{item["status"]}"'
             try:
-                return self.update(pet_id, item["quantity"] + difference, tag)
+                return self.update(pet_id, quantity + difference, tag)
             except InventoryError as error:
-                if error.code != "precondition_failed":
+                current = error.code == "precondition_failed" and re.search('"([0-9]+)-[a-z]+"', error.etag or "")
+                if not current:
                     raise
+                quantity, tag = int(current[1]), current[0]
 
     def _send(self, method, path, headers, body=None, tries=TRIES):
         """Sends a request, and retries it after a timeout, a lost connection or one of the statuses above."""
@@ -86,7 +91,9 @@ class Inventory:
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()  # The next request opens a new one.
                 if tried == tries:
-                    raise ConnectionError(f"No response to {method} {path}: {error or type(error).__name__}") from error
+                    reason = str(error) or type(error).__name__
+                    outcome = "" if method == "GET" else ". It may have been applied"
+                    raise ConnectionError(f"No response to {method} {path}: {reason}{outcome}") from error
             else:
                 if response.status == 304:
                     return response, None
@@ -129,7 +136,7 @@ def error_of(response, content):
     """The error in a response; it may come from a proxy, in HTML."""
     try:
         error = parse(response, content)
-        return InventoryError(response.status, error["code"], error["message"])
+        return InventoryError(response.status, error["code"], error["message"], response.headers["ETag"])
     except InventoryError as error:
         return error
     except (KeyError, TypeError):

@@ -41,12 +41,15 @@ export class InventoryError extends Error {
   readonly code: ErrorCode | undefined
   /** Finds the request in the service's log; undefined if the response has none. */
   readonly requestId: string | undefined
+  /** The entry's current tag if an update fails with `precondition_failed`, else undefined. */
+  readonly etag: string | undefined
 
-  constructor(message: string, status: number, code?: ErrorCode, requestId?: string) {
+  constructor(message: string, status: number, code?: ErrorCode, response?: Response) {
     super(code === undefined ? message : `${code}: ${message}`)
     this.status = status
     this.code = code
-    this.requestId = requestId
+    this.requestId = response?.headers.get('x-request-id') ?? undefined
+    this.etag = response?.headers.get('etag') ?? undefined
   }
 }
 
@@ -97,6 +100,12 @@ export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
 }
 
+/** The entry that has a tag; undefined if there is no such tag. */
+function readTag(petId: bigint, tag: string | undefined): InventoryItem | undefined {
+  const [, quantity, status] = /"(\d+)-([a-z]+)"/.exec(tag ?? '') ?? []
+  return isPetStatus(status) ? { petId, quantity: Number(quantity), status } : undefined
+}
+
 /** Lists and updates the inventory. One instance serves any number of concurrent calls. */
 export class InventoryClient {
   readonly #baseUrl: string
@@ -129,7 +138,7 @@ export class InventoryClient {
 
   /**
    * Sets the quantity of one pet and returns its entry. Throws an InventoryError (`not_found` if there is no entry) or
-   * an InventoryConnectionError, after which the outcome is unknown.
+   * an InventoryConnectionError. After the latter, or a status of 500 or more, the outcome is unknown.
    *
    * Without `ifMatch` it is retried, which is safe if you are the only writer of this entry: the value is absolute. With
    * `ifMatch` it is not retried, because a tag says what an entry is, not who made it so: a retry could not tell its own
@@ -155,24 +164,26 @@ export class InventoryClient {
 
   /**
    * Computes the new quantity of one pet from its entry, such as `({ quantity }) => quantity - 1`, and returns the new
-   * entry. No other writer's update is lost: if the entry has changed since it was read, it is read again. Throws as
-   * `update` does.
+   * entry. No other writer's update is lost: if the entry has changed since it was read, the quantity is computed again
+   * from the tag in the response. Throws as `update` does.
    */
   async change(
     petId: bigint,
     newQuantity: (item: InventoryItem) => number,
     { signal }: RequestOptions = {},
   ): Promise<InventoryItem> {
+    let item = (await this.list({ signal })).find((item) => item.petId === petId)
+    if (item === undefined) {
+      throw new InventoryError(`No inventory entry exists for petId ${petId}.`, 404, 'not_found')
+    }
     for (let round = 1; ; round++) {
-      const item = (await this.list({ signal })).find((item) => item.petId === petId)
-      if (item === undefined) {
-        throw new InventoryError(`No inventory entry exists for petId ${petId}.`, 404, 'not_found')
-      }
       try {
         return await this.update(petId, newQuantity(item), { ifMatch: entryTag(item), signal })
       } catch (error) {
         const hasChanged = error instanceof InventoryError && error.code === 'precondition_failed'
-        if (!hasChanged || round === MAX_ROUNDS) throw error
+        const current = hasChanged ? readTag(petId, error.etag) : undefined
+        if (current === undefined || round === MAX_ROUNDS) throw error
+        item = current
       }
     }
   }
@@ -320,7 +331,7 @@ function readError(response: Response, text: string): InventoryError {
   }
   const { code, message } = isRecord(body) ? body : {}
   if (typeof code !== 'string' || typeof message !== 'string') return unexpected(response, '')
-  return new InventoryError(message, response.status, code, requestIdOf(response))
+  return new InventoryError(message, response.status, code, response)
 }
 
 function unexpected(response: Response, reason: string): InventoryError {
@@ -329,12 +340,8 @@ function unexpected(response: Response, reason: string): InventoryError {
     `The response with the status ${response.status} (${type}) is not from the inventory service${reason}`,
     response.status,
     undefined,
-    requestIdOf(response),
+    response,
   )
-}
-
-function requestIdOf(response: Response): string | undefined {
-  return response.headers.get('x-request-id') ?? undefined
 }
 
 /**
