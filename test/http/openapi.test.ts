@@ -276,11 +276,11 @@ t.test('says everything that the routes answer with, and nothing else', async (t
   await check('PATCH', 415, { headers: 'Content-Type: text/plain\r\nContent-Length: 14\r\n', body: good })
   await check('PATCH', 500, { id: '2', body: good })
 
-  // What takes 10 seconds (408) or a bug in a list (500) is not provoked again here; nothing else answers with a
-  // status of the two ranges.
+  // What takes 10 seconds (408) or a bug in a list (500) is not provoked again here; no known error is the default one.
+  // Ranges, such as 4XX, are not used: generators make code of them that does not compile.
   for (const [method, unseen] of [
-    ['GET', ['408', '500', '4XX', '5XX']],
-    ['PATCH', ['408', '4XX', '5XX']],
+    ['GET', ['408', '500', 'default']],
+    ['PATCH', ['408', 'default']],
   ] as const) {
     const { path } = operations[method]
     const documented = Object.keys(Object(at(document, 'paths', path, method.toLowerCase(), 'responses')))
