@@ -26,6 +26,8 @@ const listTag = {
   description: 'Identifies this version of the list; send it in If-None-Match',
 }
 
+const entryTagHeader = { type: 'string', description: 'The entity tag of the entry, such as "20-available"' }
+
 /** Registers the two operations of the API. The scope that they are registered in authenticates the requests. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
@@ -49,12 +51,12 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           'If-None-Match': {
             type: 'string',
             description:
-              'One or more ETags of lists; if the current list has one of them, the response is 304',
+              '`*`, or ETags of lists, separated by commas: if the current list has one of them, the response is 304',
           },
           'If-Match': {
             type: 'string',
             description:
-              'One or more ETags of lists; if the current list has none of them, the response is 412',
+              '`*`, or ETags of lists, separated by commas: if the current list has none of them, the response is 412',
           },
         },
         response: {
@@ -76,7 +78,8 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           }),
           412: Reference(ErrorBody, {
             description: 'The list has none of the ETags in If-Match',
-            examples: [listNotMatched().body],
+            examples: [listNotMatched('""').body],
+            headers: { ETag: listTag },
           }),
         },
       },
@@ -92,12 +95,17 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         summary: 'Update stock level',
         description:
           'Sets the stock quantity of one pet; its status does not change.\n\n' +
-          'After a timeout or a 503, the update may have been made. If you are the only writer of a pet, send it again. ' +
-          'If there are several writers, a retry could overwrite a newer value, so send `If-Match`.\n\n' +
+          'After a timeout, a lost connection or a 500, 502, 503 or 504, the update may have been made. If you are the only ' +
+          'writer of a pet, send it again. If there are several writers, a retry could overwrite a newer value, so send ' +
+          '`If-Match`.\n\n' +
           'The entity tag of an entry is its quantity and status, separated by a hyphen, in double quotes, such as ' +
           '`"12-available"`; you can build it from any entry of a list. With `If-Match`, the update is made only if the entry ' +
-          'still has one of the tags; otherwise the response is 412 and nothing is changed. Then read the list again and ' +
-          'decide what to send.\n\n' +
+          'still has one of the tags; otherwise nothing is changed, and the response is 412 with the current tag as its ' +
+          '`ETag`. Decide from that tag what to send.\n\n' +
+          'If the outcome of an update with `If-Match` is unknown, the response to a second attempt does not show it: a tag ' +
+          'says what an entry is, not who made it so. If you set what you have counted, retry with the same tag. If you add or ' +
+          'subtract, do not retry, because your change could be made twice: read the entry and compare it with your ' +
+          'records.\n\n' +
           'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',
         'x-stability': 'experimental',
         tags: ['Inventory'],
@@ -108,9 +116,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           200: Reference(InventoryItem, {
             description: 'The updated entry',
             examples: [InventoryItem['example']],
-            headers: {
-              ETag: { type: 'string', description: 'The entity tag of the entry, such as "20-available"' },
-            },
+            headers: { ETag: entryTagHeader },
           }),
           404: Reference(ErrorBody, {
             description: 'No entry exists for this petId',
@@ -118,7 +124,8 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           }),
           412: Reference(ErrorBody, {
             description: 'The entry does not match If-Match or If-None-Match; nothing was changed',
-            examples: [preconditionFailed().body],
+            examples: [preconditionFailed('12-available').body],
+            headers: { ETag: entryTagHeader },
           }),
         },
       },

@@ -58,13 +58,13 @@ export const UpdateConditions = Type.Object({
   'If-Match': Type.Optional(
     Type.String({
       description:
-        'Entity tags, or `*`: the update is made only if the entry has one of them. Strong comparison: a tag with `W/` never matches.',
+        '`*`, or entity tags, separated by commas: the update is made only if the entry has one of them. Strong comparison: a tag with `W/` never matches.',
     }),
   ),
   'If-None-Match': Type.Optional(
     Type.String({
       description:
-        'Entity tags: the update is made only if the entry has none of them; with `*`, it is never made',
+        '`*`, or entity tags, separated by commas: the update is made only if the entry has none of them; with `*`, it is never made',
     }),
   ),
 })

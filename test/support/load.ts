@@ -60,7 +60,7 @@ function isDecided(answer: Answer | undefined): boolean {
 
 /**
  * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of the quantity
- * that was seen last. Pets have the status `available`.
+ * that was seen last. A 412 is a read, too, of the quantity in its tag. Pets have the status `available`.
  */
 export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = true }: LoadOptions): Load {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
@@ -109,8 +109,14 @@ export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = t
     const began = ++events
     const answer = await answered
     const ended = isDecided(answer) ? ++events : Number.POSITIVE_INFINITY
-    const kind = answer?.status === 412 ? 'refused update' : 'update'
-    histories.get(pet)?.push({ kind, quantity, expected, began, ended })
+    if (answer?.status === 412) {
+      const current = Number.parseInt(answer.headers.etag?.slice(1) ?? '', 10)
+      histories.get(pet)?.push({ kind: 'refused update', quantity, expected, began, ended })
+      histories.get(pet)?.push({ kind: 'read', quantity: current, began, ended })
+      seen.set(pet, current)
+    } else {
+      histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
+    }
   }
 
   const client = async (number: number): Promise<void> => {

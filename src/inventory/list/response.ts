@@ -27,7 +27,7 @@ export async function sendList(
   const preferred = preferredCoding(headers, snapshot.encodings)
   // Conditions are checked before the list is compressed.
   const currentTag = snapshot.etagOf(known ?? preferred)
-  if (!meetsIfMatch(headers, currentTag)) throw listNotMatched()
+  if (!meetsIfMatch(headers, currentTag)) throw listNotMatched(currentTag)
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
@@ -55,7 +55,7 @@ function knownEncoding(headers: IncomingHttpHeaders, snapshot: Snapshot): Encodi
   return acceptedCodings(headers, encodings).find((encoding) => matches(tags, snapshot.etagOf(encoding)))
 }
 
-/** Returns the error for a list that does not match `If-Match` (412). */
-export function listNotMatched(): ApiError {
-  return new ApiError(412, 'The list has none of the entity tags in If-Match.')
+/** Returns a 412 with the current entity tag of the list, which is given with its quotes. */
+export function listNotMatched(etag: string): ApiError {
+  return new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag })
 }

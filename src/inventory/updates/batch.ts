@@ -107,8 +107,9 @@ function retryInBatchesOf(size: number, batch: readonly PendingUpdates[]): void 
 
 /** Responds to the callers of a pet and returns true, if the statement has decided their updates. */
 function settle(pet: PendingUpdates, { entries, unmet, hasRules }: Written): boolean {
-  if (unmet.has(pet.petId)) {
-    reject(pet, preconditionFailed())
+  const unmetTag = unmet.get(pet.petId)
+  if (unmetTag !== undefined) {
+    reject(pet, preconditionFailed(unmetTag))
     return true
   }
   const entry = entries.get(pet.petId)
@@ -175,10 +176,13 @@ function reject(pet: PendingUpdates, error: unknown): void {
 
 /** Returns a 400: a constraint or a trigger that the operator has added does not allow the update. */
 export function ruleViolation(): ApiError {
-  return new ApiError(400, 'A rule of this store does not allow the quantity.')
+  return new ApiError(400, 'The database rejects this quantity.')
 }
 
-/** Returns a 412. */
-export function preconditionFailed(): ApiError {
-  return new ApiError(412, 'The entry is not as the request requires. Nothing was changed.')
+/** Returns a 412 with the current entity tag of the entry, which is given without quotes. */
+export function preconditionFailed(tag: string): ApiError {
+  return new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
+    etag: `"${tag}"`,
+    'cache-control': 'no-store, no-transform',
+  })
 }

@@ -90,18 +90,21 @@ export async function hasCitus(database: Database): Promise<boolean> {
   return (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0
 }
 
-/** Returns the pets whose entries do not meet the condition of their update. */
-async function unmetAmong(database: Database, updates: readonly QuantityUpdate[]): Promise<Set<bigint>> {
-  if (updates.length === 0) return new Set()
+/** Returns the pets whose entries do not meet the condition of their update, with the tags of these entries. */
+async function unmetAmong(
+  database: Database,
+  updates: readonly QuantityUpdate[],
+): Promise<Map<bigint, string>> {
+  if (updates.length === 0) return new Map()
   const rows = await database.query<{ petId: bigint; tag: string }>(
     `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1::bigint[])`,
     [updates.map(({ petId }) => petId)],
   )
   const tags = new Map(rows.map(({ petId, tag }) => [petId, tag]))
-  return new Set(
+  return new Map(
     updates.flatMap(({ petId, condition }) => {
       const tag = tags.get(petId)
-      return tag !== undefined && !isMet(tag, condition) ? [petId] : []
+      return tag !== undefined && !isMet(tag, condition) ? [[petId, tag]] : []
     }),
   )
 }

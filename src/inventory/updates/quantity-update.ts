@@ -13,8 +13,11 @@ export interface QuantityUpdate {
 export interface Written {
   /** The entries as they are stored, by the petId that was asked for. */
   readonly entries: ReadonlyMap<bigint, InventoryItem>
-  /** Pets whose entries are not as the condition of their update requires; those entries were left as they are. */
-  readonly unmet: ReadonlySet<bigint>
+  /**
+   * Pets whose entries do not meet the condition of their update and were not changed, with the tag, without quotes, that did not
+   * meet it.
+   */
+  readonly unmet: ReadonlyMap<bigint, string>
   /** Whether the table may have triggers, rules or constraints that the migrations did not make, and that may change a row. */
   readonly hasRules: boolean
 }

@@ -84,7 +84,7 @@ const setManyIf = {
            ORDER BY inventory.pet_id
            FOR NO KEY UPDATE OF inventory
          ), decided AS (
-           SELECT pet_id, new_quantity,
+           SELECT pet_id, new_quantity, tag,
                   (any_of IS NULL OR tag = ANY (string_to_array(any_of, ',')))
                   AND (none_of IS NULL OR tag <> ALL (string_to_array(none_of, ','))) AS is_met
            FROM locked
@@ -94,13 +94,13 @@ const setManyIf = {
            WHERE inventory.pet_id = decided.pet_id AND is_met
            RETURNING decided.pet_id AS key, ${columns.map(({ column }) => `inventory.${column}`).join(', ')}
          )
-         SELECT decided.pet_id AS key, is_met AS "isMet", ${selectFields('updated')},
+         SELECT decided.pet_id AS key, CASE WHEN NOT is_met THEN tag END AS "unmetTag", ${selectFields('updated')},
                 ${hasRules}
          FROM decided LEFT JOIN updated ON updated.key = decided.pet_id`,
 }
 
-/** Every field of the entry is null if nothing was written. */
-type DecidedRow = { readonly key: bigint; readonly isMet: boolean; readonly hasRules: boolean } & (
+/** Every field of the entry is null if nothing was written, and the tag if the condition is met. */
+type DecidedRow = { readonly key: bigint; readonly unmetTag: string | null; readonly hasRules: boolean } & (
   | InventoryItem
   | { readonly petId: null }
 )
@@ -108,7 +108,7 @@ type DecidedRow = { readonly key: bigint; readonly isMet: boolean; readonly hasR
 function writtenBy(rows: readonly WrittenRow[]): Written {
   return {
     entries: new Map(rows.map(({ key, hasRules, ...entry }) => [key, entry])),
-    unmet: new Set(),
+    unmet: new Map(),
     hasRules: rows.some(({ hasRules }) => hasRules),
   }
 }
@@ -132,12 +132,12 @@ async function setConditionally(database: Database, updates: readonly QuantityUp
   const entries = new Map<bigint, InventoryItem>()
   for (const row of rows) {
     if (row.petId === null) continue
-    const { key, isMet, hasRules, ...entry } = row
+    const { key, unmetTag, hasRules, ...entry } = row
     entries.set(key, entry)
   }
   return {
     entries,
-    unmet: new Set(rows.filter(({ isMet }) => !isMet).map(({ key }) => key)),
+    unmet: new Map(rows.flatMap(({ key, unmetTag }) => (unmetTag === null ? [] : [[key, unmetTag]]))),
     hasRules: rows.some(({ hasRules }) => hasRules),
   }
 }

@@ -95,7 +95,7 @@ class RandomRepository implements UpdateRepository {
       this.stored.set(petId, quantity)
       entries.set(petId, { petId, quantity, status: 'sold' })
     }
-    return { entries, unmet: new Set(), hasRules: false }
+    return { entries, unmet: new Map(), hasRules: false }
   }
 }
 

@@ -63,7 +63,11 @@ class ScriptedRepository implements UpdateRepository {
             petId,
             { petId, quantity: as ?? quantity, status: 'sold' },
           ])
-          resolve({ entries: new Map(entries), unmet: new Set(unmet.map(BigInt)), hasRules })
+          resolve({
+            entries: new Map(entries),
+            unmet: new Map(unmet.map((petId) => [BigInt(petId), '0-sold'])),
+            hasRules,
+          })
         },
         refuse: (code) => reject(refusal(code)),
         fail: (error) => reject(new DatabaseUnavailableError(error)),
@@ -346,7 +350,7 @@ t.test('a pet without an entry, and one whose row a trigger passes over', async 
   const stored = await repository.next(t, '3=30')
   stored.store()
   t.equal(await newer, '3=30', 'and again')
-  t.match(await answers[1], /^400 A rule of this store/)
+  t.match(await answers[1], /^400 The database rejects this quantity/)
   repository.existing = new DatabaseUnavailableError(new Error('gone'))
   const lost = set(1, 1)
   const last = await repository.next(t, '1=1')
