@@ -14,6 +14,7 @@ import { clientErrorHandler, connectionRefusals } from './connections/malformed-
 import { afterUpgrade, enforceProtocol, headerError, refuseUnframedMessages } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import { keepSlotsInHandlers } from './connections/slot.ts'
+import { refusePreflights } from './cors.ts'
 import { handleErrors, sendError } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
@@ -176,6 +177,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await app.register(
     async (v1) => {
       keepSlotsInHandlers(v1)
+      refusePreflights(v1)
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {

@@ -74,6 +74,33 @@ t.test('refuses every path and method under /v1 without a valid key', async (t) 
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
+t.test(
+  'answers a CORS preflight under /v1, which never carries a key, with 403 and the reason',
+  async (t) => {
+    const database = await testDatabase(t)
+    const { port } = await startApp(t, database.url)
+    const send = callerOf(port)
+    const origin = 'https://shop.example.com'
+    for (const [path, method] of [
+      ['/v1/inventory', 'GET'],
+      ['/v1/inventory/1', 'PATCH'],
+      ['/v1/nothing', 'POST'],
+    ] as const) {
+      const headers = { origin, 'access-control-request-method': method }
+      const answer = await send('OPTIONS', path, { headers })
+      isError(
+        t,
+        { ...answer, contentType: answer.headers['content-type'], body: answer.text },
+        403,
+        'forbidden',
+      )
+      t.match(answer.text, 'does not support CORS')
+      t.equal((await send('OPTIONS', path, { headers: { origin } })).status, 401, 'no preflight')
+      t.equal((await send('GET', path, { headers })).status, 401, 'no preflight')
+    }
+  },
+)
+
 t.test('lets a valid key in, whatever the letter case of the scheme', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
