@@ -9,6 +9,7 @@ import { hostRequired, unsupportedExpectation } from './connections/protocol.ts'
 import { databaseUnavailable, internalError } from './error-handler.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
+import { serveDocument } from './static-document.ts'
 import { parameterTooLong } from './validation.ts'
 
 declare module 'fastify' {
@@ -67,10 +68,10 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
 
 /** Serves the document at `/openapi.json`. Register it outside the scope that requires an API key. */
 export function serveOpenApi(app: FastifyInstance): void {
-  app.get('/openapi.json', { schema: { hide: true } }, (_request, reply) => {
-    // After an upgrade, a shared cache may otherwise send the document of the version before.
-    reply.header('cache-control', 'no-cache')
-    return app.swagger()
+  serveDocument(app, {
+    url: '/openapi.json',
+    type: 'application/json; charset=utf-8',
+    content: () => JSON.stringify(app.swagger()),
   })
 }
 

@@ -69,7 +69,7 @@ t.test('has a policy under which no script or style but its files can run', asyn
 t.test('is compressed where the caller accepts that, and not sent again unchanged', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
-  for (const path of ['/docs', '/docs/reference.js']) {
+  for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
     const plain = await send('GET', path)
     t.equal(plain.headers['content-encoding'], undefined)
     const gzip = { 'accept-encoding': 'br, gzip' }
@@ -99,7 +99,7 @@ t.test('is compressed where the caller accepts that, and not sent again unchange
 t.test('answers HEAD as GET, without the body', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
-  for (const path of ['/docs', '/docs/reference.js']) {
+  for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
     const { date: _got, ...get } = (await send('GET', path)).headers
     const answer = await send('HEAD', path)
     const { date: _head, ...head } = answer.headers
