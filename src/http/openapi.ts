@@ -43,6 +43,7 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
         description:
           'The stock levels of the pets in a store. A petId is an int64: JavaScript callers need a JSON parser that ' +
           'keeps integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
+        contact: { name: 'The operator of this service' },
         // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
       },
@@ -95,6 +96,12 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
           415: describeError(
             'The body is not application/json in UTF-8',
             unsupportedMediaType({ 'content-type': 'text/plain' }),
+            {
+              'Accept-Patch': {
+                type: 'string',
+                description: 'The accepted media type; absent if only the content coding is wrong',
+              },
+            },
           ),
         }),
     ...(params === undefined
