@@ -1,9 +1,15 @@
 import { type InventoryItem, petStatuses } from './schemas.ts'
 
+/**
+ * The types with which a list can be cached; the operator may have changed a column to another one of them. The text of a value
+ * must depend on the value alone: the text of a `timestamptz` depends on a setting, and the labels of an enumeration can change.
+ */
+const columnTypes = ['bigint', 'integer', 'smallint', 'text', 'varchar'] as const
+
 interface Definition {
   /** The name in the table `inventory`. */
   readonly column: string
-  readonly type: 'bigint' | 'integer' | 'text'
+  readonly type: (typeof columnTypes)[number]
   /**
    * The JSON text of the value, exactly as the response schema's serializer writes it, with an SQL expression in braces for the
    * variable part. Use `{to_json(column)}` for text that may contain quotes, backslashes or control characters.
@@ -41,6 +47,9 @@ export const valueColumns: readonly Column[] = columns.filter(({ field }) => fie
 
 /** The names of the columns, separated by commas. */
 export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
+
+/** SQL expression of an array of `columnTypes`. */
+export const COLUMN_TYPES = `'{${columnTypes.join()}}'::regtype[]`
 
 /** SQL expression of an entry's JSON text, byte for byte as the response schema's serializer writes it. */
 export const ENTRY_JSON = jsonText(columns)

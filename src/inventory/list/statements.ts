@@ -6,7 +6,7 @@ import {
   SETS_COMMIT,
 } from '../../database/server-status.ts'
 import { STARTED_AT, TIMELINE } from '../../database/session-server.ts'
-import { columns, ENTRY_JSON } from '../columns.ts'
+import { COLUMN_TYPES, columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
 
@@ -46,7 +46,7 @@ const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
  * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
  * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
- * the text of a value of another type can change with the definition of the type.
+ * the text of a value of a type that is not in `COLUMN_TYPES` on a setting or on the definition of the type.
  */
 export const IS_COMPARABLE = `${WITHOUT_CITUS}
   AND EXISTS (
@@ -56,7 +56,7 @@ export const IS_COMPARABLE = `${WITHOUT_CITUS}
       AND ${columns.length} = (
         SELECT count(*) FROM pg_attribute
         WHERE ${IS_COLUMN} AND attgenerated <> 'v'
-          AND atttypid = ANY ('{bigint,integer,smallint,text,varchar}'::regtype[])
+          AND atttypid = ANY (${COLUMN_TYPES})
       )
       AND EXISTS (
         SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
