@@ -129,12 +129,12 @@ export function wasRefused(error: unknown): boolean {
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
-  if (mayConcernOneQuantity(error)) return true
+  if (mayConcernOneValue(error)) return true
   return wasRefused(error) && (isConflict(error) || isRemoteRefusal(error))
 }
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the values to store. */
-export function mayConcernOneQuantity(error: unknown): boolean {
+export function mayConcernOneValue(error: unknown): boolean {
   return wasRefused(error) && !(error instanceof DatabaseUnavailableError)
 }
 

@@ -10,7 +10,7 @@ import { databaseUnavailable, internalError } from './error-handler.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 import { serveDocument } from './static-document.ts'
-import { parameterTooLong } from './validation.ts'
+import { missingField, parameterTooLong } from './validation.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
@@ -26,12 +26,10 @@ declare module 'fastify' {
  * addresses, production first; without any, the document names the server that it was loaded from.
  */
 export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
-  app.addHook('onRoute', (route) => {
+  app.addHook('onRoute', function (route) {
     if (route.schema && !route.schema.hide) {
-      route.schema = {
-        ...route.schema,
-        response: { ...commonErrors(route.schema), ...Object(route.schema.response) },
-      }
+      const errors = commonErrors(route.schema, (id) => this.getSchema(id))
+      route.schema = { ...route.schema, response: { ...errors, ...Object(route.schema.response) } }
     }
   })
   await app.register(swagger, {
@@ -41,8 +39,8 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
         title: 'Petstore Inventory API',
         version: '1.0.0',
         description:
-          'The stock levels of the pets in a store. A petId is an int64: JavaScript callers need a JSON parser that ' +
-          'keeps integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
+          'The stock levels of the pets in a store. Ids are int64: JavaScript callers need a JSON parser that keeps ' +
+          'integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
         contact: { name: 'The operator of this service' },
         // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
@@ -76,17 +74,18 @@ export function serveOpenApi(app: FastifyInstance): void {
   })
 }
 
-/** The error responses that every operation with such parameters and body can have. */
-function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
+/** The error responses that every operation with such parameters and body can have. `getSchema` finds what `body` refers to. */
+function commonErrors(
+  { params, body }: FastifySchema,
+  getSchema: (id: string) => unknown,
+): Record<string, TSchema> {
+  const bodySchema = getSchema(String(Object(body).$ref).replace('#', ''))
+  const [field]: string[] = Object(bodySchema).required ?? []
+  const [parameter] = TypeGuard.IsObject(params) ? Object.entries(params.properties) : []
   return {
     400: describeError(
       'The request is malformed, or a value in it is missing or invalid',
-      body === undefined
-        ? hostRequired()
-        : new ApiError(
-            400,
-            'The body must have the field quantity: an integer from 0 to 2147483647, as a JSON number.',
-          ),
+      field === undefined ? hostRequired() : missingField(bodySchema, field),
     ),
     408: describeError('The request did not arrive in time', requestTimeout()),
     ...(body === undefined
@@ -104,9 +103,14 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
             },
           ),
         }),
-    ...(params === undefined
+    ...(parameter === undefined
       ? {}
-      : { 414: describeError('The path is too long', parameterTooLong('petId', 100)) }),
+      : {
+          414: describeError(
+            'The path is too long',
+            parameterTooLong(parameter[0], parameter[1]['maxLength']),
+          ),
+        }),
     417: describeError('An expectation other than 100-continue', unsupportedExpectation()),
     431: describeError(
       'The request line and headers are too large, or there are too many headers',

@@ -33,10 +33,14 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
     return new ApiError(400, `${field} in the path must be ${expected(schema)}.`)
   }
   if (error?.keyword === 'required') {
-    const missing = String(error.params['missingProperty'])
-    return new ApiError(400, `The body must have the field ${missing}: ${expected(member(schema, missing))}.`)
+    return missingField(schema, String(error.params['missingProperty']))
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
+}
+
+/** Creates the 400 for a body that lacks a field of its schema. */
+export function missingField(schema: unknown, field: string): ApiError {
+  return new ApiError(400, `The body must have the field ${field}: ${expected(member(schema, field))}.`)
 }
 
 /** Creates the 414 for a path parameter with more than `maxLength` characters. */

@@ -1,10 +1,5 @@
 import { ApiError } from '../../contract/errors.ts'
-import {
-  isRemoteRefusal,
-  mayConcernOneQuantity,
-  mayConcernOneRow,
-  wasRefused,
-} from '../../database/failures.ts'
+import { isRemoteRefusal, mayConcernOneRow, mayConcernOneValue, wasRefused } from '../../database/failures.ts'
 import { isLocked } from '../../database/sqlstate.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
@@ -54,7 +49,7 @@ export async function sendBatch(
     if (isLocked(error)) await retryWithoutLocked(repository, batch, hasInTime)
     else if (batch.length > 1 && isRemoteRefusal(error)) retryInBatchesOf(1, batch)
     else if (batch.length > 1 && mayConcernOneRow(error)) retryInBatchesOf(Math.ceil(batch.length / 2), batch)
-    else if (mayConcernOneQuantity(error)) for (const pet of batch) isolate(pet, error)
+    else if (mayConcernOneValue(error)) for (const pet of batch) isolate(pet, error)
     else for (const pet of batch) reject(pet, error)
     return wasRefused(error)
   }
