@@ -35,6 +35,7 @@ import { StockSample } from './inventory/stock-sample.ts'
 import { updateSettings } from './inventory/updates/statements.ts'
 import type { MetricFamily } from './metrics/families.ts'
 import { serviceMetrics } from './metrics/service.ts'
+import { privileges } from './privileges.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -174,9 +175,11 @@ export async function connectService(
 
   const migrations = await knownMigrations()
   const readiness: Readiness = async () => {
-    const notReady = await reasonNotReady(probe, migrations)
+    const notReady = await reasonNotReady(probe, migrations, privileges.server)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return isOutOfConnections(notReady?.cause) ? reasonNotReady(database, migrations) : notReady
+    return isOutOfConnections(notReady?.cause)
+      ? reasonNotReady(database, migrations, privileges.server)
+      : notReady
   }
   const findFixed = fixedApiKeys(options.apiKeys)
   const apiKeys = openApiKeyCache({

@@ -12,6 +12,7 @@ import { migrationSql, planRollback } from '../database/migration-plan.ts'
 import { createMigration } from '../database/migration-runner.ts'
 import { type MigrateOptions, migrate } from '../database/migrations.ts'
 import { GrantError, RoleError, type Roles } from '../database/privileges.ts'
+import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'
 import { countLimits, withDatabase } from './connection.ts'
@@ -47,7 +48,7 @@ export function addMigrateCommands(
     const ran = await migrate({
       url: await databaseUrl(),
       direction,
-      roles,
+      grants: { roles, privileges },
       log: (line) => {
         const written = print(line)
         written.catch(() => {})

@@ -9,6 +9,7 @@ import { hasTable, type ServerStatus, serverStatus } from '../database/server-st
 import { type StandbyStatus, standbyStatus } from '../database/standby-status.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
 import type { PetStatus } from '../inventory/schemas.ts'
+import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { print } from './output.ts'
@@ -94,7 +95,7 @@ async function statusOf(
     entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
     keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
     connections,
-    serverRoles: await serverRoles(database, serverRole),
+    serverRoles: await serverRoles(database, privileges.server, serverRole),
     warnings: asynchronousCommit.map(
       (whom) =>
         `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,

@@ -16,8 +16,8 @@ import {
   checkOwner,
   checkRoles,
   GrantError,
+  type Grants,
   grantPrivileges,
-  type Roles,
 } from './privileges.ts'
 import { askServer } from './session-server.ts'
 import { isForbidden, isLocked } from './sqlstate.ts'
@@ -46,7 +46,7 @@ export interface MigrateOptions {
   /** Maximum number of migrations. By default, all pending ones are applied, or one is rolled back. */
   readonly count?: number
   /** Roles that get privileges on the tables after the migrations. */
-  readonly roles?: Roles
+  readonly grants?: Grants
   /** Called with a line for each change that is committed. */
   readonly log: (line: string) => void
   /** Called with a line before each step that may take long. */
@@ -70,7 +70,7 @@ export interface MigrateOptions {
  * @throws any other error of the database; nothing has changed unless `log` was called
  */
 export async function migrate(options: MigrateOptions): Promise<string[]> {
-  const { url, direction, roles = {}, log } = options
+  const { url, direction, grants, log } = options
   let client = newClient(url)
   let lost: Error | undefined
   client.on('error', (error) => {
@@ -94,7 +94,7 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
       log('The connection was lost during the commit; PostgreSQL had done it.')
     }
     if (planned.length === 0) log(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
-    await grant(client, roles, log)
+    if (grants !== undefined) await grant(client, grants, log)
     return done
   } finally {
     await client.end()
@@ -102,9 +102,9 @@ export async function migrate(options: MigrateOptions): Promise<string[]> {
 }
 
 /** @throws {GrantError} if PostgreSQL refuses the grants or cannot serve */
-async function grant(client: pg.Client, roles: Roles, log: (line: string) => void): Promise<void> {
+async function grant(client: pg.Client, grants: Grants, log: (line: string) => void): Promise<void> {
   try {
-    await reportOutage(client, () => grantPrivileges(client, roles, log))
+    await reportOutage(client, () => grantPrivileges(client, grants, log))
   } catch (error) {
     const isKnown = error instanceof DatabaseUnavailableError || error instanceof pg.DatabaseError
     throw isKnown ? new GrantError(causeOf(error)) : error
@@ -114,13 +114,13 @@ async function grant(client: pg.Client, roles: Roles, log: (line: string) => voi
 /** Checks that migrations can run, takes the lock, and returns the names of the migrations to run. */
 async function prepare(
   client: pg.Client,
-  { direction, count, roles = {}, notice = () => {} }: MigrateOptions,
+  { direction, count, grants, notice = () => {} }: MigrateOptions,
 ): Promise<string[]> {
   await checkWritable(client)
   await client.query(NO_TIME_LIMITS)
   await checkOwner(client, APPLIED_TABLE)
   await checkMayCreate(client, APPLIED_TABLE)
-  await checkRoles(client, roles)
+  if (grants !== undefined) await checkRoles(client, grants.roles)
   await lockMigrations(statementRunner(client), notice)
   return planMigrations(statementRunner(client), direction, count)
 }

@@ -7,6 +7,12 @@ export type Purpose = 'server' | 'operator'
 /** The role for each purpose; undefined if there is no separate role for it. */
 export type Roles = Readonly<Partial<Record<Purpose, string | undefined>>>
 
+/** Roles, and the privileges that each of them gets. */
+export interface Grants {
+  readonly roles: Roles
+  readonly privileges: Privileges
+}
+
 /** A role does not exist or lacks a privilege. Nothing was changed. The message says what to do. */
 export class RoleError extends Error {
   override readonly name = 'RoleError'
@@ -25,34 +31,14 @@ export class GrantError extends Error {
 }
 
 /** A privilege on a table, or on a column of it. */
-interface Privilege {
+export interface Privilege {
   readonly kind: 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE'
   readonly table: string
   readonly column?: string
 }
 
-/** The privileges for each purpose. */
-const privileges: Readonly<Record<Purpose, readonly Privilege[]>> = {
-  server: [
-    { kind: 'SELECT', table: 'inventory' },
-    { kind: 'UPDATE', table: 'inventory', column: 'quantity' },
-    { kind: 'SELECT', table: 'api_keys' },
-    { kind: 'UPDATE', table: 'api_keys', column: 'last_used_at' },
-    { kind: 'SELECT', table: 'pgmigrations' },
-  ],
-  operator: [
-    { kind: 'SELECT', table: 'inventory' },
-    { kind: 'INSERT', table: 'inventory' },
-    { kind: 'UPDATE', table: 'inventory' },
-    { kind: 'DELETE', table: 'inventory' },
-    { kind: 'SELECT', table: 'api_keys' },
-    { kind: 'INSERT', table: 'api_keys' },
-    { kind: 'UPDATE', table: 'api_keys', column: 'revoked_at' },
-    { kind: 'SELECT', table: 'pgmigrations' },
-  ],
-}
-
-const tables = [...new Set(privileges.server.map(({ table }) => table))]
+/** The privileges on tables for each purpose. */
+export type Privileges = Readonly<Record<Purpose, readonly Privilege[]>>
 
 /** The privileges on the database for each purpose. Every role has them by default, and may have lost them. */
 const databasePrivileges: Readonly<Record<Purpose, readonly string[]>> = {
@@ -120,10 +106,11 @@ export async function checkRoles(client: pg.Client, roles: Roles): Promise<void>
  */
 export async function grantPrivileges(
   client: pg.Client,
-  roles: Roles,
+  { roles, privileges }: Grants,
   log: (line: string) => void,
 ): Promise<void> {
   if (Object.values(roles).every((role) => role === undefined)) return
+  const tables = [...new Set(Object.values(privileges).flatMap((list) => list.map(({ table }) => table)))]
   const { rows } = await client.query<{ name: string }>(
     'SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass(name) IS NOT NULL',
     [tables],
@@ -139,7 +126,7 @@ export async function grantPrivileges(
       if (!existing.has(table)) continue
       statements.push(`GRANT ${kind} ${column === undefined ? '' : `(${column})`} ON ${table} TO ${name}`)
     }
-    statements.push(...(await missingDefaults(client, role, databasePrivileges[purpose])))
+    statements.push(...(await missingDefaults(client, role, databasePrivileges[purpose], tables)))
     lines.push(`Granted the role ${name} what the ${purpose} needs.`)
   }
   // PostgreSQL runs statements that are sent as one text in one transaction.
@@ -152,6 +139,7 @@ async function missingDefaults(
   client: pg.Client,
   role: string,
   ofDatabase: readonly string[],
+  tables: readonly string[],
 ): Promise<string[]> {
   const { rows } = await client.query<{ statement: string }>(
     `SELECT format('GRANT %s ON DATABASE %I TO %I', privilege, current_database(), $1::text) AS statement
@@ -174,12 +162,16 @@ export interface ServerRole {
 }
 
 /**
- * Finds the server's roles and the privileges that each of them lacks. These are the role `named`, if it exists, and all roles
- * with an UPDATE privilege on a single column that `grantPrivileges` grants only to the server. Tables and columns that do not
- * exist yet are ignored.
+ * Finds the server's roles, and which of the server's privileges each of them lacks. These are the role `named`, if it exists,
+ * and all roles with an UPDATE privilege on a single column that `grantPrivileges` grants only to the server. Tables and columns
+ * that do not exist yet are ignored.
  */
-export async function serverRoles(database: Database, named: string | undefined): Promise<ServerRole[]> {
-  const list = privileges.server.map(
+export async function serverRoles(
+  database: Database,
+  privileges: readonly Privilege[],
+  named: string | undefined,
+): Promise<ServerRole[]> {
+  const list = privileges.map(
     ({ kind, table, column }, index) =>
       `(${index + 1}, '${table}', ${column === undefined ? 'NULL' : `'${column}'`}, '${kind}')`,
   )
@@ -225,9 +217,9 @@ export async function serverRoles(database: Database, named: string | undefined)
   )
 }
 
-/** Returns whether the role of this connection has the privileges that requests need. The tables must exist. */
-export async function hasServerPrivileges(database: Database): Promise<boolean> {
-  const checks = privileges.server.map(({ kind, table, column }) =>
+/** Returns whether the role of this connection has the privileges. The tables must exist. */
+export async function hasPrivileges(database: Database, privileges: readonly Privilege[]): Promise<boolean> {
+  const checks = privileges.map(({ kind, table, column }) =>
     column === undefined
       ? `has_table_privilege('${table}', '${kind}')`
       : `has_column_privilege('${table}', '${column}', '${kind}')`,

@@ -2,7 +2,7 @@ import { pendingMigrations } from './applied-migrations.ts'
 import { DatabaseUnavailableError } from './errors.ts'
 import { isFormerPrimary, isReadOnly } from './failures.ts'
 import type { Database } from './pool.ts'
-import { hasServerPrivileges } from './privileges.ts'
+import { hasPrivileges, type Privilege } from './privileges.ts'
 import { missingFeature } from './required-features.ts'
 import { isServerReadOnly } from './server-status.ts'
 import { isForbidden, isUnsupportedFeature } from './sqlstate.ts'
@@ -44,10 +44,12 @@ const UNCHECKED = 'The database cannot be checked. See the log for details.'
  * Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason.
  *
  * @param migrations names of the migrations that this version needs
+ * @param privileges the privileges that requests need
  */
 export async function reasonNotReady(
   database: Database,
   migrations: readonly string[],
+  privileges: readonly Privilege[],
 ): Promise<NotReady | undefined> {
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
@@ -56,7 +58,7 @@ export async function reasonNotReady(
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
       return { kind: 'schema_behind', reason }
     }
-    if (!(await hasServerPrivileges(database))) return { kind: 'privileges', reason: FORBIDDEN }
+    if (!(await hasPrivileges(database, privileges))) return { kind: 'privileges', reason: FORBIDDEN }
     return await unsupported(database)
   } catch (error) {
     // For example a damaged table, or an error in the check.

@@ -7,6 +7,7 @@ import { inTransaction } from '../database/transaction.ts'
 import { columns } from '../inventory/columns.ts'
 import { countEntries } from '../inventory/transfer/export.ts'
 import { mergeStaged, stagedText, stageEntries } from '../inventory/transfer/import.ts'
+import { privileges } from '../privileges.ts'
 import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { sampleInventory } from './sample-inventory.ts'
@@ -38,7 +39,12 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
   try {
     const databaseUrl = await server.addRole(SERVER_ROLE)
     signal.throwIfAborted()
-    await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, log: () => {} })
+    await migrate({
+      url: server.url,
+      direction: 'up',
+      grants: { roles: { server: SERVER_ROLE }, privileges },
+      log: () => {},
+    })
     await addSampleEntries(server.url, signal)
     const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }
     return {
