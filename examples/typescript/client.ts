@@ -1,6 +1,6 @@
 /**
  * A single-file client of the inventory service, for you to copy. It needs `fetch`, which Node 20, Deno, Bun and browsers
- * have, and no package.
+ * have, and no package. In a browser, only pages of the service's own origin can use it.
  *
  * A petId is a 64-bit integer. `JSON.parse` and `response.json()` round it above 2^53, to the id of another pet, so this
  * client uses a `bigint` everywhere.
