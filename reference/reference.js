@@ -48,6 +48,9 @@ function findInput(id) {
 
 const keyInput = findInput('key')
 
+/** The API key, also if it was pasted with the scheme in front. */
+const enteredKey = () => keyInput.value.trim().replace(/^Bearer +/i, '')
+
 /**
  * @param {'h2' | 'h3' | 'h4'} tag
  * @param {string} id
@@ -298,7 +301,7 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
     // In reverse order, so that the first one gets the focus.
     for (const { field, text } of problems.toReversed()) field.complain(text)
     if (problems.some(({ text }) => text !== '')) return
-    if (!HEADER_VALUE.test(keyInput.value)) {
+    if (!HEADER_VALUE.test(enteredKey())) {
       status.textContent = 'The API key has a character that is not allowed in a header.'
       keyInput.focus()
       return
@@ -335,7 +338,7 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
  * @param {SampleRequest} request
  */
 async function exchange({ method, url, headers, body }) {
-  const key = keyInput.value.trim()
+  const key = enteredKey()
   const sentMs = performance.now()
   const response = await fetch(url, {
     method,

@@ -416,6 +416,8 @@ t.test('explains that a key is missing, and leads to its field', async (t) => {
   t.equal(new URL(page.url()).hash, '#key')
   await page.locator('#key:focus').waitFor()
   t.equal(await page.getByRole('dialog').count(), 0)
+  await enterKey(page, ` Bearer ${apiKey} `)
+  t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
 })
 
 t.test('shows the beginning of a large list and says that it is cut', async (t) => {
