@@ -21,6 +21,13 @@ const headerLines = ({ headers }, line) =>
     .map(([name, value]) => `${line(name, value)}\n`)
     .join('')
 
+/**
+ * Whether the response may be a 304, without a body.
+ *
+ * @param {SampleRequest} request
+ */
+const mayBeUnchanged = ({ method, headers }) => method === 'GET' && 'If-None-Match' in headers
+
 /** @param {SampleRequest} request */
 function curl({ method, url, headers, body }) {
   const options = [
@@ -36,6 +43,11 @@ function curl({ method, url, headers, body }) {
 /** @param {SampleRequest} request */
 function javascript(request) {
   const { method, url, body } = request
+  const unchanged = `if (response.status === 304) {
+  console.log('The list has not changed.')
+  process.exit()
+}
+`
   return `const response = await fetch(${literal(url)}, {
   method: '${method}',
   headers: {
@@ -44,7 +56,7 @@ ${headerLines(request, (name, value) => `    ${literal(name)}: ${literal(value)}
 ${body === undefined ? '' : `  body: ${literal(body)},\n`}  signal: AbortSignal.timeout(10_000),
 })
 const text = await response.text()
-if (!response.ok) throw new Error(\`\${response.status} \${text}\`)
+${mayBeUnchanged(request) ? unchanged : ''}if (!response.ok) throw new Error(\`\${response.status} \${text}\`)
 
 // JSON.parse rounds integers above 2^53: read petId as a string, then as a BigInt.
 const exact = text.replace(/(?<=[{,\\s])"petId"\\s*:\\s*(-?\\d+)/g, '"petId":"$1"')
@@ -54,8 +66,14 @@ console.log(JSON.parse(exact, (name, value) => (name === 'petId' ? BigInt(value)
 /** @param {SampleRequest} request */
 function python(request) {
   const { method, url, body } = request
+  const unchanged = `    if error.code == 304:
+        print('The list has not changed.')
+        sys.exit()
+`
   return `import json
 import os
+import sys
+import urllib.error
 import urllib.request
 
 request = urllib.request.Request(
@@ -65,20 +83,28 @@ request = urllib.request.Request(
         'Authorization': f'Bearer {os.environ["INVENTORY_KEY"]}',
 ${headerLines(request, (name, value) => `        ${literal(name)}: ${literal(value)},`)}    },
 ${body === undefined ? '' : `    data=${literal(body)}.encode(),\n`})
-# Any status other than 200 raises urllib.error.HTTPError; its read() returns the error as JSON.
-with urllib.request.urlopen(request, timeout=10) as response:
-    print(json.load(response))`
+try:
+    with urllib.request.urlopen(request, timeout=10) as response:
+        print(json.load(response))
+except urllib.error.HTTPError as error:
+${mayBeUnchanged(request) ? unchanged : ''}    sys.exit(f'{error.code} {error.read().decode()}')`
 }
 
 /** @param {SampleRequest} request */
 function go(request) {
   const { method, url, body } = request
   const isList = method === 'GET'
+  const unchanged = `	if response.StatusCode == http.StatusNotModified {
+		fmt.Println("The list has not changed.")
+		return
+	}
+`
   return `package main
 
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"log"
 	"net/http"
 	"os"
@@ -103,8 +129,9 @@ ${headerLines(request, (name, value) => `	request.Header.Set(${JSON.stringify(na
 		log.Fatal(err)
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		log.Fatal(response.Status)
+${mayBeUnchanged(request) ? unchanged : ''}	if response.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(response.Body)
+		log.Fatalf("%s %s", response.Status, body)
 	}
 	var result ${isList ? '[]Item' : 'Item'}
 	if err := json.NewDecoder(response.Body).Decode(&result); err != nil {

@@ -1,7 +1,8 @@
 import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { createServer, request } from 'node:http'
 import { createRequire } from 'node:module'
+import path from 'node:path'
 import { promisify } from 'node:util'
 import type { BrowserContextOptions, Locator, Page } from 'playwright-core'
 import t, { type Test } from 'tap'
@@ -276,33 +277,41 @@ t.test('leads to an operation, a response and a schema by its address', async (t
 t.test('has a sample of each request in four languages, which run', async (t) => {
   const port = await startService(t)
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+  const list = operationOf(page, 'listInventory')
   const update = operationOf(page, 'updateInventory')
-  await update.getByRole('textbox', { name: 'petId' }).fill(PET)
   await update.getByRole('textbox', { name: 'If-None-Match' }).fill(`"it's-pending"`)
   await update
     .getByRole('textbox', { name: 'Request body' })
     .fill(`{"quantity": 3,\n "note": "it's \\"so\\""}`)
+  const goFile = path.join(t.testdir(), 'main.go')
   const programs = {
     curl: ['bash', '-c'],
     JavaScript: ['node', '--input-type=module', '--eval'],
     Python: ['python3', '-c'],
-    Go: undefined,
+    Go: ['go', 'run', goFile],
   }
-  for (const [language, command] of Object.entries(programs)) {
+  const env = { ...process.env, INVENTORY_KEY: apiKey }
+  for (const [language, [program = '', ...options]] of Object.entries(programs)) {
     await update.getByText(language, { exact: true }).click()
-    for (const operationId of ['listInventory', 'updateInventory'] as const) {
-      const operation = operationOf(page, operationId)
+    /** Runs the sample of an operation with a value in a field, and returns what it prints. */
+    const run = async (operation: Locator, field: string, value: string): Promise<string> => {
       t.ok(await operation.getByRole('radio', { name: language }).isChecked(), 'one choice serves both')
+      await operation.getByRole('textbox', { name: field, exact: true }).fill(value)
       const sample = await operation.getByRole('group', { name: 'Sample' }).innerText()
       t.match(sample, `127.0.0.1:${port}/v1/inventory`)
       t.match(sample, 'INVENTORY_KEY')
-      const [program = '', ...options] = command ?? []
-      if (program === '' || (await pathOf(program)) === undefined) continue
-      const env = { ...process.env, INVENTORY_KEY: apiKey }
-      const { stdout } = await promisify(execFile)(program, [...options, sample], { env })
-      t.match(stdout, PET, `${language} ${operationId}`)
-      if (operationId === 'updateInventory') t.match(stdout, /quantity["']?: ?3\b/)
+      await writeFile(goFile, sample)
+      const child = promisify(execFile)(program, language === 'Go' ? options : [...options, sample], { env })
+      // A program that exits with an error rejects with what it printed.
+      const { stdout, stderr } = await child.catch((error: { stdout: string; stderr: string }) => error)
+      return stdout + stderr
     }
+    if ((await pathOf(program)) === undefined) continue
+    t.match(await run(list, 'If-None-Match', ''), PET, language)
+    t.match(await run(update, 'petId', PET), new RegExp(`${PET}[^]*\\b3\\b`), language)
+    const unchanged = await run(list, 'If-None-Match', '*')
+    if (language !== 'curl') t.equal(unchanged, 'The list has not changed.\n', language)
+    t.match(await run(update, 'petId', '6'), /not_found.*No inventory entry exists for petId 6/, language)
   }
   t.strictSame(complaints, [])
 })
