@@ -52,7 +52,7 @@ const keyInput = findInput('key')
 const enteredKey = () => keyInput.value.trim().replace(/^Bearer +/i, '')
 
 /**
- * @param {'h2' | 'h3' | 'h4'} tag
+ * @param {'h2' | 'h3'} tag
  * @param {string} id
  * @param {(Node | string)[]} content
  */
@@ -148,6 +148,8 @@ function renderSchema(name, schema) {
 }
 
 /**
+ * An error shows only its status and meaning until it is opened: there are many, with similar bodies.
+ *
  * @param {string} operationId
  * @param {string} status
  * @param {Documented} response
@@ -156,15 +158,19 @@ function renderResponse(operationId, status, { description, headers = {}, conten
   const id = `${operationId}-${status}`
   const json = content?.['application/json']
   const names = Object.keys(headers).flatMap((name) => [', ', element('code', {}, name)])
-  const isError = /^[45]/.test(status)
+  const isError = /^(?:[45]|default)/.test(status)
   return element(
-    'section',
-    { id, tabindex: '-1', class: 'response' },
-    linkedHeading(
-      'h4',
-      id,
-      element('span', { class: isError ? 'error-status' : 'status' }, status),
-      ` ${description}`,
+    'details',
+    { class: 'response', ...(isError ? {} : { open: '' }) },
+    element(
+      'summary',
+      { id },
+      element(
+        'h4',
+        {},
+        element('span', { class: isError ? 'error-status' : 'status' }, status),
+        ` ${description}`,
+      ),
     ),
     ...(names.length === 0 ? [] : [element('p', { class: 'hint' }, 'Headers: ', ...names.slice(1))]),
     ...(json === undefined ? [] : [element('p', { class: 'hint' }, 'Body: ', ...typeOf(json.schema))]),
@@ -176,6 +182,7 @@ function renderResponse(operationId, status, { description, headers = {}, conten
             isError ? inOneLine(json.example) : JSON.stringify(json.example, null, 2),
           ),
         ]),
+    element('p', { class: 'hint' }, 'Link: ', element('a', { href: `#${id}` }, `#${id}`)),
   )
 }
 
@@ -562,9 +569,16 @@ try {
   find('failure').textContent =
     `The API description could not be loaded. ${error}. Reload the page to try again.`
 }
-// The browser looked for the target of the address before it was rendered.
-if (location.hash !== '') {
+
+/** Shows the target of the address. */
+function showTarget() {
   const target = document.getElementById(location.hash.slice(1))
+  const details = target?.closest('details')
+  if (details) details.open = true
   target?.scrollIntoView()
   target?.focus({ preventScroll: true })
 }
+
+// The browser looked for the target before it was rendered, and does not open it.
+showTarget()
+addEventListener('hashchange', showTarget)
