@@ -200,7 +200,10 @@ t.test('a file that cannot be read to its end says where and why', async (t) => 
   const database = await testDatabase(t)
   const invalid: [csv: string, error: RegExp][] = [
     ['', /line 1: the first line must name the columns: petId, quantity and .*, but the file is empty/],
-    ['petId;quantity\n1;2\n', /line 1: the first line must name the columns: .*, not "petId;quantity"/],
+    [
+      'petId;quantity\n1;2\n',
+      /line 1: the first line must name the columns: .*, not "petId;quantity"; separate the columns with commas\n/,
+    ],
     ['petId,petId,quantity\n1,1,2\n', /line 1: the first line/],
     ['petId,quantity,price\n1,1,2\n', /line 1: the first line/],
     [

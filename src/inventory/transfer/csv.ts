@@ -91,7 +91,10 @@ function headerError(names: readonly string[]): string {
   const instead =
     names.length === 0 ? 'but the file is empty' : `not ${JSON.stringify(names.join(',').slice(0, 60))}`
   const expected = `${requiredFields.join(', ')} and optionally ${optionalFields.join(', ')}`
-  return `the first line must name the columns: ${expected}, ${instead}`
+  // Excel writes semicolons where the comma is the decimal separator.
+  const advice =
+    names.length === 1 && /[;\t]/.test(names[0] ?? '') ? '; separate the columns with commas' : ''
+  return `the first line must name the columns: ${expected}, ${instead}${advice}`
 }
 
 function readValues(number: number, columns: readonly ImportField[], values: readonly string[]): ImportLine {
