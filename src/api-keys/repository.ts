@@ -45,15 +45,16 @@ export interface ApiKeyRepository {
   create(name: string, digest: Buffer, lifetime?: number, isReadOnly?: boolean): Promise<ApiKey>
 
   /**
-   * Replaces the key that has the name with a new one, and revokes the old key after `overlap` seconds. The new key has
-   * the permissions of the old one and, unless `lifetime` is given, its lifetime; both are in seconds. Returns undefined
-   * if no valid key has the name.
+   * Replaces the active key of the name with a new one, and revokes the old key after `overlap` seconds. Revokes keys that
+   * are still ending at once, so at most two keys of a name are valid. The new key has the permissions of the old one and,
+   * unless `lifetime` is given, its lifetime; both are in seconds. Returns undefined if no key of the name is active. Needs
+   * a transaction.
    */
   rotate(name: string, digest: Buffer, overlap: number, lifetime?: number): Promise<ApiKey | undefined>
 
   /**
    * Revokes all valid keys of the name, or only the one with the id, including the new key of a rotation that is under way.
-   * Returns the revoked keys.
+   * Returns the revoked keys. Needs a transaction.
    */
   revoke(name: string, id?: string): Promise<ApiKey[]>
 
@@ -111,6 +112,13 @@ const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
 /** Creates the repository on a pool or in a transaction. */
 export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
+  /**
+   * Waits for the rotations and revocations of the name that are under way, and delays later ones until the end of the
+   * transaction. A statement of its own, because a statement does not see the keys added by what it has waited for.
+   */
+  const lockKeysOf = (name: string): Promise<unknown> =>
+    database.query('SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE', [name])
+
   return {
     async create(name, digest, lifetime, isReadOnly = false) {
       try {
@@ -133,36 +141,32 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
     },
 
     async rotate(name, digest, overlap, lifetime) {
-      const replace = (): Promise<RowOf<ApiKey>[]> =>
-        database.query(
-          `WITH old AS (
-             UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
-             WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
-             RETURNING expires_at - created_at AS lifetime, is_read_only
-           )
-           INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-           SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
-           RETURNING ${API_KEY}`,
-          [name, digest, overlap, lifetime ?? null],
-        )
-      // Again, because a statement does not see the new key of a rotation that it has waited for.
-      const row = (await replace())[0] ?? (await replace())[0]
+      await lockKeysOf(name)
+      const [row] = await database.query<RowOf<ApiKey>>(
+        `WITH old AS (
+           UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
+           WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
+           RETURNING name, expires_at - created_at AS lifetime, is_read_only
+         ), older AS (
+           UPDATE api_keys SET revoked_at = now() FROM old WHERE api_keys.name = old.name AND revoked_at > now()
+         )
+         INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+         SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
+         RETURNING ${API_KEY}`,
+        [name, digest, overlap, lifetime ?? null],
+      )
       return row && keyOf(row)
     },
 
     async revoke(name, id) {
-      const revokeVisible = (): Promise<RowOf<ApiKey>[]> =>
-        database.query(
-          `UPDATE api_keys SET revoked_at = now()
-           WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
-           RETURNING ${API_KEY}`,
-          [name, id ?? null],
-        )
-      const revoked: ApiKey[] = []
-      // Until none is left, because a statement does not see the new key of a rotation that it has waited for.
-      for (let rows = await revokeVisible(); rows.length > 0; rows = await revokeVisible())
-        revoked.push(...rows.map(keyOf))
-      return revoked
+      await lockKeysOf(name)
+      const rows = await database.query<RowOf<ApiKey>>(
+        `UPDATE api_keys SET revoked_at = now()
+         WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
+         RETURNING ${API_KEY}`,
+        [name, id ?? null],
+      )
+      return rows.map(keyOf)
     },
 
     async list(name) {

@@ -92,7 +92,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   keys
     .command('rotate')
-    .description('create a new key for a name and print it; the old one expires after an overlap')
+    .description('create a new key for a name and print it; the old one is revoked after an overlap')
     .argument('<name>', 'name of the key', readName)
     .addOption(
       new Option('--overlap <duration>', 'keep the old key valid for this time')
@@ -112,6 +112,9 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         for (const key of await repository.list(name)) {
           if (key.state === 'ending')
             console.error(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
+          // Both are the time of this transaction.
+          else if (key.revokedAt?.getTime() === made.createdAt.getTime())
+            console.error(`The old key (${key.id}) is revoked.`)
         }
         console.error(`The new key ${describe(made)}. It is shown only once:`)
         return made

@@ -207,7 +207,7 @@ t.test('revoke revokes every key of a name, or the one with an id', async (t) =>
 t.test('revoke and rotate find the new key of a rotation that they waited for', async (t) => {
   for (const [command, left] of [
     ['revoke', ['revoked', 'revoked']],
-    ['rotate', ['ending', 'ending', 'active']],
+    ['rotate', ['revoked', 'ending', 'active']],
   ] as const) {
     const database = await testDatabase(t)
     await made(t, database.url, 'create', '--name', 'billing')
@@ -229,6 +229,27 @@ t.test('revoke and rotate find the new key of a rotation that they waited for', 
     )
   }
 })
+
+t.test(
+  'after several rotations within the overlap, also at once, two keys of the name are valid',
+  async (t) => {
+    const database = await testDatabase(t)
+    await made(t, database.url, 'create', '--name', 'billing')
+    await made(t, database.url, 'rotate', 'billing')
+    const { stderr } = await keys(t, database.url, 'rotate', 'billing')
+    t.match(
+      stderr,
+      /^The old key \(.{12}\) is revoked\.\nThe old key \(.{12}\) is valid until .*\nThe new key /,
+    )
+    await Promise.all(Array.from({ length: 4 }, () => made(t, database.url, 'rotate', 'billing')))
+    t.strictSame(await database.query('SELECT count(*) FROM api_keys WHERE revoked_at IS NULL'), [
+      { count: '1' },
+    ])
+    t.strictSame(await database.query('SELECT count(*) FROM api_keys WHERE revoked_at > now()'), [
+      { count: '1' },
+    ])
+  },
+)
 
 t.test('rotate makes a key of the same name and lifetime, and the old one expires on its own', async (t) => {
   const database = await testDatabase(t)
@@ -257,7 +278,7 @@ t.test('rotate makes a key of the same name and lifetime, and the old one expire
     await database.query(
       "SELECT count(*) FILTER (WHERE revoked_at <= now()) AS ended, count(*) FILTER (WHERE expires_at < now() + interval '2 days') AS soon FROM api_keys",
     ),
-    [{ ended: '1', soon: '1' }],
+    [{ ended: '2', soon: '1' }],
   )
   await addKey(database, 'expired', '-1 hour')
   for (const name of ['shop', 'expired']) {
