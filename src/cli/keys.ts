@@ -62,18 +62,23 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   keys
     .command('list')
-    .description('list all keys, including expired and revoked ones; times are in UTC')
-    .option('--expiring <duration>', 'list only active keys that expire within this time', readLifetime)
+    .description('list the valid keys; times are in UTC')
+    .option('--all', 'list expired and revoked keys, too')
+    .option('--expiring <duration>', 'list only valid keys that expire within this time', readLifetime)
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory keys list --expiring 14d')
-    .action(async ({ json, expiring }: { json?: true; expiring?: number }) => {
-      const all = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
-      const list = expiring === undefined ? all : all.filter((key) => endsWithin(key, expiring))
+    .action(async ({ all, json, expiring }: ListOptions) => {
+      const keys = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
+      const shown = all ? keys : keys.filter(isValid)
+      const list = expiring === undefined ? shown : shown.filter((key) => endsWithin(key, expiring))
       if (json) await print(JSON.stringify(list, null, 2))
-      else if (all.length === 0)
+      else if (keys.length === 0)
         console.error('There are no keys. To create one: inventory keys create --name ops')
-      else if (list.length === 0) console.error('No key expires within this time.')
-      else await print(tableOf(list))
+      else if (expiring !== undefined && list.length === 0) console.error('No key expires within this time.')
+      else if (list.length > 0) await print(tableOf(list))
+      const hidden = keys.length - shown.length
+      if (expiring === undefined && hidden > 0)
+        console.error(`Expired and revoked keys, not shown without --all: ${hidden}`)
     })
 
   keys
@@ -161,9 +166,19 @@ interface CreateOptions {
   readonly readOnly?: true
 }
 
+interface ListOptions {
+  readonly all?: true
+  readonly json?: true
+  readonly expiring?: number
+}
+
+function isValid({ state }: ApiKey): boolean {
+  return state === 'active' || state === 'ending'
+}
+
 /** True for a key that is valid now and will expire or be revoked within `seconds`. */
 function endsWithin(key: ApiKey, seconds: number): boolean {
-  if (key.state !== 'active' && key.state !== 'ending') return false
+  if (!isValid(key)) return false
   const end = endOf(key)
   return end !== null && end.getTime() <= Date.now() + seconds * 1000
 }
@@ -181,7 +196,7 @@ function describe({ name, id, expiresAt, readOnly }: ApiKey): string {
 function noActiveKey(name: string, id?: string): CommandFailure {
   const which = id === undefined ? '' : ` with the id ${id}`
   return new CommandFailure(
-    `There is no active key named "${name}"${which}. "inventory keys list" lists all keys.`,
+    `There is no active key named "${name}"${which}. "inventory keys list --all" lists all keys.`,
   )
 }
 

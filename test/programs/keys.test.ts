@@ -88,7 +88,7 @@ t.test(
       "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
     )
     await made(t, database.url, 'create', '--name', 'billing')
-    const { stdout } = await keys(t, database.url, 'list', '--json')
+    const { stdout } = await keys(t, database.url, 'list', '--all', '--json')
     t.strictSame(
       JSON.parse(stdout).map((key: { state: string }) => key.state),
       ['expired', 'revoked', 'active'],
@@ -133,6 +133,25 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
   ])
   const digest = createHash('sha256').update(key).digest('hex')
   t.notMatch(stdout + json.stdout, new RegExp(`${key}|${digest}`))
+})
+
+t.test('list hides expired and revoked keys, and says how many, unless asked for all', async (t) => {
+  const database = await testDatabase(t)
+  await addKey(database, 'expired', '-1 hour')
+  await addKey(database, 'billing')
+  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
+  const hint = 'Expired and revoked keys, not shown without --all: 2\n'
+  t.match(await keys(t, database.url, 'list'), { code: 0, stdout: '', stderr: hint })
+  await addKey(database, 'shop')
+  for (const args of [[], ['--json']]) {
+    const { stdout, stderr } = await keys(t, database.url, 'list', ...args)
+    t.match(stdout, 'shop')
+    t.notMatch(stdout, /expired|billing/)
+    t.equal(stderr, hint)
+    const all = await keys(t, database.url, 'list', '--all', ...args)
+    for (const name of ['shop', 'expired', 'billing']) t.match(all.stdout, name)
+    t.equal(all.stderr, '')
+  }
 })
 
 t.test('--expiring shows the keys that stop working within a time', async (t) => {
@@ -187,7 +206,7 @@ t.test('revoke revokes every key of a name, or the one with an id', async (t) =>
   await made(t, database.url, 'rotate', 'billing')
   const [oldest] = JSON.parse((await keys(t, database.url, 'list', '--json')).stdout)
   const states = async (): Promise<unknown[]> =>
-    JSON.parse((await keys(t, database.url, 'list', '--json')).stdout).map(
+    JSON.parse((await keys(t, database.url, 'list', '--all', '--json')).stdout).map(
       (key: { state: string }) => key.state,
     )
 
@@ -221,7 +240,9 @@ t.test('revoke and rotate find the new key of a rotation that they waited for', 
     await commit()
     const { code, stderr } = await outcome
     t.equal(code, 0, stderr)
-    const all: { state: string }[] = JSON.parse((await keys(t, database.url, 'list', '--json')).stdout)
+    const all: { state: string }[] = JSON.parse(
+      (await keys(t, database.url, 'list', '--all', '--json')).stdout,
+    )
     t.strictSame(
       all.map(({ state }) => state),
       left,
