@@ -33,8 +33,7 @@ import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics, StandbyStatistics } from './inventory/statistics.ts'
 import { StockSample } from './inventory/stock-sample.ts'
 import { updateSettings } from './inventory/updates/statements.ts'
-import type { MetricFamily } from './metrics/families.ts'
-import { serviceMetrics } from './metrics/service.ts'
+import { type ServiceMetrics, serviceMetrics } from './metrics/service.ts'
 import { privileges } from './privileges.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
@@ -91,7 +90,7 @@ export interface ServiceParts {
   readonly apiKeys: ApiKeyCache
   /** The pool for readiness checks and API keys. */
   readonly probe: Database
-  readonly metrics: Service['metrics']
+  readonly metrics: ServiceMetrics
   /** Closes the database connections. Call it when no request is in flight. */
   close(): Promise<void>
 }
@@ -100,11 +99,7 @@ export interface ServiceParts {
 export interface Service {
   /** The URL of the service. */
   readonly address: string
-  /**
-   * Returns the current metrics. Checks readiness for up to 1.5 seconds, and counts the entries by status, at most once a
-   * minute.
-   */
-  metrics(): Promise<readonly MetricFamily[]>
+  readonly metrics: ServiceMetrics
   /** Stops listening, completes the requests in flight, and closes the database connections. */
   close(): Promise<void>
 }
@@ -190,7 +185,6 @@ export async function connectService(
     intervals: timings.apiKeys,
   })
   const requestStatistics = new RequestStatistics()
-  const checkReadiness = coalesceChecks(() => notReadyKindOf(readiness))
   const stockSample = new StockSample(probe)
   return {
     app: {
@@ -208,18 +202,14 @@ export async function connectService(
     },
     apiKeys,
     probe,
-    async metrics() {
-      const [notReady, stock] = await Promise.all([checkReadiness(), stockSample.read()])
-      return serviceMetrics({
-        notReady,
-        stock,
-        requests: requestStatistics,
-        inventory: inventoryStatistics,
-        pools: { requests: database, lists, probe, ...(standby && { standby: standby.pool }) },
-        keysReadAt: apiKeys.readAt,
-        keyLifetimes: apiKeys.lifetimes(),
-      })
-    },
+    metrics: serviceMetrics({
+      notReadyKind: coalesceChecks(() => notReadyKindOf(readiness)),
+      stock: () => stockSample.read(),
+      requests: requestStatistics,
+      inventory: inventoryStatistics,
+      pools: { requests: database, lists, probe, ...(standby && { standby: standby.pool }) },
+      apiKeys,
+    }),
     async close() {
       await inventory.standby?.close()
       await apiKeys.close()

@@ -6,13 +6,12 @@ import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/pool.ts'
 import type { LocalSetup } from './local/local-setup.ts'
-import { expose } from './metrics/families.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { explain } from './process/start-up-errors.ts'
-import { type Service, startService } from './service.ts'
+import { startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
@@ -68,7 +67,12 @@ async function start(config: Config, log: Logger): Promise<void> {
   const tracing = traces ? await openTracing(log) : undefined
   const service = await startService({ ...config, version, databaseUrl, apiKeys, tracing }, log)
   closers.push(service.close)
-  if (metricsPort !== null) await exposeMetrics(config.host, metricsPort, log, service)
+  if (metricsPort !== null) {
+    const { register, scrape } = service.metrics
+    measureProcess(register, version, droppedLogLines)
+    const server = await serveMetrics({ host: config.host, port: metricsPort, scrape, log })
+    closers.push(server.close)
+  }
   stopping.signal.throwIfAborted()
   if (local)
     console.log(
@@ -88,14 +92,6 @@ async function openTracing(log: Logger): Promise<Tracing> {
   const tracing = startTracing(version, log)
   closers.push(tracing.close)
   return tracing
-}
-
-/** Serves the metrics of the process and the service. */
-async function exposeMetrics(host: string, port: number, log: Logger, service: Service): Promise<void> {
-  const measure = measureProcess(version, droppedLogLines)
-  const scrape = async (): Promise<string> => expose([...(await measure()), ...(await service.metrics())])
-  const server = await serveMetrics({ host, port, scrape, log })
-  closers.push(server.close)
 }
 
 ignoreInspectorSignal()

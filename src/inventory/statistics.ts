@@ -1,5 +1,5 @@
+import { Histogram } from 'prom-client'
 import type { StandbyProblem } from '../database/standby-problem.ts'
-import { Histogram } from '../statistics/histogram.ts'
 
 /** Counts the lists that were read from the standby, and those that were not, by reason. */
 export class StandbyStatistics {
@@ -25,8 +25,12 @@ export class StandbyStatistics {
 export class InventoryStatistics {
   /** Number of updates waiting to be sent to PostgreSQL. */
   waitingUpdates = 0
-  /** Updates per batch, which is one statement. */
-  readonly batches = new Histogram([1, 2, 5, 10, 25, 50, 100, 250, 500, 1000])
+  readonly batches = new Histogram({
+    name: 'inventory_update_batch_size',
+    help: 'Updates in one batch, which is one statement.',
+    buckets: [1, 2, 5, 10, 25, 50, 100, 250, 500, 1000],
+    registers: [],
+  })
   /** Lists by the entries that were read: all, the changed ones or none. `joined` lists were coalesced with another read. */
   readonly lists = { read: 0, changed: 0, unchanged: 0, joined: 0 }
   /** Undefined if lists are read only from the primary. */

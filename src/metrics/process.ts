@@ -1,20 +1,5 @@
 import { performance } from 'node:perf_hooks'
-import { collectDefaultMetrics, Registry } from 'prom-client'
-import { type Collect, counter, gauge, type MetricFamily } from './families.ts'
-
-/**
- * Aggregators that replace prom-client's, which averages or omits these metrics: one process with a blocked event loop must
- * stay visible, and the service started when its first process did.
- */
-const aggregators: Readonly<Record<string, MetricFamily['aggregator']>> = {
-  nodejs_eventloop_lag_seconds: 'max',
-  nodejs_eventloop_lag_mean_seconds: 'max',
-  nodejs_eventloop_lag_stddev_seconds: 'max',
-  nodejs_eventloop_lag_p50_seconds: 'max',
-  nodejs_eventloop_lag_p90_seconds: 'max',
-  nodejs_eventloop_lag_p99_seconds: 'max',
-  process_start_time_seconds: 'min',
-}
+import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
 
 /** Omits metrics that rely on private functions of Node, and gauges that are named like counters. */
 const omittedMetrics = [
@@ -26,46 +11,40 @@ const omittedMetrics = [
 ]
 
 /**
- * Returns a function that collects the metrics of this process: prom-client's default metrics, the version, the event loop and
- * the log.
+ * Adds the metrics of this process: prom-client's default metrics, the version, the event loop and the log. Call it once.
  *
  * @param droppedLogLines returns how many log lines were dropped so far
  */
-export function measureProcess(version: string, droppedLogLines: () => number): Collect {
-  const register = new Registry()
+export function measureProcess(register: Registry, version: string, droppedLogLines: () => number): void {
+  const registers = [register]
   collectDefaultMetrics({ register })
   for (const name of omittedMetrics) register.removeSingleMetric(name)
-  return async () => [
-    {
-      ...gauge('inventory_build_info', 'The version of the service; the value is always 1.', [
-        { labels: { version }, value: 1 },
-      ]),
-      aggregator: 'first',
+  new Gauge({
+    name: 'inventory_build_info',
+    help: 'The version of the service; the value is always 1.',
+    labelNames: ['version'],
+    registers,
+  }).set({ version }, 1)
+  new Counter({
+    name: 'inventory_log_lines_dropped_total',
+    help: 'Log lines dropped because standard output was full or not read.',
+    registers,
+    collect() {
+      this.reset()
+      this.inc(droppedLogLines())
     },
-    counter(
-      'inventory_log_lines_dropped_total',
-      'Log lines dropped because standard output was full or not read.',
-      [{ labels: {}, value: droppedLogLines() }],
-    ),
-    eventLoopTime(),
-    ...(await register.getMetricsAsJSON()).map(withAggregator),
-  ]
-}
-
-/** A counter: unlike a ratio since the last scrape, it is correct for any interval, several scrapers and many processes. */
-function eventLoopTime(): MetricFamily {
-  const { active, idle } = performance.eventLoopUtilization()
-  return counter(
-    'nodejs_eventloop_time_seconds_total',
-    'Time that the event loop was active or idle; utilization is active divided by both.',
-    [
-      { labels: { nodejs_eventloop_state: 'active' }, value: active / 1000 },
-      { labels: { nodejs_eventloop_state: 'idle' }, value: idle / 1000 },
-    ],
-  )
-}
-
-function withAggregator(family: Awaited<ReturnType<Registry['getMetricsAsJSON']>>[number]): MetricFamily {
-  const { name, help, type, aggregator, values } = family
-  return { name, help, type, aggregator: aggregators[name] ?? aggregator, values }
+  })
+  // A counter: unlike a ratio since the last scrape, it is correct for any interval and several scrapers.
+  new Counter({
+    name: 'nodejs_eventloop_time_seconds_total',
+    help: 'Time that the event loop was active or idle; utilization is active divided by both.',
+    labelNames: ['nodejs_eventloop_state'],
+    registers,
+    collect() {
+      const { active, idle } = performance.eventLoopUtilization()
+      this.reset()
+      this.inc({ nodejs_eventloop_state: 'active' }, active / 1000)
+      this.inc({ nodejs_eventloop_state: 'idle' }, idle / 1000)
+    },
+  })
 }

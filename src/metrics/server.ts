@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Logger } from 'pino'
+import { prometheusContentType } from 'prom-client'
 import { listenAddress, urlOf } from '../http/connections/listen-address.ts'
-import { expositionType } from './families.ts'
 
 export interface MetricsServerOptions {
   readonly host: string
@@ -38,7 +38,7 @@ export async function serveMetrics({
       respond(response, 405, 'Method not allowed. Use GET or HEAD.\n')
     } else {
       try {
-        respond(response, 200, await scrape(), expositionType)
+        respond(response, 200, await scrape(), prometheusContentType)
       } catch (err) {
         log.error({ err }, 'the metrics could not be collected')
         respond(response, 500, 'The metrics could not be collected.\n')

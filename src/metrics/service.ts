@@ -1,183 +1,237 @@
-import type { KeyLifetime } from '../api-keys/cache.ts'
+import { Counter, Gauge, Registry } from 'prom-client'
+import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
 import type { InventoryStatistics, StandbyStatistics } from '../inventory/statistics.ts'
 import type { StockLevel } from '../inventory/stock-sample.ts'
-import { counter, gauge, histogram, type MetricFamily } from './families.ts'
 
-/** What the metrics of the service are made from at each scrape. */
+/** What the metrics of the service are read from at each scrape. */
 export interface ServiceSources {
-  /** Why requests cannot be served; undefined if they can. */
-  readonly notReady: NotReadyKind | undefined
-  /** The latest counts of entries; empty if the count failed. */
-  readonly stock: readonly StockLevel[]
+  /** Returns why requests cannot be served; undefined if they can. */
+  readonly notReadyKind: () => Promise<NotReadyKind | undefined>
+  /** Returns the latest counts of entries; empty if the count failed. */
+  readonly stock: () => Promise<readonly StockLevel[]>
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Database>>
-  /** When the API keys were last read, in `Date.now()` time. */
-  readonly keysReadAt: number
-  /** The lifetime of the key of each name that expires last. */
-  readonly keyLifetimes: ReadonlyMap<string, KeyLifetime>
+  readonly apiKeys: Pick<ApiKeyCache, 'readAt' | 'lifetimes'>
+}
+
+/** The metrics of the service, to which those of the process can be added. */
+export interface ServiceMetrics {
+  readonly register: Registry
+  /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
+  scrape(): Promise<string>
 }
 
 /**
- * Collects the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
+ * Creates the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
  * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
  */
-export function serviceMetrics({
-  notReady,
-  stock,
-  requests,
-  inventory,
-  pools,
-  keysReadAt,
-  keyLifetimes,
-}: ServiceSources): readonly MetricFamily[] {
-  const { batches, lists, standby, waitingUpdates } = inventory
-  const poolStates = Object.entries(pools).map(([name, database]) => ({
-    labels: { db_client_connection_pool_name: name },
-    ...database.statistics(),
-  }))
-  return [
-    {
-      ...gauge('inventory_ready', '1 if the service can serve requests, as /readyz says, otherwise 0.', [
-        { labels: {}, value: notReady === undefined ? 1 : 0 },
-      ]),
-      aggregator: 'min',
+export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
+  const register = new Registry()
+  const showReadiness = addReadiness(register)
+  const showStock = addStock(register)
+  addRequests(register, sources)
+  addInventory(register, sources)
+  addPools(register, sources)
+  addApiKeys(register, sources)
+  return {
+    register,
+    async scrape() {
+      // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
+      const [kind, levels] = await Promise.all([sources.notReadyKind(), sources.stock()])
+      showReadiness(kind)
+      showStock(levels)
+      return register.metrics()
     },
-    {
-      ...gauge(
-        'inventory_not_ready',
-        '1 for the reason why the service cannot serve requests, 0 for all other reasons.',
-        notReadyKinds.map((reason) => ({ labels: { reason }, value: reason === notReady ? 1 : 0 })),
-      ),
-      aggregator: 'max',
-    },
-    histogram(
-      'http_server_request_duration_seconds',
-      'Duration of requests by route template, method and status; the status is empty if no response was sent.',
-      requests.durations.map(({ route = '', method, status = '', durations }) => ({
-        labels: {
-          http_route: route,
-          http_request_method: method,
-          http_response_status_code: String(status),
-        },
-        value: durations,
-      })),
-    ),
-    counter(
-      'inventory_http_malformed_requests_total',
-      'Malformed or incomplete requests, and CONNECT, by status.',
-      Array.from(requests.malformedByStatus, ([status, value]) => ({
-        labels: { http_response_status_code: String(status) },
-        value,
-      })),
-    ),
-    gauge(
-      'inventory_requests_in_flight',
-      'Requests in flight, including those whose client has disconnected while their work goes on.',
-      [{ labels: {}, value: requests.inFlight }],
-    ),
-    gauge(
-      'inventory_requests_queued',
-      'Parsed requests that have not started, most of them pipelined behind another request.',
-      [{ labels: {}, value: requests.queued }],
-    ),
-    gauge(
-      'db_client_connection_count',
-      'Connections to PostgreSQL by pool and state.',
-      poolStates.flatMap(({ labels, used, idle }) => [
-        { labels: { ...labels, db_client_connection_state: 'used' }, value: used },
-        { labels: { ...labels, db_client_connection_state: 'idle' }, value: idle },
-      ]),
-    ),
-    gauge(
-      'db_client_connection_max',
-      'Maximum connections of a pool.',
-      poolStates.map(({ labels, size }) => ({ labels, value: size })),
-    ),
-    gauge(
-      'db_client_connection_pending_requests',
-      'Callers waiting for a connection.',
-      poolStates.map(({ labels, waiting }) => ({ labels, value: waiting })),
-    ),
-    counter(
-      'inventory_database_failures_total',
-      'Requests and checks that failed because PostgreSQL was unreachable, too slow or unable to serve them.',
-      poolStates.map(({ labels, failures }) => ({ labels, value: failures })),
-    ),
-    {
-      ...gauge(
-        'inventory_entries',
-        'Entries of the inventory by status, counted at most once a minute.',
-        stock.map(({ status, entries }) => ({ labels: { status }, value: entries })),
-      ),
-      aggregator: 'max',
-    },
-    {
-      ...gauge(
-        'inventory_entries_out_of_stock',
-        'Entries of the inventory with a quantity of 0 by status, counted at most once a minute.',
-        stock.map(({ status, outOfStock }) => ({ labels: { status }, value: outOfStock })),
-      ),
-      aggregator: 'max',
-    },
-    gauge('inventory_updates_waiting', 'Updates waiting to be sent to PostgreSQL.', [
-      { labels: {}, value: waitingUpdates },
-    ]),
-    histogram('inventory_update_batch_size', 'Updates in one batch, which is one statement.', [
-      { labels: {}, value: batches },
-    ]),
-    counter(
-      'inventory_lists_total',
-      'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
-      Object.entries(lists).map(([result, value]) => ({ labels: { result }, value })),
-    ),
-    ...(standby === undefined ? [] : standbyMetrics(standby)),
-    {
-      ...gauge(
-        'inventory_api_keys_read_timestamp_seconds',
-        'When the API keys were last read from the database, in Unix time; 0 before the first read.',
-        [{ labels: {}, value: keysReadAt / 1000 }],
-      ),
-      aggregator: 'min',
-    },
-    {
-      ...gauge(
-        'inventory_api_key_expiry_timestamp_seconds',
-        'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
-        Array.from(keyLifetimes, ([key, { validUntil }]) => ({
-          labels: { key },
-          value: validUntil / 1000,
-        })),
-      ),
-      aggregator: 'max',
-    },
-    {
-      ...gauge(
-        'inventory_api_key_created_timestamp_seconds',
-        'When the key that expires last was created, in Unix time; names with a key that never expires are omitted.',
-        Array.from(keyLifetimes, ([key, { createdAt }]) => ({ labels: { key }, value: createdAt / 1000 })),
-      ),
-      aggregator: 'max',
-    },
-  ]
+  }
 }
 
-function standbyMetrics({ isInUse, outcomes }: StandbyStatistics): MetricFamily[] {
-  return [
-    {
-      ...gauge('inventory_standby_in_use', '1 while lists are read from the standby, else 0.', [
-        { labels: {}, value: isInUse ? 1 : 0 },
-      ]),
-      aggregator: 'min',
+function addReadiness(register: Registry): (kind: NotReadyKind | undefined) => void {
+  const ready = new Gauge({
+    name: 'inventory_ready',
+    help: '1 if the service can serve requests, as /readyz says, otherwise 0.',
+    registers: [register],
+  })
+  const notReady = new Gauge({
+    name: 'inventory_not_ready',
+    help: '1 for the reason why the service cannot serve requests, 0 for all other reasons.',
+    labelNames: ['reason'],
+    registers: [register],
+  })
+  return (kind) => {
+    ready.set(kind === undefined ? 1 : 0)
+    for (const reason of notReadyKinds) notReady.set({ reason }, reason === kind ? 1 : 0)
+  }
+}
+
+function addStock(register: Registry): (levels: readonly StockLevel[]) => void {
+  const all = new Gauge({
+    name: 'inventory_entries',
+    help: 'Entries of the inventory by status, counted at most once a minute.',
+    labelNames: ['status'],
+    registers: [register],
+  })
+  const outOfStock = new Gauge({
+    name: 'inventory_entries_out_of_stock',
+    help: 'Entries of the inventory with a quantity of 0 by status, counted at most once a minute.',
+    labelNames: ['status'],
+    registers: [register],
+  })
+  return (levels) => {
+    all.reset()
+    outOfStock.reset()
+    for (const level of levels) {
+      all.set({ status: level.status }, level.entries)
+      outOfStock.set({ status: level.status }, level.outOfStock)
+    }
+  }
+}
+
+function addRequests(register: Registry, { requests }: ServiceSources): void {
+  register.registerMetric(requests.durations)
+  register.registerMetric(requests.malformed)
+  new Gauge({
+    name: 'inventory_requests_in_flight',
+    help: 'Requests in flight, including those whose client has disconnected while their work goes on.',
+    registers: [register],
+    collect() {
+      this.set(requests.inFlight)
     },
-    counter(
-      'inventory_standby_reads_total',
-      'Lists that were to be read from the standby: served by it, or why the primary was read instead.',
-      Object.entries(outcomes).map(([result, value]) => ({ labels: { result }, value })),
-    ),
-  ]
+  })
+  new Gauge({
+    name: 'inventory_requests_queued',
+    help: 'Parsed requests that have not started, most of them pipelined behind another request.',
+    registers: [register],
+    collect() {
+      this.set(requests.queued)
+    },
+  })
+}
+
+function addInventory(register: Registry, { inventory }: ServiceSources): void {
+  register.registerMetric(inventory.batches)
+  new Gauge({
+    name: 'inventory_updates_waiting',
+    help: 'Updates waiting to be sent to PostgreSQL.',
+    registers: [register],
+    collect() {
+      this.set(inventory.waitingUpdates)
+    },
+  })
+  new Counter({
+    name: 'inventory_lists_total',
+    help: 'Lists by what was read: all entries (read), the changed ones (changed), none (unchanged), or coalesced with another read (joined).',
+    labelNames: ['result'],
+    registers: [register],
+    collect() {
+      this.reset()
+      for (const [result, value] of Object.entries(inventory.lists)) this.inc({ result }, value)
+    },
+  })
+  if (inventory.standby !== undefined) addStandby(register, inventory.standby)
+}
+
+function addStandby(register: Registry, standby: StandbyStatistics): void {
+  new Gauge({
+    name: 'inventory_standby_in_use',
+    help: '1 while lists are read from the standby, else 0.',
+    registers: [register],
+    collect() {
+      this.set(standby.isInUse ? 1 : 0)
+    },
+  })
+  new Counter({
+    name: 'inventory_standby_reads_total',
+    help: 'Lists that were to be read from the standby: served by it, or why the primary was read instead.',
+    labelNames: ['result'],
+    registers: [register],
+    collect() {
+      this.reset()
+      for (const [result, value] of Object.entries(standby.outcomes)) this.inc({ result }, value)
+    },
+  })
+}
+
+function addPools(register: Registry, { pools }: ServiceSources): void {
+  const labelNames = ['db_client_connection_pool_name']
+  const statistics = (): ({ labels: Record<string, string> } & ReturnType<Database['statistics']>)[] =>
+    Object.entries(pools).map(([name, pool]) => ({
+      labels: { db_client_connection_pool_name: name },
+      ...pool.statistics(),
+    }))
+  new Gauge({
+    name: 'db_client_connection_count',
+    help: 'Connections to PostgreSQL by pool and state.',
+    labelNames: [...labelNames, 'db_client_connection_state'],
+    registers: [register],
+    collect() {
+      for (const { labels, used, idle } of statistics()) {
+        this.set({ ...labels, db_client_connection_state: 'used' }, used)
+        this.set({ ...labels, db_client_connection_state: 'idle' }, idle)
+      }
+    },
+  })
+  new Gauge({
+    name: 'db_client_connection_max',
+    help: 'Maximum connections of a pool.',
+    labelNames,
+    registers: [register],
+    collect() {
+      for (const { labels, size } of statistics()) this.set(labels, size)
+    },
+  })
+  new Gauge({
+    name: 'db_client_connection_pending_requests',
+    help: 'Callers waiting for a connection.',
+    labelNames,
+    registers: [register],
+    collect() {
+      for (const { labels, waiting } of statistics()) this.set(labels, waiting)
+    },
+  })
+  new Counter({
+    name: 'inventory_database_failures_total',
+    help: 'Requests and checks that failed because PostgreSQL was unreachable, too slow or unable to serve them.',
+    labelNames,
+    registers: [register],
+    collect() {
+      this.reset()
+      for (const { labels, failures } of statistics()) this.inc(labels, failures)
+    },
+  })
+}
+
+function addApiKeys(register: Registry, { apiKeys }: ServiceSources): void {
+  new Gauge({
+    name: 'inventory_api_keys_read_timestamp_seconds',
+    help: 'When the API keys were last read from the database, in Unix time; 0 before the first read.',
+    registers: [register],
+    collect() {
+      this.set(apiKeys.readAt / 1000)
+    },
+  })
+  new Gauge({
+    name: 'inventory_api_key_expiry_timestamp_seconds',
+    help: 'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
+    labelNames: ['key'],
+    registers: [register],
+    collect() {
+      this.reset()
+      for (const [key, { validUntil }] of apiKeys.lifetimes()) this.set({ key }, validUntil / 1000)
+    },
+  })
+  new Gauge({
+    name: 'inventory_api_key_created_timestamp_seconds',
+    help: 'When the key that expires last was created, in Unix time; names with a key that never expires are omitted.',
+    labelNames: ['key'],
+    registers: [register],
+    collect() {
+      this.reset()
+      for (const [key, { createdAt }] of apiKeys.lifetimes()) this.set({ key }, createdAt / 1000)
+    },
+  })
 }

@@ -1,7 +1,4 @@
-import { Histogram } from '../../statistics/histogram.ts'
-
-/** Bucket bounds that the OpenTelemetry semantic conventions advise for `http.server.request.duration`. */
-const DURATION_BOUNDS_SECONDS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
+import { Counter, Histogram } from 'prom-client'
 
 /** Methods with a series of their own; all others count as `_OTHER` (semantic conventions, `http.request.method`). */
 const namedMethods = new Set([
@@ -17,17 +14,6 @@ const namedMethods = new Set([
   'TRACE',
 ])
 
-/** Completed requests with the same route, method and status. */
-export interface RequestDurations {
-  /** The route template; undefined if no route matched. */
-  readonly route: string | undefined
-  readonly method: string
-  /** The status of the response; undefined if none was sent. */
-  readonly status: number | undefined
-  /** Seconds from when the request could start until its response has closed. */
-  readonly durations: Histogram
-}
-
 /**
  * Counts requests and their durations since the start of the process. Labels are bounded by the routes, the named methods
  * and the statuses, whatever paths and methods clients send.
@@ -37,53 +23,41 @@ export class RequestStatistics {
   inFlight = 0
   /** Parsed requests that have not started, most of them pipelined behind another request. */
   queued = 0
-  readonly #durations = new Map<string | undefined, Map<string, Map<number | undefined, RequestDurations>>>()
-  readonly #malformedByStatus = new Map<number, number>()
+  /** Seconds from when a request could start until its response has closed. */
+  readonly durations = new Histogram({
+    name: 'http_server_request_duration_seconds',
+    help: 'Duration of requests by route template, method and status; the status is empty if no response was sent.',
+    labelNames: ['http_route', 'http_request_method', 'http_response_status_code'],
+    // Advised by the OpenTelemetry semantic conventions for `http.server.request.duration`.
+    buckets: [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10],
+    registers: [],
+  })
+  readonly malformed = new Counter({
+    name: 'inventory_http_malformed_requests_total',
+    help: 'Malformed or incomplete requests, and CONNECT, by status.',
+    labelNames: ['http_response_status_code'],
+    registers: [],
+  })
 
-  /** Records a completed request. */
+  /** Records a completed request. The route is undefined if none matched, the status if no response was sent. */
   recordCompleted(
     route: string | undefined,
     method: string,
     status: number | undefined,
     durationSeconds: number,
   ): void {
-    const existing = this.#durations.get(route)?.get(method)?.get(status)
-    if (existing !== undefined) existing.durations.observe(durationSeconds)
-    else
-      this.#add(route, namedMethods.has(method) ? method : '_OTHER', status).durations.observe(
-        durationSeconds,
-      )
+    this.durations.observe(
+      {
+        http_route: route ?? '',
+        http_request_method: namedMethods.has(method) ? method : '_OTHER',
+        http_response_status_code: String(status ?? ''),
+      },
+      durationSeconds,
+    )
   }
 
   /** Records a malformed or incomplete request, which was refused with a status. */
   recordMalformed(status: number): void {
-    this.#malformedByStatus.set(status, (this.#malformedByStatus.get(status) ?? 0) + 1)
-  }
-
-  /** Durations of the completed requests, by route, method and status. */
-  get durations(): readonly RequestDurations[] {
-    return [...this.#durations.values()].flatMap((methods) =>
-      [...methods.values()].flatMap((statuses) => [...statuses.values()]),
-    )
-  }
-
-  /** Number of malformed or incomplete requests, by status. */
-  get malformedByStatus(): ReadonlyMap<number, number> {
-    return this.#malformedByStatus
-  }
-
-  #add(route: string | undefined, method: string, status: number | undefined): RequestDurations {
-    const methods = this.#durations.get(route) ?? new Map<string, Map<number | undefined, RequestDurations>>()
-    this.#durations.set(route, methods)
-    const statuses = methods.get(method) ?? new Map<number | undefined, RequestDurations>()
-    methods.set(method, statuses)
-    const requests = statuses.get(status) ?? {
-      route,
-      method,
-      status,
-      durations: new Histogram(DURATION_BOUNDS_SECONDS),
-    }
-    statuses.set(status, requests)
-    return requests
+    this.malformed.inc({ http_response_status_code: String(status) })
   }
 }
