@@ -16,11 +16,3 @@ t.test('.nvmrc names the version of Node in the image', async (t) => {
   )
   t.strictSame(new Set(images), new Set([`node:${version}-alpine`]))
 })
-
-t.test('.nvmrc names the version of Node in the image', async (t) => {
-  const version = (await readFile('.nvmrc', 'utf8')).trim()
-  const images = [...(await readFile('Dockerfile', 'utf8')).matchAll(/^FROM (\S+)/gm)].map(
-    ([, image]) => image,
-  )
-  t.strictSame(new Set(images), new Set([`node:${version}-alpine`]))
-})
