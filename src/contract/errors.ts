@@ -60,6 +60,21 @@ const codeOfStatus: Record<number, ErrorCode> = {
   503: 'service_unavailable',
 }
 
+/** Why the service cannot serve a request: in the log, and as the label of a metric. Callers see only the message. */
+export type UnavailableCause =
+  /** A limit on waiting or running requests. */
+  | 'overloaded'
+  | 'database_unreachable'
+  /** The database accepts no writes here: it is a standby, a former primary, or read-only. */
+  | 'read_only'
+  /** Another transaction has locked the entry or the table. */
+  | 'locked'
+  /** The database did not respond, or did not confirm a change, in time. */
+  | 'late'
+  /** The service is not ready, as `/readyz` says. */
+  | 'not_ready'
+  | 'stopping'
+
 /**
  * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` sends it as the
  * response.
@@ -68,8 +83,15 @@ export class ApiError extends Error {
   override readonly name = 'ApiError'
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
+  /** Only for a 503. */
+  override readonly cause: UnavailableCause | undefined
 
-  constructor(status: number, message: string, headers: Record<string, string> = {}) {
+  constructor(
+    status: number,
+    message: string,
+    headers: Record<string, string> = {},
+    cause?: UnavailableCause,
+  ) {
     // Nobody reads the stack trace, and capturing it would be a large part of the cost of refusing a request.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
@@ -78,6 +100,7 @@ export class ApiError extends Error {
     this.status = status
     // A shared cache may otherwise keep a 404 or a 405 for minutes, also one of a version that lacks a path.
     this.headers = { 'cache-control': 'no-store', ...headers }
+    this.cause = cause
   }
 
   /** The response body. A 4xx status without a code of its own is `invalid_request`, a 5xx `internal_error`. */
@@ -96,8 +119,8 @@ export function routeNotFound(): ApiError {
 }
 
 /** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3). */
-export function serviceUnavailable(message: string): ApiError {
-  return new ApiError(503, message, { 'retry-after': '1' })
+export function serviceUnavailable(cause: UnavailableCause, message: string): ApiError {
+  return new ApiError(503, message, { 'retry-after': '1' }, cause)
 }
 
 /** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */

@@ -7,7 +7,7 @@ import {
   ServerChangedError,
   WorkerLostError,
 } from './errors.ts'
-import { isConflict, unsupportedStates } from './sqlstate.ts'
+import { isCanceled, isConflict, unsupportedStates } from './sqlstate.ts'
 
 /** SQLSTATE 25006: the transaction is read-only. */
 const READ_ONLY_STATE = '25006'
@@ -156,6 +156,16 @@ export function isConnectTimeout(error: unknown): boolean {
     (error.message === 'timeout expired' ||
       error.message === 'Connection terminated due to connection timeout')
   )
+}
+
+/** Messages of pg and of this service about a connection or a response that did not come in time. */
+const lateness =
+  /^(PostgreSQL did not respond in time|No data in time|Query read timeout|timeout exceeded when trying to connect)$/
+
+/** Whether a server that is connected did not respond in time, or all connections were in use. */
+export function isLate(error: unknown): boolean {
+  const cause = causeOf(error)
+  return isCanceled(error) || (cause instanceof Error && lateness.test(cause.message))
 }
 
 /** Whether PgBouncer or RDS Proxy refuses the settings that a session requests in its startup message. */

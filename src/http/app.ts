@@ -20,7 +20,6 @@ import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods, routeEveryMethod } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
-import { OutageLog } from './outage-log.ts'
 import { serveReferencePage } from './reference.ts'
 import { logRequest, requestId, requestLog } from './request-log.ts'
 import { ajvOptions, validationError } from './validation.ts'
@@ -75,7 +74,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const connections = new Connections()
   const gracefulStop = new GracefulStop(connections)
   const { requestStatistics, timeouts } = options
-  const outages = new OutageLog(options.logger)
   const refusals = connectionRefusals(connections, requestStatistics, options.logger)
   let isClosing = false
   /**
@@ -102,11 +100,11 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     routerOptions: { maxParamLength: 16_384 },
     frameworkErrors: (error, request, reply) => {
       reply.header('x-request-id', request.id)
-      logRequest(request, reply, requestStatistics, outages, admission.slotOf(reply.raw)?.readySince)
+      logRequest(request, reply, requestStatistics, admission.slotOf(reply.raw)?.readySince)
       // Hooks do not run for these errors.
       afterUpgrade(request.raw, reply.raw, () => {
         setConnectionHeader(reply)
-        sendError(headerError(request.raw) ?? error, request, reply, outages)
+        sendError(headerError(request.raw) ?? error, request, reply)
       })
     },
     clientErrorHandler: clientErrorHandler(refusals),
@@ -155,10 +153,10 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     reply.header('x-request-id', request.id)
     const slot = admission.slotOf(reply.raw)
     request.slot = slot ?? null
-    logRequest(request, reply, requestStatistics, outages, slot?.readySince)
+    logRequest(request, reply, requestStatistics, slot?.readySince)
     gracefulStop.startRequest(() => done(slot?.refusal))
   })
-  handleErrors(app, outages)
+  handleErrors(app)
   enforceProtocol(app, connections, refusals)
   await generateOpenApi(app, options.publicUrls)
 

@@ -1,34 +1,49 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, routeNotFound, serviceUnavailable } from '../contract/errors.ts'
+import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
+import { isFormerPrimary, isLate, isReadOnly } from '../database/failures.ts'
+import { isLocked } from '../database/sqlstate.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
-import type { OutageLog } from './outage-log.ts'
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Why the request got a 503, for the log and the metrics; null if it did not. */
+    unavailable: Unavailable | null
+  }
+}
+
+interface Unavailable {
+  readonly cause: UnavailableCause
+  /** The error of the database or the network, or else the message of the response. */
+  readonly reason: string
+}
 
 /**
  * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach
  * Fastify; see `connections/malformed-requests.ts`.
  */
-export function handleErrors(app: FastifyInstance, outages: OutageLog): void {
-  app.setErrorHandler<FastifyError>((error, request, reply) => sendError(error, request, reply, outages))
+export function handleErrors(app: FastifyInstance): void {
+  app.decorateRequest('unavailable', null)
+  app.setErrorHandler<FastifyError>(sendError)
   // Not in a not-found handler, which runs after the body is parsed: a 404 takes precedence over errors in the body.
   app.addHook('preParsing', (request, _reply, _payload, done) => {
     done(request.is404 || hasEmptyParameter(request) ? routeNotFound() : null)
   })
 }
 
-/** Sends the error response, and logs the cause of a 500 or a database outage. */
+/** Sends the error response. Logs the cause of a 500, and records that of a 503 in the request. */
 export function sendError(
   error: FastifyError | ApiError,
   request: FastifyRequest,
   reply: FastifyReply,
-  outages: OutageLog,
 ): void {
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
-  else if (error instanceof DatabaseUnavailableError) {
-    error.countFailure()
-    outages.requestFailed(error.cause)
+  if (error instanceof DatabaseUnavailableError) error.countFailure()
+  if (response.cause !== undefined) {
+    const reason = error instanceof DatabaseUnavailableError ? reasonOf(error.cause) : response.message
+    request.unavailable = { cause: response.cause, reason }
   }
   reply
     .code(response.status)
@@ -39,9 +54,7 @@ export function sendError(
 
 function responseTo(error: FastifyError | ApiError, request: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof DatabaseUnavailableError) {
-    return databaseUnavailable()
-  }
+  if (error instanceof DatabaseUnavailableError) return databaseUnavailable(causeOf(error))
   const status = error.statusCode ?? 500
   if (status === 415) return unsupportedMediaType(request.headers)
   if (status >= 400 && status < 500)
@@ -58,8 +71,20 @@ export function internalError(): ApiError {
 }
 
 /** Creates the 503 for a request that the database could not serve. */
-export function databaseUnavailable(): ApiError {
-  return serviceUnavailable('The database cannot be reached or is too busy. Try again shortly.')
+export function databaseUnavailable(cause: UnavailableCause): ApiError {
+  return serviceUnavailable(cause, 'The database cannot be reached or is too busy. Try again shortly.')
+}
+
+function causeOf(error: DatabaseUnavailableError): UnavailableCause {
+  if (isReadOnly(error) || isFormerPrimary(error)) return 'read_only'
+  if (isLocked(error)) return 'locked'
+  return isLate(error) ? 'late' : 'database_unreachable'
+}
+
+/** Returns the message of an error. That of a host with several addresses has none, but a code. */
+function reasonOf(cause: unknown): string {
+  if (!(cause instanceof Error)) return String(cause)
+  return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message
 }
 
 /** Replacements for Fastify's own errors, whose messages expose internals. */

@@ -18,8 +18,6 @@ export interface HealthOptions {
 /** How long a result of the readiness check is cached. */
 const READINESS_MAX_AGE_MS = 1000
 
-const SHUTTING_DOWN = 'The service is shutting down.'
-
 /** Coalesces calls of a readiness check: a call shares the check in progress, or its result of the last second. */
 export function coalesceChecks<Result>(check: () => Promise<Result>): () => Promise<Result> {
   let latest: Promise<Result> | undefined
@@ -64,8 +62,9 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
     return reason
   })
   app.get('/readyz', options, async () => {
-    const reason = isClosing() ? SHUTTING_DOWN : await check()
-    if (reason !== undefined) throw serviceUnavailable(reason)
+    if (isClosing()) throw serviceUnavailable('stopping', 'The service is shutting down.')
+    const reason = await check()
+    if (reason !== undefined) throw serviceUnavailable('not_ready', reason)
     return { status: 'ready' }
   })
 }

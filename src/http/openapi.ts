@@ -119,7 +119,7 @@ function commonErrors(
     500: describeError('Internal error', internalError()),
     503: describeError(
       'The service cannot answer now; the same request may succeed later',
-      databaseUnavailable(),
+      databaseUnavailable('database_unreachable'),
       {
         'Retry-After': {
           type: 'integer',

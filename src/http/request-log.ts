@@ -3,7 +3,6 @@ import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
-import type { OutageLog } from './outage-log.ts'
 
 /** Disables the framework's own two lines for each request: `logRequest` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
@@ -25,7 +24,6 @@ export function logRequest(
   request: FastifyRequest,
   reply: FastifyReply,
   statistics: RequestStatistics,
-  outages: OutageLog,
   start = performance.now(),
 ): void {
   const { raw } = reply
@@ -33,13 +31,12 @@ export function logRequest(
   const client = request.ip
   raw.once('close', () => {
     const durationMs = performance.now() - start
-    const { method, apiKey } = request
+    const { method, apiKey, unavailable } = request
     const route = request.routeOptions.url
     // Undefined if the client got no response, for example because the body never arrived.
     const status = raw.headersSent ? raw.statusCode : undefined
-    // With a key, both statuses prove that the database responded.
-    if (apiKey && (status === 200 || status === 304)) outages.requestServed()
     statistics.recordCompleted(route, method, status, durationMs / 1000)
+    if (unavailable) statistics.recordUnavailable(unavailable.cause)
     request.log.info(
       {
         method,
@@ -51,6 +48,7 @@ export function logRequest(
         keyId: apiKey?.id ?? null,
         ...(apiKey?.invalidReason === undefined ? {} : { keyState: apiKey.invalidReason }),
         client,
+        ...unavailable,
         ...(raw.writableFinished ? {} : { aborted: true }),
       },
       'request',

@@ -94,6 +94,7 @@ function addStock(register: Registry): (levels: readonly StockLevel[]) => void {
 function addRequests(register: Registry, { requests }: ServiceSources): void {
   register.registerMetric(requests.durations)
   register.registerMetric(requests.malformed)
+  register.registerMetric(requests.unavailable)
   new Gauge({
     name: 'inventory_requests_in_flight',
     help: 'Requests in flight, including those whose client has disconnected while their work goes on.',

@@ -1,11 +1,14 @@
 import { once } from 'node:events'
-import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
+import { listLimits } from '../../src/database/pool.ts'
+import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'
-import { json } from '../support/http.ts'
+import { until } from '../support/eventually.ts'
+import { type Answer, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
+import { testRole } from '../support/roles.ts'
 
 t.test('writes one line for each request: id, method, route, path, status, duration and key', async (t) => {
   const database = await testDatabase(t)
@@ -140,44 +143,62 @@ t.test('has no status for a request that got no response', async (t) => {
   )
 })
 
-t.test('in an outage a refused request writes its one line, and the reason is written once', async (t) => {
+t.test('says why a request got a 503, and a metric counts the causes', async (t) => {
+  const role = await testRole(t)
   const database = await testDatabase(t)
+  await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   await addEntries(database, [['1', 9, 'available']])
-  const outage = await outageOf(t, database.url)
-  const { send, log } = await startApp(t, outage.url)
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
-  const { etag = '' } = (await send('GET', '/v1/inventory')).headers
-  const reported = (message: string): typeof log => log.filter(({ msg }) => msg === message)
-  const refusals = 'the database cannot serve requests; answering 503'
-  const recovery = 'the database serves requests again'
-
-  for (let round = 1; round <= 2; round++) {
-    await outage.cut()
-    // Their reasons may differ from those of the next ones.
-    await Promise.all(Array.from({ length: 10 }, () => send('GET', '/v1/inventory')))
-    const before = log.length
-    for (let n = 0; n < 10; n++) {
-      t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 503)
-    }
-    const requests = log.slice(before).filter(({ msg }) => msg === 'request')
-    t.equal(requests.length, 10)
-    t.ok(requests.every((line) => JSON.stringify(line).length < 400 && line['status'] === 503))
-    const reasons = reported(refusals).map(({ err }) => JSON.stringify(err))
-    t.ok(reasons.length >= round && reasons.length <= 3 * round, `${reasons.length} reasons`)
-    t.match(reasons.at(-1), /ECONNREFUSED/)
-    // After a second without a failure, which the next response of the database would end.
-    await setTimeout(1100)
-    t.equal((await send('GET', '/livez')).status, 200)
-    t.equal(reported(recovery).length, round - 1, 'a health check is no sign of the database')
-    await outage.restore()
-    for (let attempt = 0; reported(recovery).length < round && attempt < 300; attempt++) {
-      if (round === 1) await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
-      else await send('GET', '/v1/inventory', { headers: { 'if-none-match': etag } })
-      await setTimeout(50)
-    }
-    t.equal(reported(recovery).length, round)
-    t.ok(Number(reported(recovery).at(-1)?.['refused']) >= 20)
+  const outage = await outageOf(t, role.urlOf(database.url))
+  const requestStatistics = new RequestStatistics()
+  const { send, log, port, close } = await startApp(t, outage.url, {
+    app: { requestStatistics },
+    timings: { lists: { ...listLimits, answer: 500 } },
+  })
+  const lastLine = (): unknown => log.findLast(({ msg }) => msg === 'request')
+  const list = (): Promise<Answer> => send('GET', '/v1/inventory')
+  const update = (): Promise<Answer> => send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+  const isRefused = async (request: () => Promise<Answer>, cause: string, reason: RegExp): Promise<void> => {
+    const lines = log.length
+    t.equal((await request()).status, 503, cause)
+    await until('the line of the request', () => log.slice(lines).some(({ msg }) => msg === 'request'))
+    t.match(lastLine(), { status: 503, cause, reason })
   }
+  t.equal((await update()).status, 200)
+  t.notMatch(lastLine(), { cause: /./ })
+
+  const release = await database.hold('UPDATE inventory SET quantity = 1')
+  await isRefused(update, 'locked', /^Another transaction has locked the entry\./)
+  await release()
+  t.equal((await list()).status, 200)
+  outage.stall()
+  await isRefused(list, 'late', /^PostgreSQL did not respond in time$/)
+  await outage.restore()
+  await outage.cut()
+  await isRefused(update, 'database_unreachable', /ECONNREFUSED/)
+  t.equal((await send('GET', '/readyz')).status, 503)
+  await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
+  await outage.restore()
+  await isRefused(update, 'read_only', /^the server is read-only/)
+  requestStatistics.inFlight += 1_000_000
+  await isRefused(list, 'overloaded', /^Too many requests are in flight\./)
+  requestStatistics.inFlight -= 1_000_000
+
+  // Without a connection, the port would be closed at once.
+  const { socket } = await openRaw(port)
+  const closed = close()
+  t.equal((await send('GET', '/readyz')).status, 503)
+  socket.destroy()
+  await closed
+  const { values } = await requestStatistics.unavailable.get()
+  t.strictSame(Object.fromEntries(values.map(({ labels, value }) => [labels.cause, value])), {
+    locked: 1,
+    late: 1,
+    database_unreachable: 1,
+    not_ready: 1,
+    read_only: 1,
+    overloaded: 1,
+    stopping: 1,
+  })
 })
 
 t.test('believes X-Forwarded-For from trusted proxies alone', async (t) => {

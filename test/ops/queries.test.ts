@@ -106,6 +106,8 @@ t.test('docs/metrics.md lists every metric that there is, with its type and labe
   await send('GET', '/v1/inventory')
   await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
   await sendRaw(port, 'no HTTP\r\n\r\n')
+  await database.query('ALTER TABLE pgmigrations RENAME TO away')
+  await send('GET', '/readyz')
   // The kinds of garbage collection appear only after the first one.
   const metrics = await eventually('a garbage collection', async () => {
     const families = await scrape()

@@ -250,8 +250,12 @@ export class Admission {
   }
 }
 
-const tooBusy = serviceUnavailable('The service is too busy. Try again shortly.')
-const tooManyInFlight = serviceUnavailable('Too many requests are in flight. Try again shortly.')
+const tooBusy = serviceUnavailable('overloaded', 'The service is too busy. Try again shortly.')
+const tooManyInFlight = serviceUnavailable(
+  'overloaded',
+  'Too many requests are in flight. Try again shortly.',
+)
 const tooManyQueued = serviceUnavailable(
+  'overloaded',
   'Too many requests are queued, most of them on this connection. Wait for responses before sending more.',
 )

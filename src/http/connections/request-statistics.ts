@@ -1,4 +1,5 @@
 import { Counter, Histogram } from 'prom-client'
+import type { UnavailableCause } from '../../contract/errors.ts'
 
 /** Methods with a series of their own; all others count as `_OTHER` (semantic conventions, `http.request.method`). */
 const namedMethods = new Set([
@@ -38,6 +39,12 @@ export class RequestStatistics {
     labelNames: ['http_response_status_code'],
     registers: [],
   })
+  readonly unavailable = new Counter({
+    name: 'inventory_unavailable_total',
+    help: 'Responses with 503, by cause.',
+    labelNames: ['cause'],
+    registers: [],
+  })
 
   /** Records a completed request. The route is undefined if none matched, the status if no response was sent. */
   recordCompleted(
@@ -54,6 +61,11 @@ export class RequestStatistics {
       },
       durationSeconds,
     )
+  }
+
+  /** Records a response with 503. */
+  recordUnavailable(cause: UnavailableCause): void {
+    this.unavailable.inc({ cause })
   }
 
   /** Records a malformed or incomplete request, which was refused with a status. */

@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import { removeItem } from '../../collections/remove-item.ts'
 import { TransientMap } from '../../collections/transient-map.ts'
-import { serviceUnavailable } from '../../contract/errors.ts'
+import { serviceUnavailable, type UnavailableCause } from '../../contract/errors.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { sendBatch } from './batch.ts'
@@ -51,14 +51,20 @@ const OVERDUE_STATEMENTS = 3
 /** Maximum probes in flight. */
 const MAX_PROBES = 3
 
-const reasons: Readonly<Record<WaitReason, string>> = {
-  statement: 'The database is too busy.',
-  'row lock': 'Another transaction has locked the entry.',
-  'table lock': 'Another transaction has locked the whole inventory.',
+/** Why updates are rejected, as a cause and a sentence. */
+type Reason = readonly [cause: UnavailableCause, sentence: string]
+
+const reasons: Readonly<Record<WaitReason, Reason>> = {
+  statement: ['late', 'The database is too busy.'],
+  'row lock': ['locked', 'Another transaction has locked the entry.'],
+  'table lock': ['locked', 'Another transaction has locked the whole inventory.'],
 }
 
-const NO_ANSWER = 'The database does not answer.'
-const NOT_CONFIRMED = 'The database does not confirm changes, as its synchronous standby is away.'
+const NO_ANSWER: Reason = ['late', 'The database does not answer.']
+const NOT_CONFIRMED: Reason = [
+  'late',
+  'The database does not confirm changes, as its synchronous standby is away.',
+]
 
 /** A statement in flight, and when it was sent (`performance.now()`). */
 interface SentStatement {
@@ -243,7 +249,7 @@ export class UpdateQueue {
     return pet.waiting > 0
   }
 
-  #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: string): void {
+  #rejectWaiting(pet: PendingUpdates, arrivedBefore: number, reason: Reason): void {
     reject(pet.removeBefore(arrivedBefore), reason)
     if (pet.isEmpty) this.#forget(pet)
   }
@@ -328,16 +334,16 @@ export class UpdateQueue {
     this.#dispatch()
   }
 
-  #rejectAll(reason: string): void {
+  #rejectAll(reason: Reason): void {
     if (this.#mode !== 'suspended') return
     for (const pet of this.#pets.values()) this.#rejectWaiting(pet, Number.POSITIVE_INFINITY, reason)
   }
 }
 
 /** Rejects updates that have changed nothing, with 503. */
-function reject(updates: readonly Update[], reason: string): void {
+function reject(updates: readonly Update[], [cause, sentence]: Reason): void {
   for (const update of updates)
-    update.reject(serviceUnavailable(`${reason} Nothing was changed. Try again shortly.`))
+    update.reject(serviceUnavailable(cause, `${sentence} Nothing was changed. Try again shortly.`))
 }
 
 function contextsOf(batch: readonly PendingUpdates[]): Context[] {
