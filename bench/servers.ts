@@ -8,6 +8,7 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { freePort } from '../test/support/other-program.ts'
+import { serverFlags } from '../test/support/program.ts'
 import { cpuSecondsOf } from './cpu.ts'
 
 /** A server to be measured, in its own process. */
@@ -22,7 +23,7 @@ export interface Server {
 /** How long to wait until a server listens, in milliseconds. */
 const START_TIMEOUT_MS = 20_000
 
-const service = fileURLToPath(new URL('../dist/server.js', import.meta.url))
+const service = [...(await serverFlags()), fileURLToPath(new URL('../dist/server.js', import.meta.url))]
 const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
 const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
 const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
@@ -40,7 +41,7 @@ export interface ServerSetup {
 
 /** Starts the service as it runs in production. */
 export function startService(setup: ServerSetup): Promise<Server> {
-  return startServer(process.execPath, [service], setup.directory, {
+  return startServer(process.execPath, service, setup.directory, {
     DATABASE_URL: setup.databaseUrl,
     API_KEYS: `bench:${setup.key}`,
     LOG_LEVEL: 'info',
@@ -53,7 +54,7 @@ export async function startServiceOnPair({
   ...setup
 }: ServerSetup): Promise<[service: Server, metrics: string]> {
   const port = await freePort()
-  const server = await startServer(process.execPath, [service], setup.directory, {
+  const server = await startServer(process.execPath, service, setup.directory, {
     DATABASE_URL: setup.databaseUrl,
     READ_DATABASE_URL: readUrl,
     API_KEYS: `bench:${setup.key}`,

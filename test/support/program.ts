@@ -1,12 +1,19 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
 
 const dist = fileURLToPath(new URL('../../dist', import.meta.url))
+
+/** Returns the flags with which `npm start` runs the server. */
+export async function serverFlags(): Promise<string[]> {
+  const manifest = await readFile(new URL('../../package.json', import.meta.url), 'utf8')
+  const { scripts }: { scripts: Record<string, string> } = JSON.parse(manifest)
+  return Array.from(scripts['start']?.matchAll(/--\S+/g) ?? [], ([flag]) => flag)
+}
 
 /** What a program did until it ended. */
 export interface Outcome {
@@ -45,7 +52,8 @@ export async function startProgram(
   name: 'server' | 'cli',
   { args = [], env = {}, cwd, input, programs = dist, node = process.execPath }: ProgramOptions = {},
 ): Promise<Program> {
-  const child = spawn(node, [path.join(programs, `${name}.js`), ...args], {
+  const flags = name === 'server' ? await serverFlags() : []
+  const child = spawn(node, [...flags, path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
