@@ -1,0 +1,124 @@
+import type { Logger } from 'pino'
+import { parseAddress } from '../database/address.ts'
+import {
+  type Database,
+  type DatabaseOptions,
+  listLimits,
+  openDatabase,
+  probeLimits,
+  requestLimits,
+  standbyLimits,
+  type TimeLimits,
+} from '../database/pool.ts'
+import { PrimaryServer } from '../database/primary.ts'
+import { StandbyServer } from '../database/standby.ts'
+import type { MonitoredStandbyOptions } from '../inventory/list/monitored-standby.ts'
+import { listSettings } from '../inventory/list/statements.ts'
+import { StandbyStatistics } from '../inventory/statistics.ts'
+import { updateSettings } from '../inventory/updates/statements.ts'
+import type { Tracing } from '../tracing/tracing.ts'
+
+/**
+ * How long the probe's connection is used. The API keys are read through it every few seconds, so that a new connection soon
+ * shows where the address leads now, even while a former primary still responds on its open connections.
+ */
+const PROBE_LIFETIME_SECONDS = 5
+
+export interface DatabasesOptions {
+  readonly databaseUrl: string
+  readonly readDatabaseUrl: string | undefined
+  readonly behindPooler: boolean
+  /** Maximum connections for updates and lists. One more is used for readiness checks and API keys. */
+  readonly databasePoolSize: number
+  readonly tracing: Tracing | undefined
+}
+
+/** The time limits of each pool. */
+export interface DatabaseLimits {
+  readonly requests: TimeLimits
+  readonly lists: TimeLimits
+  readonly probe: TimeLimits
+  readonly standby: TimeLimits
+}
+
+export const databaseLimits: DatabaseLimits = {
+  requests: requestLimits,
+  lists: listLimits,
+  probe: probeLimits,
+  standby: standbyLimits,
+}
+
+/** The connection pools of a service. */
+export interface Databases {
+  /** For updates. */
+  readonly requests: Database
+  readonly lists: Database
+  /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
+  readonly probe: Database
+  /** Absent if lists are read from the primary. */
+  readonly standby: Omit<MonitoredStandbyOptions, 'primary'> | undefined
+  close(): Promise<void>
+}
+
+/** Opens the pools. None of them connects yet. */
+export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits, log: Logger): Databases {
+  const { databaseUrl: url, readDatabaseUrl, behindPooler, databasePoolSize, tracing } = options
+  const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
+  const server = new PrimaryServer({
+    address: parseAddress(url),
+    onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
+    onServer: ({ synchronousCommit }) => {
+      if (synchronousCommit !== 'off') return
+      log.warn(
+        'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on',
+      )
+    },
+  })
+  const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
+  const open = (
+    size: number,
+    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds'>,
+  ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
+
+  const openStandby = (readUrl: string): Databases['standby'] => {
+    const standbyServer = new StandbyServer(parseAddress(readUrl), server)
+    const pool = openDatabase({
+      url: readUrl,
+      server: standbyServer,
+      size: 1,
+      limits: limits.standby,
+      settings: listSettings,
+      onConnectionLost,
+    })
+    return {
+      server: standbyServer,
+      statistics: new StandbyStatistics(),
+      pool: traced('standby', pool),
+      onChange(error) {
+        if (error === undefined) log.info('lists are read from the standby')
+        else
+          log.warn(
+            { problem: error.problem, err: error.cause },
+            `lists are read from the primary, because the standby is not used: ${error.message}`,
+          )
+      },
+    }
+  }
+
+  const requests = traced(
+    'requests',
+    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings }),
+  )
+  const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
+  const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
+  const standby = readDatabaseUrl === undefined ? undefined : openStandby(readDatabaseUrl)
+  return {
+    requests,
+    lists,
+    probe,
+    standby,
+    async close() {
+      await Promise.all([requests, lists, probe, standby?.pool].map((pool) => pool?.close()))
+    },
+  }
+}

@@ -1,0 +1,34 @@
+import { setTimeout } from 'node:timers/promises'
+import { knownMigrations } from '../database/migration-files.ts'
+import { type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
+import { isOutOfConnections } from '../database/sqlstate.ts'
+import { coalesceChecks, type Readiness } from '../http/health.ts'
+import { privileges } from '../privileges.ts'
+import type { Databases } from './databases.ts'
+
+/**
+ * How long the metrics wait for the readiness check. A slower check counts as failed, as it does for a health checker, which
+ * gives up after a second or two.
+ */
+const METRICS_CHECK_TIMEOUT_MS = 1500
+
+/** Returns the readiness check of a service. */
+export async function readinessOf({ probe, requests }: Databases): Promise<Readiness> {
+  const migrations = await knownMigrations()
+  return async () => {
+    const notReady = await reasonNotReady(probe, migrations, privileges.server)
+    // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
+    return isOutOfConnections(notReady?.cause)
+      ? reasonNotReady(requests, migrations, privileges.server)
+      : notReady
+  }
+}
+
+/** Returns the check for the metrics: why the service is not ready; undefined if it is. A slow check counts as `unreachable`. */
+export function notReadyKindOf(readiness: Readiness): () => Promise<NotReadyKind | undefined> {
+  return coalesceChecks(() => {
+    const check = readiness().then((notReady) => notReady?.kind)
+    const timeout = setTimeout<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
+    return Promise.race([check, timeout])
+  })
+}

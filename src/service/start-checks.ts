@@ -1,0 +1,71 @@
+import type { Logger } from 'pino'
+import type { ApiKeyCache } from '../api-keys/cache.ts'
+import type { FixedKey } from '../api-keys/fixed-keys.ts'
+import { DatabaseUnavailableError } from '../database/errors.ts'
+import { isRefusal } from '../database/failures.ts'
+import { type Database, requestLimits } from '../database/pool.ts'
+import { UnsupportedServerError } from '../database/readiness.ts'
+import { sessionTimeouts } from '../database/server-status.ts'
+import type { Readiness } from '../http/health.ts'
+
+/**
+ * Checks that the service can serve, and logs why it cannot yet.
+ *
+ * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
+ * @throws {UnsupportedServerError} if the server lacks a feature that the service needs
+ */
+export async function checkDatabase(database: Database, readiness: Readiness, log: Logger): Promise<void> {
+  await checkLogin(database)
+  const notReady = await readiness()
+  if (notReady?.kind === 'unsupported')
+    throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
+  if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
+}
+
+/** Tries the login, because a wrong password needs an operator. Ignores a database that is down, which recovers on its own. */
+async function checkLogin(database: Database): Promise<void> {
+  try {
+    await database.query('SELECT 1')
+  } catch (error) {
+    if (error instanceof DatabaseUnavailableError && isRefusal(error.cause)) throw error
+  }
+}
+
+/** Behind a connection pooler, the service cannot set timeouts for its sessions, so they must be set for the role. */
+export async function warnOfTimeouts(database: Database, log: Logger): Promise<void> {
+  const timeouts = await sessionTimeouts(database).catch(() => undefined)
+  if (timeouts === undefined) return
+  const missing = Object.entries(timeouts).flatMap(([name, limit]) => (limit === 0 ? [name] : []))
+  if (missing.length > 0) {
+    log.warn(
+      `the database role sets no limit: ${missing.join(', ')}; an update may wait in the database for longer than its caller waits`,
+    )
+  }
+  if (timeouts.lock_timeout > requestLimits.lock) {
+    log.warn(
+      `the database role sets lock_timeout to ${timeouts.lock_timeout} ms; a locked entry delays the other updates of its batch ` +
+        `for that long, or they fail, so set it to ${requestLimits.lock} ms`,
+    )
+  }
+}
+
+/** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
+export async function warnOfKeys(
+  fixed: readonly FixedKey[],
+  keyCache: ApiKeyCache,
+  log: Logger,
+): Promise<void> {
+  const known = await keyCache.refresh().then(
+    () => true,
+    () => false,
+  )
+  if (known && keyCache.size === 0 && fixed.length === 0) {
+    log.warn(
+      'there is no API key, so every request under /v1 is refused; create one with "inventory keys create --name ops"',
+    )
+  }
+  for (const { name, key } of fixed) {
+    if (key.length < 32)
+      log.warn(`the API key "${name}" is short enough to be guessed; use one of 32 random characters`)
+  }
+}
