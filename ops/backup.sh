@@ -1,9 +1,10 @@
 #!/bin/sh
 # Backs up the database of docker-compose.yml, in the profile "backup":
-#   backup.sh every   write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
-#   backup.sh now     write one backup
-#   backup.sh drill   restore the newest backup into a scratch database, count its rows, and drop it
-#   backup.sh restore restore the newest backup into the database itself, which must be empty
+#   backup.sh every           write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
+#   backup.sh now             write one backup
+#   backup.sh list            list the backups, oldest first, by their time in UTC
+#   backup.sh drill [file]    restore the backup, or the newest, into a scratch database, count its rows, and drop it
+#   backup.sh restore [file]  restore the backup, or the newest, into the database itself, which must be empty
 # After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted.
 set -eu
 export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
@@ -36,22 +37,22 @@ backup() {
   find . -name 'inventory-*.dump' -mmin "+$((BACKUP_KEEP_DAYS * 1440))" -exec rm {} +
   # What a killed container left. A younger one may belong to another container that is writing it now.
   find . -name 'inventory-*.dump.part' -mtime +0 -exec rm {} +
-  echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(find . -name 'inventory-*.dump' | wc -l) backups kept"
+  echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(list | wc -l) backups kept"
 }
 
-newest() {
-  find . -name 'inventory-*.dump' | sort | tail -n 1
+list() {
+  find . -name 'inventory-*.dump' | sed 's|^\./||' | sort
 }
 
 query() {
   psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$1" --command="$2"
 }
 
-# Restores the newest backup in one transaction, and counts its rows.
+# Restores a backup, by default the newest, in one transaction, and counts its rows.
 restore_into() {
-  dump=$(newest)
-  if [ -z "$dump" ]; then
-    echo 'backup.sh: there is no backup to restore; write one with "backup.sh now"' >&2
+  dump=${2:-$(list | tail -n 1)}
+  if [ ! -f "$dump" ]; then
+    echo "backup.sh: there is no backup ${dump:-yet}; \"backup.sh list\" lists them, \"backup.sh now\" writes one" >&2
     exit 1
   fi
   pg_restore --dbname="$1" --exit-on-error --single-transaction "$dump"
@@ -66,15 +67,15 @@ drill() {
   dropdb --if-exists --force inventory_drill
   createdb inventory_drill
   trap 'dropdb --if-exists --force inventory_drill' EXIT
-  restore_into inventory_drill
+  restore_into inventory_drill "${1:-}"
 }
 
 restore() {
   if [ "$(query inventory "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")" != 0 ]; then
-    echo 'backup.sh: the database has tables already; nothing was changed' >&2
+    echo 'backup.sh: the database has tables already; nothing was changed. docs/operating.md says how to restore in place' >&2
     exit 1
   fi
-  restore_into inventory
+  restore_into inventory "${1:-}"
 }
 
 case "${1:-}" in
@@ -82,8 +83,9 @@ case "${1:-}" in
     check_settings
     backup
     ;;
-  drill) drill ;;
-  restore) restore ;;
+  list) list ;;
+  drill) drill "${2:-}" ;;
+  restore) restore "${2:-}" ;;
   every)
     check_settings
     while true; do
@@ -97,7 +99,7 @@ case "${1:-}" in
     done
     ;;
   *)
-    sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -16,13 +16,22 @@ interface Situation {
   readonly files?: Readonly<Record<string, number>>
   readonly intervalHours?: string
   readonly keepDays?: string
-  readonly command?: 'every' | 'now'
+  readonly command?: 'every' | 'now' | 'list' | 'drill' | 'restore'
+  /** The name of the backup to restore. */
+  readonly file?: string
 }
 
 /** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
 async function backUpOnce(
   t: Test,
-  { pgDump, files = { [OLD]: 20 }, intervalHours = '24', keepDays = '14', command = 'every' }: Situation,
+  {
+    pgDump,
+    files = { [OLD]: 20 },
+    intervalHours = '24',
+    keepDays = '14',
+    command = 'every',
+    file = '',
+  }: Situation,
 ): Promise<{ files: string[]; stdout: string; stderr: string; exitCode: unknown }> {
   const folder = await temporaryFolder(t)
   const backups = path.join(folder, 'backup')
@@ -46,12 +55,15 @@ async function backUpOnce(
   )
   const standIns = {
     pg_dump: `for option; do case $option in --file=*) echo dump >"\${option#--file=}" ;; esac; done; ${pgDump}`,
-    pg_restore: 'exit 0',
+    pg_restore: 'echo "pg_restore $*"',
+    psql: 'echo 0',
+    createdb: 'exit 0',
+    dropdb: 'exit 0',
     sleep: 'echo "pause of $1 seconds"; kill "$PPID"',
   }
   for (const [name, commands] of Object.entries(standIns))
     await writeFile(path.join(programs, name), `#!/bin/sh\n${commands}\n`, { mode: 0o755 })
-  const child = spawn('sh', [script, command], {
+  const child = spawn('sh', [script, command, file], {
     // In a process group of its own, like a container.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -121,5 +133,20 @@ t.test('a setting that is no whole number from 1 ends the container before it wr
       t.match(stderr, `must be whole numbers from 1, not "${wrong}"`)
       t.equal(exitCode, 2)
     }
+  }
+})
+
+t.test('drill and restore take the newest backup, or the one of the list that is named', async (t) => {
+  const newest = 'inventory-20260102T000000Z.dump'
+  const situation = { pgDump: 'exit 1', files: { [OLD]: 1, [newest]: 0, [`${newest}.part`]: 0 } }
+  t.equal((await backUpOnce(t, { ...situation, command: 'list' })).stdout, `${OLD}\n${newest}\n`)
+  for (const command of ['drill', 'restore'] as const) {
+    t.match((await backUpOnce(t, { ...situation, command })).stdout, ` --single-transaction ${newest}\n`)
+    const named = await backUpOnce(t, { ...situation, command, file: OLD })
+    t.match(named.stdout, ` --single-transaction ${OLD}\n`)
+    const { stdout, stderr, exitCode } = await backUpOnce(t, { ...situation, command, file: 'other.dump' })
+    t.notMatch(stdout, 'pg_restore')
+    t.match(stderr, 'there is no backup other.dump; "backup.sh list" lists them')
+    t.equal(exitCode, 1)
   }
 })
