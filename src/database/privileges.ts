@@ -59,7 +59,7 @@ export async function checkOwner(client: pg.Client, table: string): Promise<void
   const [found] = rows
   if (found && !found.owns) {
     throw new RoleError(
-      `The role ${found.role} does not own the tables; nothing was changed. Run migrations as their owner.`,
+      `The role ${found.role} does not own the tables; nothing was changed. Run migrations as their owner; with docker compose, run "docker compose run --rm --no-deps migrate".`,
     )
   }
 }

@@ -55,7 +55,7 @@ export async function reasonNotReady(
     if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = await pendingMigrations(database, migrations)
     if (pending.length > 0) {
-      const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up".`
+      const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables.`
       return { kind: 'schema_behind', reason }
     }
     if (!(await hasPrivileges(database, privileges))) return { kind: 'privileges', reason: FORBIDDEN }

@@ -87,7 +87,7 @@ function explainOutage(cause: unknown, variable: string): string {
       return `The host of PostgreSQL cannot be found: ${cause.message}. Check ${variable}.`
     case '42P01':
     case '42703':
-      return `The database schema is behind this version: ${cause.message}. Run "inventory migrate up".`
+      return `The database schema is behind this version: ${cause.message}. Run "inventory migrate up" as the owner of the tables.`
     default:
       return `PostgreSQL cannot serve this now: ${cause.message}.`
   }

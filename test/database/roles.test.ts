@@ -183,7 +183,10 @@ t.test("the operators' role can run every command but migrations", async (t) => 
   }
   const { code, stderr } = await inventory(t, env, 'migrate', 'down', '--yes', '--force')
   t.equal(code, 1)
-  t.match(stderr, `The role ${operator.name} does not own the tables; nothing was changed.`)
+  t.match(
+    stderr,
+    `The role ${operator.name} does not own the tables; nothing was changed. Run migrations as their owner; with docker compose, run "docker compose run --rm --no-deps migrate".\n`,
+  )
   const client = await connect(t, operator.urlOf(database.url))
   for (const statement of [
     'DROP TABLE inventory',

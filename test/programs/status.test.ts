@@ -62,7 +62,7 @@ t.test('a command that finds no tables says how to create them', async (t) => {
     code: 1,
     stdout: '',
     stderr:
-      'inventory: The database schema is behind this version: relation "api_keys" does not exist. Run "inventory migrate up".\n',
+      'inventory: The database schema is behind this version: relation "api_keys" does not exist. Run "inventory migrate up" as the owner of the tables.\n',
   })
 })
 
