@@ -224,8 +224,9 @@ export class Connections {
     const failed: { host: string; error: unknown }[] = []
     for (;;) {
       const isNew = this.#pool.idleCount === 0 && this.#pool.totalCount < this.#size
-      if (isNew && failed.length === 0 && server.refusal !== undefined) throw server.refusal
-      const { host, generation } = server
+      // Read once: a refusal expires.
+      const { host, generation, refusal } = server
+      if (isNew && failed.length === 0 && refusal !== undefined) throw refusal
       const start = performance.now()
       try {
         const client = await this.#pool.connect()

@@ -1,6 +1,7 @@
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
 import { parseAddress } from '../../src/database/address.ts'
+import { ReadOnlyServerError } from '../../src/database/errors.ts'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { PrimaryServer } from '../../src/database/primary.ts'
 import { testDatabase } from '../support/database.ts'
@@ -160,6 +161,25 @@ t.test(
     t.ok(opened < 50, `${opened} connections`)
   },
 )
+
+/** Refuses new connections until the refusal is read once, as one that expires between two reads. */
+class ExpiringRefusal extends PrimaryServer {
+  #refusal: unknown = new ReadOnlyServerError(true)
+
+  override get refusal(): unknown {
+    const refusal = this.#refusal
+    this.#refusal = undefined
+    return refusal
+  }
+}
+
+t.test('a refusal that expires while it is reported keeps its reason', async (t) => {
+  const { url } = await testDatabase(t)
+  const server = new ExpiringRefusal({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} })
+  const pool = openDatabase({ url, server, size: 1, limits: requestLimits, onConnectionLost: () => {} })
+  t.teardown(() => pool.close())
+  await t.rejects(pool.query(backend), { cause: { name: 'ReadOnlyServerError' } })
+})
 
 t.test('closing a pool closes the connection that is kept', async (t) => {
   const owner = await testDatabase(t)
