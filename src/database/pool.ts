@@ -8,7 +8,7 @@ import { isFatal, isReadOnly, isUnavailable } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
 import { HAS_CITUS } from './server-status.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
-import { isInternalError, isOutdatedStatement } from './sqlstate.ts'
+import { isIdleTimeout, isInternalError, isOutdatedStatement } from './sqlstate.ts'
 
 /** Time limits in milliseconds. */
 export interface TimeLimits {
@@ -249,7 +249,7 @@ export function openDatabase({
     isPooled: behindPooler,
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
-      for (;;) {
+      for (let attempt = 0; ; attempt++) {
         const client = connections.takeKept() ?? (await connect())
         const commit = commitWatchOf(client)
         commit.begin()
@@ -260,8 +260,9 @@ export function openDatabase({
           connections.keep(client)
           return rows
         } catch (error) {
-          // The type of a column has changed. A new connection parses the statement again.
-          if (isOutdatedStatement(error)) {
+          // Nothing has run: the type of a column has changed, and a new connection parses the statement again; or the
+          // session was ended because it was idle, as every other open one may be.
+          if (isOutdatedStatement(error) || (isIdleTimeout(error) && attempt < size)) {
             connections.release(client, true)
             continue
           }

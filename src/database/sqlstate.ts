@@ -76,6 +76,14 @@ export function isOutdatedStatement(error: unknown): boolean {
 }
 
 /**
+ * Whether PostgreSQL ended the session because it was idle for longer than `idle_session_timeout`. PostgreSQL does this only
+ * between two statements, so it has run nothing of one that was sent meanwhile. A function may raise the same SQLSTATE (57P05).
+ */
+export function isIdleTimeout(error: unknown): boolean {
+  return error instanceof pg.DatabaseError && error.code === '57P05' && error.routine === 'ProcessInterrupts'
+}
+
+/**
  * Whether Citus may not support a statement that PostgreSQL supports. Citus reports this with 0A000 or XX000, or with 22P02 if
  * it misreads data that it has moved between its servers.
  */
