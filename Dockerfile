@@ -3,6 +3,7 @@ WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --omit=optional
 COPY tsconfig.json tsconfig.build.json ./
+COPY scripts/build.js scripts/
 COPY src src
 COPY migrations migrations
 COPY reference reference
