@@ -5,6 +5,7 @@ import { settingWarnings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/pool.ts'
+import { listenAddress } from './http/connections/listen-address.ts'
 import type { LocalSetup } from './local/local-setup.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
@@ -44,7 +45,7 @@ async function closeNewestFirst(): Promise<void> {
 
 /** Starts the service. Without DATABASE_URL, starts a local database first. */
 async function start(config: Config, log: Logger): Promise<void> {
-  const localSetup = config.databaseUrl === undefined ? setUpLocally() : undefined
+  const localSetup = config.databaseUrl === undefined ? setUpLocally(config) : undefined
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.
   closers.push(async () => (await localSetup?.catch(() => undefined))?.stop())
   const local = await localSetup
@@ -81,8 +82,12 @@ async function start(config: Config, log: Logger): Promise<void> {
 }
 
 /** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
-async function setUpLocally(): Promise<LocalSetup> {
+async function setUpLocally({ host, port }: Config): Promise<LocalSetup> {
   const { LOCAL_DIRECTORY, setUpLocally } = await import('./local/local-setup.ts')
+  const { freePort } = await import('./local/free-port.ts')
+  // Reports a port that is in use before the setup, which may take seconds.
+  await freePort(await listenAddress(host), port)
+  console.log(`Starting PostgreSQL in ${LOCAL_DIRECTORY}…`)
   return setUpLocally(LOCAL_DIRECTORY, stopping.signal)
 }
 

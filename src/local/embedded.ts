@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto'
 import { existsSync } from 'node:fs'
-import { mkdir, readFile } from 'node:fs/promises'
+import { access, constants, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
@@ -113,7 +113,7 @@ async function addressOf(directory: string): Promise<string> {
  */
 async function serverDirectory(wanted: string, account: Account): Promise<string> {
   const parent = path.dirname(path.resolve(wanted))
-  await mkdir(parent, { recursive: true })
+  await createWritable(parent)
   let directory = path.resolve(wanted)
   if (!canAccess(account, parent)) {
     directory = fallbackDirectory(directory)
@@ -122,6 +122,21 @@ async function serverDirectory(wanted: string, account: Account): Promise<string
   await mkdir(directory, { recursive: true, mode: 0o700 })
   await giveTo(account, directory)
   return directory
+}
+
+/** @throws {EmbeddedServerError} if the current user may not create the folder or write to it */
+async function createWritable(folder: string): Promise<void> {
+  try {
+    await mkdir(folder, { recursive: true })
+    await access(folder, constants.W_OK)
+  } catch (error) {
+    if (!(error instanceof Error)) throw error
+    throw new EmbeddedServerError(
+      `The embedded PostgreSQL cannot keep its data in ${folder}: ${error.message}. ` +
+        'Start the service in a folder that you may write to, or set DATABASE_URL to use your own PostgreSQL.',
+      { cause: error },
+    )
+  }
 }
 
 function fallbackDirectory(wanted: string): string {

@@ -48,6 +48,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
   await chmod(cwd, 0o755)
 
   const first = await start(t, cwd)
+  await first.server.output(/^Starting PostgreSQL in \.data…\n/)
   const send = callerOf(first.port, { authorization: `Bearer ${first.key}` })
   t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
   t.equal((await send('GET', '/v1/inventory')).text, sample)
@@ -173,21 +174,56 @@ t.test('its database takes only passwords that it has generated, and only from t
   await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
 })
 
-t.test('a port in use leaves no database running, with a Ctrl-C while it stops, too', async (t) => {
+async function takenPort(t: Test): Promise<string> {
   const taken = createServer().listen(0, '127.0.0.1')
   t.teardown(() => taken.close())
   await once(taken, 'listening')
   const address = taken.address()
-  const port = typeof address === 'object' ? address?.port : undefined
+  return String(typeof address === 'object' ? address?.port : undefined)
+}
+
+t.test('a port in use is reported before anything is set up', async (t) => {
+  const cwd = await temporaryFolder(t)
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: await takenPort(t) } })
+  const { code, stdout, stderr } = await server.ended
+  t.equal(code, 1)
+  t.match(stderr, /is in use/)
+  t.equal(stdout, '')
+  t.notOk(existsSync(path.join(cwd, '.data')))
+})
+
+t.test('a failed start leaves no database running, with a Ctrl-C while it stops, too', async (t) => {
+  const METRICS_PORT = await takenPort(t)
   for (const isInterrupted of [false, true]) {
     const cwd = await temporaryFolder(t)
     await chmod(cwd, 0o755)
-    const server = await startProgram(t, 'server', { cwd, env: { PORT: String(port) } })
+    const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', METRICS_PORT } })
     await server.output(/is in use/)
     if (isInterrupted) server.process.kill('SIGINT')
     t.equal((await server.ended).code, 1)
     await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped')
   }
+})
+
+t.test('where it cannot run a database, it says what to do', async (t) => {
+  const cwd = await temporaryFolder(t)
+  const failure = async (env: Record<string, string> = {}): Promise<string> => {
+    const { code, stderr } = await (await startProgram(t, 'server', { cwd, env: { PORT: '0', ...env } }))
+      .ended
+    t.equal(code, 1)
+    return stderr
+  }
+  const onWindows = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
+  t.match(
+    await failure({ NODE_OPTIONS: `--import data:text/javascript,${onWindows}` }),
+    /^petstore-inventory: The embedded PostgreSQL does not run on Windows\. Set DATABASE_URL .* WSL 2/,
+  )
+  // Root can write to every folder, but not below a file.
+  await writeFile(path.join(cwd, '.data'), '')
+  t.match(
+    await failure(),
+    /^petstore-inventory: The embedded PostgreSQL cannot keep its data in .*\.data: .*, or set DATABASE_URL .*\.\n$/,
+  )
 })
 
 t.test(
