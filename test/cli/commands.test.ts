@@ -39,7 +39,7 @@ function paths(command: Command, parents: readonly string[] = []): string[][] {
 
 t.test('--help at every level goes to standard output, with an example', async (t) => {
   const commands = paths(build())
-  t.ok(commands.length >= 17, `${commands.length} commands`)
+  t.ok(commands.length >= 16, `${commands.length} commands`)
   for (const command of commands) {
     const { exitCode, stdout, stderr } = await parse(...command, '--help')
     t.strictSame([exitCode, stderr], [0, ''], command.join(' '))

@@ -6,7 +6,7 @@ import { startProgram, temporaryFolder } from '../support/program.ts'
 
 t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
   const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
-  t.match(stdout, /^\d+\.\d+\.\d+\n$/)
+  t.match(stdout, /^\d+\.\d+\.\d+(-[\w.]+)?\n$/)
 })
 
 t.test('a help text is printed with exit code 0, a usage error with 2', async (t) => {
