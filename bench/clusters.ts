@@ -1,6 +1,6 @@
 import { mkdtemp } from 'node:fs/promises'
 import path from 'node:path'
-import { migrate } from '../src/database/migrations.ts'
+import { migrate } from '../src/database/migrations/migrate.ts'
 import { formCluster, startNodes } from '../test/support/citus.ts'
 import { startOwnPair } from '../test/support/own-pair.ts'
 import { citusPrograms } from '../test/support/postgres-programs.ts'

@@ -1,4 +1,4 @@
-import type { Privileges } from './database/privileges.ts'
+import type { Privileges } from './database/migrations/privileges.ts'
 
 /** What the server and the commands of operators do with the tables. docs/integrations.md has the same for operators. */
 export const privileges: Privileges = {

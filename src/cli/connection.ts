@@ -1,4 +1,4 @@
-import { APPLIED_TABLE } from '../database/applied-migrations.ts'
+import { APPLIED_TABLE } from '../database/migrations/applied.ts'
 import { type Database, openDatabase, requestLimits, type TimeLimits } from '../database/pool.ts'
 import { hasTable } from '../database/server-status.ts'
 import { isForbidden, isUnknownTable } from '../database/sqlstate.ts'

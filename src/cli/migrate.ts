@@ -5,13 +5,13 @@ import {
   MigrationOrderError,
   MigrationsRunningError,
   UnknownMigrationError,
-} from '../database/migration-errors.ts'
-import { MigrationFileError } from '../database/migration-files.ts'
-import { type MigrationRecord, migrationHistory } from '../database/migration-history.ts'
-import { migrationSql, planRollback } from '../database/migration-plan.ts'
-import { createMigration } from '../database/migration-runner.ts'
-import { type MigrateOptions, migrate } from '../database/migrations.ts'
-import { GrantError, RoleError, type Roles } from '../database/privileges.ts'
+} from '../database/migrations/errors.ts'
+import { MigrationFileError } from '../database/migrations/files.ts'
+import { type MigrationRecord, migrationHistory } from '../database/migrations/history.ts'
+import { type MigrateOptions, migrate } from '../database/migrations/migrate.ts'
+import { migrationSql, planRollback } from '../database/migrations/plan.ts'
+import { GrantError, RoleError, type Roles } from '../database/migrations/privileges.ts'
+import { createMigration } from '../database/migrations/runner.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { confirm } from './confirmation.ts'

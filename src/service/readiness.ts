@@ -1,5 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
-import { knownMigrations } from '../database/migration-files.ts'
+import { knownMigrations } from '../database/migrations/files.ts'
 import { type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
 import { isOutOfConnections } from '../database/sqlstate.ts'
 import { coalesceChecks, type Readiness } from '../http/health.ts'

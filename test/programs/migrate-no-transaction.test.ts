@@ -1,7 +1,7 @@
 import { cp, readFile, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/migration-files.ts'
+import { knownMigrations } from '../../src/database/migrations/files.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'

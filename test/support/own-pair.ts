@@ -4,7 +4,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { migrate } from '../../src/database/migrations.ts'
+import { migrate } from '../../src/database/migrations/migrate.ts'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
 import { temporaryFolder } from './program.ts'
 

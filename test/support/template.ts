@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
-import { migrate } from '../../src/database/migrations.ts'
+import { migrate } from '../../src/database/migrations/migrate.ts'
 
 /** A database with the newest schema and no rows, which tests clone. */
 export interface Template {

@@ -1,13 +1,8 @@
 import path from 'node:path'
 import type { MigrationBuilder, RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
-import { APPLIED_TABLE } from './applied-migrations.ts'
-import {
-  MIGRATIONS_FOLDER,
-  type MigrationFile,
-  type MigrationPart,
-  readMigration,
-} from './migration-files.ts'
+import { APPLIED_TABLE } from './applied.ts'
+import { MIGRATIONS_FOLDER, type MigrationFile, type MigrationPart, readMigration } from './files.ts'
 
 /** Which migrations to run. */
 export interface MigrationSteps {

@@ -1,10 +1,10 @@
-import { APPLIED_TABLE } from './applied-migrations.ts'
-import type { InvalidIndex } from './migration-errors.ts'
-import { knownMigrations, type MigrationFile, readMigration } from './migration-files.ts'
-import { migrationsPid } from './migration-lock.ts'
-import type { StatementRunner } from './pool.ts'
-import { hasTable } from './server-status.ts'
-import { parseTime, timeText } from './time.ts'
+import type { StatementRunner } from '../pool.ts'
+import { hasTable } from '../server-status.ts'
+import { parseTime, timeText } from '../time.ts'
+import { APPLIED_TABLE } from './applied.ts'
+import type { InvalidIndex } from './errors.ts'
+import { knownMigrations, type MigrationFile, readMigration } from './files.ts'
+import { migrationsPid } from './lock.ts'
 
 /** A migration that the database, this version or both know. */
 export interface MigrationRecord {

@@ -1,13 +1,13 @@
-import { APPLIED_TABLE, newestApplied } from './applied-migrations.ts'
-import { MigrationOrderError, UnknownMigrationError } from './migration-errors.ts'
-import { knownMigrations, readMigration } from './migration-files.ts'
-import { migrationHistory } from './migration-history.ts'
-import { sqlOfMigrationFiles } from './migration-runner.ts'
-import { onlyRow } from './only-row.ts'
-import { connect, operatorClient, reportOutage, statementRunner } from './operator-client.ts'
-import type { Database, StatementRunner } from './pool.ts'
+import { onlyRow } from '../only-row.ts'
+import { connect, operatorClient, reportOutage, statementRunner } from '../operator-client.ts'
+import type { Database, StatementRunner } from '../pool.ts'
+import { hasTable } from '../server-status.ts'
+import { APPLIED_TABLE, newestApplied } from './applied.ts'
+import { MigrationOrderError, UnknownMigrationError } from './errors.ts'
+import { knownMigrations, readMigration } from './files.ts'
+import { migrationHistory } from './history.ts'
 import { checkMayCreate } from './privileges.ts'
-import { hasTable } from './server-status.ts'
+import { sqlOfMigrationFiles } from './runner.ts'
 
 /**
  * Returns the names of the migrations that `migrate` would run now, in that order.

@@ -1,16 +1,17 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { APPLIED_TABLE, appliedMigrations } from './applied-migrations.ts'
-import { OutcomeUnknownError } from './commit-outcome.ts'
-import { causeOf, DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
-import { isRefusal, messageWithDetail } from './failures.ts'
-import { MigrationFailedError } from './migration-errors.ts'
-import type { MigrationFile, MigrationPart } from './migration-files.ts'
-import { invalidIndexesOf, recordChecksums } from './migration-history.ts'
-import { lockMigrations, tryLockMigrations } from './migration-lock.ts'
-import { planMigrations } from './migration-plan.ts'
-import { runMigrationFiles } from './migration-runner.ts'
-import { connect, operatorClient, reportOutage, statementRunner } from './operator-client.ts'
+import { OutcomeUnknownError } from '../commit-outcome.ts'
+import { causeOf, DatabaseUnavailableError, ReadOnlyServerError } from '../errors.ts'
+import { isRefusal, messageWithDetail } from '../failures.ts'
+import { connect, operatorClient, reportOutage, statementRunner } from '../operator-client.ts'
+import { askServer } from '../session-server.ts'
+import { isForbidden, isLocked } from '../sqlstate.ts'
+import { APPLIED_TABLE, appliedMigrations } from './applied.ts'
+import { MigrationFailedError } from './errors.ts'
+import type { MigrationFile, MigrationPart } from './files.ts'
+import { invalidIndexesOf, recordChecksums } from './history.ts'
+import { lockMigrations, tryLockMigrations } from './lock.ts'
+import { planMigrations } from './plan.ts'
 import {
   checkMayCreate,
   checkOwner,
@@ -19,8 +20,7 @@ import {
   type Grants,
   grantPrivileges,
 } from './privileges.ts'
-import { askServer } from './session-server.ts'
-import { isForbidden, isLocked } from './sqlstate.ts'
+import { runMigrationFiles } from './runner.ts'
 
 /** How long to keep reconnecting after a connection was lost, to find out the outcome, and the interval between attempts. */
 const RECONNECT_TIMEOUT_MS = 20_000

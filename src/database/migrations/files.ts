@@ -4,7 +4,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 /** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
-export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', import.meta.url))
+export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations', import.meta.url))
 
 /** The first line of each part, in the format of node-pg-migrate. "(no transaction)" is an extension of this project. */
 const PART_LINE = /^-- (Up|Down) Migration( \(no transaction\))?$/gm

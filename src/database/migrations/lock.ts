@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { MigrationsRunningError } from './migration-errors.ts'
-import type { StatementRunner } from './pool.ts'
+import type { StatementRunner } from '../pool.ts'
+import { MigrationsRunningError } from './errors.ts'
 
 /** How long to wait for other migrations of the same database, and the interval between two attempts. */
 const WAIT_TIMEOUT_MS = 60_000
