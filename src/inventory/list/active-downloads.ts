@@ -7,12 +7,15 @@ import type { Representation } from './snapshot.ts'
 export interface ActiveDownloadsOptions {
   /** Maximum memory that downloads of superseded snapshots may hold. */
   readonly budgetBytes: number
-  /** How long slow downloads of superseded snapshots may delay the next snapshot. */
+  /** How long slow downloads of superseded snapshots may delay lists. */
   readonly timeoutMs: number
 }
 
 /** Downloads of smaller snapshots are not tracked. */
 const MIN_COUNTED_BYTES = 65_536
+
+/** Lists wait for slow downloads again once none had to be closed for this long. */
+const RECOVERY_MS = 60_000
 
 /** Interval between checks for downloads that have ended. */
 const POLL_INTERVAL_MS = 10
@@ -20,8 +23,8 @@ const POLL_INTERVAL_MS = 10
 /** Tracks the downloads in progress, and limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
   readonly #responses = new TransientMap<Representation, ServerResponse[]>()
-  /** Snapshots whose downloads have delayed another one for the whole timeout. */
-  readonly #overdue = new WeakSet<Representation>()
+  /** Until when downloads are closed without a wait, in `performance.now()` time. */
+  #closesAtOnceUntil = 0
   readonly #options: ActiveDownloadsOptions
 
   constructor(options: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }) {
@@ -45,18 +48,22 @@ export class ActiveDownloads {
   /**
    * Waits until the superseded snapshots leave enough memory for a new one in addition to the current one. After
    * `timeoutMs`, closes the connections that download the oldest snapshot: these clients see an incomplete response and can
-   * repeat the request. The next calls do not wait for the others again, but close them as soon as they need the memory.
+   * repeat the request. The calls that follow do not wait again, but close downloads as soon as they need the memory.
    * Otherwise a client that starts a download of each new snapshot could delay every list.
    */
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
-      const superseded = this.#superseded(current)
-      if (sizeBeside(current, superseded) <= this.#options.budgetBytes) return
-      if (performance.now() >= deadline) for (const snapshot of superseded) this.#overdue.add(snapshot)
-      const overdue = superseded.find((snapshot) => this.#overdue.has(snapshot))
-      if (overdue === undefined) await setTimeout(POLL_INTERVAL_MS)
-      else for (const { req } of this.#responses.get(overdue) ?? []) req.socket.destroy()
+      const [oldest, ...others] = this.#superseded(current)
+      if (oldest === undefined || sizeBeside(current, [oldest, ...others]) <= this.#options.budgetBytes)
+        return
+      const now = performance.now()
+      if (now < deadline && now >= this.#closesAtOnceUntil) {
+        await setTimeout(POLL_INTERVAL_MS)
+        continue
+      }
+      this.#closesAtOnceUntil = now + RECOVERY_MS
+      for (const { req } of this.#responses.get(oldest) ?? []) req.socket.destroy()
     }
   }
 
