@@ -13,17 +13,10 @@ export type Work =
   /** One list at a time, each right after a change made directly in the database. */
   | 'after-change'
 
-/** A primary with a standby, or Citus with a coordinator and two workers. */
-export type ClusterKind = 'standby' | 'citus'
-
 /** The names of the contenders in the result tables. */
 export const contenderNames = {
   service: 'this service',
   'service-commits': 'this service, with commits',
-  'service-standby': 'this service, lists from the standby',
-  'service-citus-2': 'this service, 2 shards on 2 workers',
-  'service-citus-32': 'this service, 32 shards on 2 workers',
-  'service-citus-reference': 'this service, a reference table',
   'service-updates': 'this service, with updates',
   plain: 'plain Fastify',
   go: 'Go',
@@ -44,8 +37,6 @@ export interface Case {
   readonly connections: number
   /** Simulated round trip to the database in milliseconds. Absent if there is no delay. */
   readonly roundTripMs?: number
-  /** PostgreSQL servers that only this case needs. */
-  readonly cluster?: ClusterKind
   readonly contenders: readonly ContenderName[]
 }
 
@@ -74,11 +65,6 @@ const connectionCounts = [1, 16, 64, 256]
 const networkConnectionCounts = [1, 4, 16, 64]
 const roundTripsMs = [0, 1, 5, 20]
 const tableSizes = [1_000, 100_000, 1_000_000]
-
-const workNames = { list: 'List', update: 'Update', mix: '90 % lists and 10 % updates' } as const
-
-const standbyContenders = ['service', 'service-standby'] as const
-const citusContenders = ['service', 'service-citus-2', 'service-citus-32', 'service-citus-reference'] as const
 
 /** All cases in the order in which they run: small tables first. */
 export const cases: readonly Case[] = [
@@ -152,42 +138,6 @@ export const cases: readonly Case[] = [
       contenders: ['service', 'plain', 'copy'],
     },
   ]),
-  ...(['list', 'update', 'mix'] as const).map((work) => ({
-    name: `standby-${work}`,
-    title: `${workNames[work]}, 1,000 entries, with a standby`,
-    work,
-    entries: 1000,
-    connections: 64,
-    cluster: 'standby' as const,
-    contenders: standbyContenders,
-  })),
-  {
-    name: 'standby-mix-100000',
-    title: '90 % lists and 10 % updates, 100,000 entries, with a standby',
-    work: 'mix',
-    entries: 100_000,
-    connections: 16,
-    cluster: 'standby',
-    contenders: standbyContenders,
-  },
-  {
-    name: 'standby-after-change-100000',
-    title: 'List of 100,000 entries, one client, right after a change, with a standby',
-    work: 'after-change',
-    entries: 100_000,
-    connections: 1,
-    cluster: 'standby',
-    contenders: standbyContenders,
-  },
-  ...(['list', 'update', 'mix'] as const).map((work) => ({
-    name: `citus-${work}`,
-    title: `${workNames[work]}, 1,000 entries, on Citus`,
-    work,
-    entries: 1000,
-    connections: 64,
-    cluster: 'citus' as const,
-    contenders: citusContenders,
-  })),
   {
     name: 'polled-1000000',
     title: 'List of 1,000,000 entries, 20 clients, with 100 updates per second',

@@ -1,4 +1,4 @@
-/** Conditions that some cases simulate: a distant database, concurrent commits, or lists from a standby. */
+/** Conditions that some cases simulate: a distant database, or concurrent commits. */
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
@@ -9,9 +9,6 @@ import type { Contender } from './cases.ts'
 const COMMITS_PER_SECOND = 1000
 const UPDATES_PER_SECOND = 100
 const COMMIT_INTERVAL_MS = 10
-
-/** How long to wait until a service uses its standby, in milliseconds. */
-const STANDBY_LIMIT_MS = 10_000
 
 /** A TCP proxy that simulates a distant database by adding latency. */
 export interface DelayingProxy {
@@ -136,25 +133,6 @@ async function startCommits(
       await client.end()
       if (perSecond < 0.9 * rate)
         throw new Error(`only ${Math.round(perSecond)} commits per second were made during the lists`)
-    },
-  }
-}
-
-/** Returns the contender, whose measurement fails unless it uses its standby before and after. */
-export function withStandby(contender: Contender, metricsUrl: string): Contender {
-  const isInUse = async (): Promise<boolean> =>
-    /^inventory_standby_in_use 1$/m.test(await (await fetch(metricsUrl)).text())
-  return {
-    ...contender,
-    async measure(given, seconds) {
-      const limit = performance.now() + STANDBY_LIMIT_MS
-      while (!(await isInUse())) {
-        if (performance.now() > limit) throw new Error('the service does not use its standby')
-        await sleep(100)
-      }
-      const sample = await contender.measure(given, seconds)
-      if (!(await isInUse())) throw new Error('the service has stopped using its standby')
-      return sample
     },
   }
 }

@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 import pg from 'pg'
 import { to as copyTo } from 'pg-copy-streams'
 import type { Contender, ContenderName } from './cases.ts'
-import { withCommits, withStandby, withUpdates } from './conditions.ts'
+import { withCommits, withUpdates } from './conditions.ts'
 import { type BenchDatabase, COPY_LIST } from './database.ts'
 import { httpContender } from './http-contender.ts'
 import type { Generator } from './load/generator.ts'
@@ -18,7 +18,6 @@ import {
   startNodeHttp,
   startPlainFastify,
   startService,
-  startServiceOnPair,
 } from './servers.ts'
 import { repeat } from './statistics.ts'
 
@@ -38,16 +37,9 @@ export async function openContender(name: ContenderName, options: ContenderOptio
   const overHttp = (server: Server): Contender => httpContender({ ...options, server, key: setup.key })
   switch (name) {
     case 'service':
-    case 'service-citus-2':
-    case 'service-citus-32':
-    case 'service-citus-reference':
       return overHttp(await startService(setup))
     case 'service-commits':
       return withCommits(overHttp(await startService(setup)), database.otherUrl)
-    case 'service-standby': {
-      const [server, metrics] = await startServiceOnPair(setup)
-      return withStandby(overHttp(server), metrics)
-    }
     case 'service-updates':
       return withUpdates(overHttp(await startService(setup)), database.url)
     case 'plain':

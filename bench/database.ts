@@ -28,17 +28,9 @@ export interface BenchDatabase {
   change(): Promise<number>
   /** Returns the body of a correct list response, byte for byte. */
   list(): Promise<Buffer>
-  /** Returns the CPU time of the PostgreSQL servers since their start, or undefined if they are on another machine. */
-  cpuSeconds(): Promise<CpuSeconds | undefined>
+  /** Returns PostgreSQL's CPU time since its start in seconds, or undefined if it is on another machine. */
+  cpuSeconds(): Promise<number | undefined>
   stop(): Promise<void>
-}
-
-/** CPU time in seconds. */
-export interface CpuSeconds {
-  /** CPU time of the server that receives the updates. */
-  readonly first: number
-  /** Total CPU time of its standby or its workers. */
-  readonly others: number
 }
 
 /** The entry that `change` changes; its status is `available`. */
@@ -81,29 +73,18 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
   }
 }
 
-export interface BenchDatabaseOptions {
+interface BenchDatabaseOptions {
   /** Address of a migrated database, for a role with all privileges. */
   readonly url: string
-  /** Address for the servers that are measured, if they use another role. */
-  readonly serviceUrl?: string
   readonly otherUrl: string
   /** Where the server is, for the description. */
   readonly where: string
   /** The server's data directory, if it runs on this machine. */
   readonly data?: string
-  /** The data directories of its standby or its workers. */
-  readonly otherData?: readonly string[]
 }
 
 /** Connects to an existing database. `stop` closes the connection. */
-export async function benchDatabase({
-  url,
-  serviceUrl = url,
-  otherUrl,
-  where,
-  data,
-  otherData = [],
-}: BenchDatabaseOptions): Promise<BenchDatabase> {
+async function benchDatabase({ url, otherUrl, where, data }: BenchDatabaseOptions): Promise<BenchDatabase> {
   const client = new pg.Client({ connectionString: url })
   await client.connect()
   const show = async (setting: string): Promise<string> => {
@@ -115,7 +96,7 @@ export async function benchDatabase({
     values.push(`${setting} = ${await show(setting)}`)
 
   return {
-    url: serviceUrl,
+    url,
     otherUrl,
     description: `PostgreSQL ${await show('server_version')}, ${where}, ${values.join(', ')}`,
     maxConnections: Number(await show('max_connections')),
@@ -156,14 +137,7 @@ export async function benchDatabase({
       )
       return Buffer.from(rows[0]?.list ?? '')
     },
-    async cpuSeconds() {
-      if (data === undefined) return undefined
-      const others = await Promise.all(otherData.map(cpuSecondsOfServer))
-      return {
-        first: await cpuSecondsOfServer(data),
-        others: others.reduce((sum, seconds) => sum + seconds, 0),
-      }
-    },
+    cpuSeconds: async () => (data === undefined ? undefined : cpuSecondsOfServer(data)),
     stop: () => client.end(),
   }
 }

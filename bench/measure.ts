@@ -1,10 +1,9 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { type Case, type Contender, type ContenderName, contenderNames } from './cases.ts'
-import { clusterNames, openCluster, type Place } from './clusters.ts'
 import { startDelayingProxy } from './conditions.ts'
 import { type ContenderOptions, openContender } from './contenders.ts'
-import type { BenchDatabase, CpuSeconds } from './database.ts'
+import type { BenchDatabase } from './database.ts'
 import type { Results } from './results.ts'
 import type { Sample } from './statistics.ts'
 
@@ -25,14 +24,14 @@ export interface MeasureOptions extends Omit<ContenderOptions, 'list' | 'listFil
   readonly onOpen: (stop: () => Promise<void>) => void
 }
 
-/** Cases that share their servers: those with the same number of entries, the same round trip and the same cluster. */
+/** Cases that share their servers: those with the same number of entries and the same round trip. */
 type Setting = readonly [Case, ...Case[]]
 
 /** Groups cases by setting, and keeps their order. */
 export function settingsOf(cases: readonly Case[]): Setting[] {
   const settings = new Map<string, [Case, ...Case[]]>()
   for (const given of cases) {
-    const name = `${given.cluster} ${given.entries} ${given.roundTripMs ?? 0}`
+    const name = `${given.entries} ${given.roundTripMs ?? 0}`
     const setting = settings.get(name)
     if (setting) setting.push(given)
     else settings.set(name, [given])
@@ -42,48 +41,35 @@ export function settingsOf(cases: readonly Case[]): Setting[] {
 
 /** Measures the cases of a setting: fills the inventory, starts the contenders, and measures them in rounds. */
 export async function measureSetting(cases: Setting, options: MeasureOptions): Promise<void> {
-  const { onOpen } = options
-  const [{ entries, roundTripMs = 0, cluster: kind }] = cases
+  const { database, onOpen } = options
+  const [{ entries, roundTripMs = 0 }] = cases
   const distance = roundTripMs === 0 ? '' : `, the database ${roundTripMs} ms away`
-  console.log(`\n${entries.toLocaleString('en')} entries${distance}${kind ? `, ${clusterNames[kind]}` : ''}`)
+  console.log(`\n${entries.toLocaleString('en')} entries${distance}`)
   const proxy =
     roundTripMs === 0 ? undefined : await startDelayingProxy(options.setup.databaseUrl, roundTripMs)
   if (proxy !== undefined) onOpen(proxy.stop)
-  const cluster = kind && (await openCluster(kind, options.setup.directory, onOpen))
   const names = new Set(cases.flatMap((given) => given.contenders))
-  const placeOf = (name: ContenderName): Place => ({ database: options.database, ...cluster?.places[name] })
-  let list: Buffer = Buffer.alloc(0)
-  for (const database of new Set(Array.from(names, (name) => placeOf(name).database))) {
-    await database.fill(entries)
-    list = await database.list()
-  }
+  await database.fill(entries)
+  const list = await database.list()
   const listFile = path.join(options.setup.directory, 'list.json')
   await writeFile(listFile, list)
 
-  const contenders = new Map<ContenderName, PlacedContender>()
+  const contenders = new Map<ContenderName, Contender>()
+  const setup = { ...options.setup, databaseUrl: proxy?.url ?? database.url }
   for (const name of names) {
-    const { database, readUrl } = placeOf(name)
-    const setup = { ...options.setup, databaseUrl: proxy?.url ?? database.url, readUrl }
-    const contender = await openContender(name, { ...options, database, setup, list, listFile })
-    contenders.set(name, { contender, database })
+    const contender = await openContender(name, { ...options, setup, list, listFile })
+    contenders.set(name, contender)
     onOpen(() => contender.stop())
   }
   for (const given of cases) await measureCase(given, contenders, options)
-  for (const { contender } of contenders.values()) await contender.stop()
-  await cluster?.stop()
+  for (const contender of contenders.values()) await contender.stop()
   await proxy?.stop()
-}
-
-/** An opened contender, and the database that it uses. */
-interface PlacedContender {
-  readonly contender: Contender
-  readonly database: BenchDatabase
 }
 
 /** Measures all contenders in each round, so that a temporary slowdown of the machine affects all of them. */
 async function measureCase(
   given: Case,
-  contenders: ReadonlyMap<ContenderName, PlacedContender>,
+  contenders: ReadonlyMap<ContenderName, Contender>,
   options: MeasureOptions,
 ): Promise<void> {
   const remaining = new Set(given.contenders)
@@ -109,9 +95,9 @@ async function measureCase(
 
 async function takeTurn(
   given: Case,
-  { contender, database }: PlacedContender,
+  contender: Contender,
   isFirst: boolean,
-  { seconds }: MeasureOptions,
+  { database, seconds }: MeasureOptions,
 ): Promise<Sample> {
   // The previous server may still be sending statements for requests that the load generator aborted.
   await database.quiet()
@@ -122,13 +108,11 @@ async function takeTurn(
   const sample = await contender.measure(given, seconds)
   const after = await cpuSeconds(contender, database)
   if (sample.perSecond === 0) throw new Error(`no response within ${seconds} s`)
-  const perResponse = (name: keyof typeof after): number =>
-    ((after[name] - before[name]) * 1e6) / sample.count
+  const perResponse = (name: keyof CpuSeconds): number => ((after[name] - before[name]) * 1e6) / sample.count
   return {
     ...sample,
     contenderCpuUs: perResponse('contender'),
-    databaseCpuUs: perResponse('first'),
-    otherCpuUs: perResponse('others'),
+    databaseCpuUs: perResponse('database'),
   }
 }
 
@@ -140,19 +124,21 @@ async function warmUp(given: Case, contender: Contender): Promise<void> {
   while (responses < WARM_UP_RESPONSES && performance.now() < end)
 }
 
-/** Returns the CPU times of a contender and its database servers so far. They are NaN if they are unknown. */
-async function cpuSeconds(
-  contender: Contender,
-  database: BenchDatabase,
-): Promise<CpuSeconds & { readonly contender: number }> {
+interface CpuSeconds {
+  readonly contender: number
+  readonly database: number
+}
+
+/** Returns the CPU times of a contender and of PostgreSQL so far. They are NaN if they are unknown. */
+async function cpuSeconds(contender: Contender, database: BenchDatabase): Promise<CpuSeconds> {
   return {
     contender: (await contender.cpuSeconds?.()) ?? Number.NaN,
-    ...((await database.cpuSeconds()) ?? { first: Number.NaN, others: Number.NaN }),
+    database: (await database.cpuSeconds()) ?? Number.NaN,
   }
 }
 
-function inWords({ perSecond, p50, p99, errors, contenderCpuUs, databaseCpuUs, otherCpuUs }: Sample): string {
+function inWords({ perSecond, p50, p99, errors, contenderCpuUs, databaseCpuUs }: Sample): string {
   const failed = errors === 0 ? '' : `, ${errors} FAILED`
-  const cpu = [contenderCpuUs, databaseCpuUs, otherCpuUs].map((value) => value?.toFixed(0)).join('/')
+  const cpu = [contenderCpuUs, databaseCpuUs].map((value) => value?.toFixed(0)).join('/')
   return `${perSecond.toFixed(1)} a second, p50 ${p50.toFixed(2)} ms, p99 ${p99.toFixed(2)} ms, CPU ${cpu} µs${failed}`
 }

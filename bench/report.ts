@@ -45,7 +45,7 @@ ${goLine}- **node:http** sends the bytes of the list from memory and echoes upda
 - **Right after a change**: before each list, an entry is changed in the database itself. “per second” and the times count only
   the lists; “database CPU µs” includes the change.
 - **CPU µs** is the CPU time of the server's processes per response, by Linux's count; **database CPU µs** that of PostgreSQL's
-  processes; **others CPU µs** that of its standby, or of Citus's workers.
+  processes.
 ${plotted ? '\n![Throughput against connections](throughput.svg)\n' : ''}
 ${tables(results).replaceAll(/^###/gm, '##')}
 `
@@ -67,7 +67,7 @@ function resultTable(results: Results, title: string): string {
   const cases = results.cases.filter((given) => given.title === title)
   const compared = baselines.filter((name) => cases.some(({ contenders }) => contenders.includes(name)))
   const head = ['Connections', 'Contender', 'per second', 'p50 ms', 'p99 ms', 'errors']
-  const cpu = (['contenderCpuUs', 'databaseCpuUs', 'otherCpuUs'] as const).filter((value) =>
+  const cpu = (['contenderCpuUs', 'databaseCpuUs'] as const).filter((value) =>
     cases.some(({ name, contenders }) =>
       contenders.some((contender) => results.median(name, contender, value) > 0),
     ),
@@ -91,7 +91,6 @@ function resultTable(results: Results, title: string): string {
 const cpuHeadings = {
   contenderCpuUs: 'CPU µs',
   databaseCpuUs: 'database CPU µs',
-  otherCpuUs: 'others CPU µs',
 } as const
 
 function goalTable(reached: readonly Outcome[]): string {

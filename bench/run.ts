@@ -6,7 +6,6 @@ import { makeApiKey } from '../src/api-keys/key.ts'
 import { ConfigurationError } from '../src/config/errors.ts'
 import { explain } from '../src/process/start-up-errors.ts'
 import type { Case } from './cases.ts'
-import { missingFor } from './clusters.ts'
 import { installedPsql } from './contenders.ts'
 import { openBenchDatabase } from './database.ts'
 import { findGenerator } from './load/generator.ts'
@@ -32,23 +31,8 @@ async function closeAll(): Promise<void> {
   for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
 }
 
-/** Returns the chosen cases except those whose servers are not installed. Prints a message for each of these. */
-async function possibleCases(): Promise<Case[]> {
-  const possible: Case[] = []
-  for (const given of options.cases) {
-    const missing = given.cluster && (await missingFor(given.cluster))
-    if (missing === undefined) possible.push(given)
-    else console.error(`Not measured: ${given.name}. ${missing}`)
-  }
-  return possible
-}
-
 async function run(): Promise<void> {
-  const cases = await possibleCases()
-  if (cases.length === 0) {
-    process.exitCode = 1
-    return
-  }
+  const { cases } = options
   const started = new Date()
   const facts = machine()
   const generator = await findGenerator()

@@ -31,8 +31,6 @@ const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
 /** Configuration of a server that uses a database. */
 export interface ServerSetup {
   readonly databaseUrl: string
-  /** Address of the standby that the service reads lists from, if there is one. */
-  readonly readUrl?: string | undefined
   readonly poolSize: number
   readonly key: string
   /** Working directory. It must not contain a `.env` file, because the service would read its settings. */
@@ -46,22 +44,6 @@ export function startService(setup: ServerSetup): Promise<Server> {
     API_KEYS: `bench:${setup.key}`,
     LOG_LEVEL: 'info',
   })
-}
-
-/** Starts the service so that it reads lists from a standby. Returns the server and the URL of its metrics. */
-export async function startServiceOnPair({
-  readUrl = '',
-  ...setup
-}: ServerSetup): Promise<[service: Server, metrics: string]> {
-  const port = await freePort()
-  const server = await startServer(process.execPath, service, setup.directory, {
-    DATABASE_URL: setup.databaseUrl,
-    READ_DATABASE_URL: readUrl,
-    API_KEYS: `bench:${setup.key}`,
-    LOG_LEVEL: 'info',
-    METRICS_PORT: String(port),
-  })
-  return [server, `http://127.0.0.1:${port}/metrics`]
 }
 
 /** Starts a server with the same API, built on Fastify and pg with their defaults. */

@@ -14,8 +14,6 @@ export interface Sample {
   readonly contenderCpuUs?: number
   /** CPU time of the database server per response, in microseconds. */
   readonly databaseCpuUs?: number
-  /** Total CPU time of its standby or its workers per response, in microseconds. */
-  readonly otherCpuUs?: number
 }
 
 /** Returns the quantile `share`, from 0 to 1, of sorted values, or NaN if there are none. */

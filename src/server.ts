@@ -104,7 +104,7 @@ try {
   const env = readEnvironment()
   const config = loadConfig(env)
   const log = await openLog(config.logLevel)
-  for (const warning of settingWarnings(env, ['DATABASE_URL', 'READ_DATABASE_URL'])) log.warn(warning)
+  for (const warning of settingWarnings(env, ['DATABASE_URL'])) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {

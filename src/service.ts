@@ -78,10 +78,10 @@ export async function connectService(
 ): Promise<ServiceParts> {
   const { version, publicUrls, trustProxy, tracing } = options
   const databases = openDatabases(options, timings, log)
-  const { requests, lists, probe, standby } = databases
+  const { requests, lists, probe } = databases
   const apiKeys = openApiKeys(options.apiKeys, probe, timings.apiKeys, log)
-  const inventory = inventoryRepository(requests, lists, standby)
-  const inventoryStatistics = new InventoryStatistics(standby?.statistics)
+  const inventory = inventoryRepository(requests, lists)
+  const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)
   const stock = new StockSample(probe)
@@ -106,11 +106,10 @@ export async function connectService(
       stock: () => stock.read(),
       requests: requestStatistics,
       inventory: inventoryStatistics,
-      pools: { requests, lists, probe, ...(standby && { standby: standby.pool }) },
+      pools: { requests, lists, probe },
       apiKeys: apiKeys.cache,
     }),
     async close() {
-      await inventory.standby?.close()
       await apiKeys.cache.close()
       await databases.close()
     },
@@ -136,7 +135,6 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
     await warnOfKeys(options.apiKeys, apiKeys.cache, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
-    parts.app.inventory.standby?.watch()
     return { address, metrics, close }
   } catch (error) {
     await close()

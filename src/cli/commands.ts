@@ -1,5 +1,5 @@
 import { Command } from 'commander'
-import { loadReadDatabase, serverRoleOf } from '../config/config.ts'
+import { serverRoleOf } from '../config/config.ts'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
 import { addConfigCommand } from './config.ts'
@@ -29,12 +29,7 @@ export function commandLine(
   addKeysCommands(program, databaseUrl)
   addImportCommand(program, databaseUrl)
   addExportCommand(program, databaseUrl)
-  addStatusCommand(
-    program,
-    databaseUrl,
-    () => serverRoleOf(readEnvironment()),
-    () => loadReadDatabase(readEnvironment()),
-  )
+  addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
   addLowCommand(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)

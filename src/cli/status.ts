@@ -6,7 +6,6 @@ import { knownMigrations } from '../database/migrations/files.ts'
 import { type ServerRole, serverRoles } from '../database/migrations/privileges.ts'
 import type { Database } from '../database/pool.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'
-import { type StandbyStatus, standbyStatus } from '../database/standby-status.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
 import type { PetStatus } from '../inventory/schemas.ts'
 import { privileges } from '../privileges.ts'
@@ -34,8 +33,6 @@ interface Status {
   readonly entries: Record<PetStatus, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
-  /** Null where READ_DATABASE_URL is not set. */
-  readonly standby: StandbyStatus | null
   /** The roles that the server uses, with their missing privileges. */
   readonly serverRoles: readonly ServerRole[]
   /** What the operator should change. */
@@ -51,7 +48,6 @@ export function addStatusCommand(
   program: Command,
   databaseUrl: () => Promise<string>,
   serverRole: () => string | undefined,
-  readDatabaseUrl: () => string | undefined,
 ): void {
   program
     .command('status')
@@ -60,26 +56,14 @@ export function addStatusCommand(
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
-      const readUrl = readDatabaseUrl()
-      const status = await withDatabase(
-        url,
-        async (database) => ({
-          ...(await statusOf(database, url, serverRole())),
-          standby: readUrl === undefined ? null : await standbyStatus(url, readUrl),
-        }),
-        countLimits,
-      )
+      const status = await withDatabase(url, (database) => statusOf(database, url, serverRole()), countLimits)
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
       const isIncomplete = status.serverRoles.some(({ missing }) => missing.length > 0)
       if (status.schema.pending.length > 0 || isIncomplete) process.exitCode = exitCodes.refused
     })
 }
 
-async function statusOf(
-  database: Database,
-  url: string,
-  serverRole: string | undefined,
-): Promise<Omit<Status, 'standby'>> {
+async function statusOf(database: Database, url: string, serverRole: string | undefined): Promise<Status> {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = await appliedMigrations(database)
@@ -114,14 +98,13 @@ const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, stri
 }
 
 function describe(status: Status): string {
-  const { database, schema, entries, keys, connections, standby, serverRoles, warnings } = status
+  const { database, schema, entries, keys, connections, serverRoles, warnings } = status
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : readOnlyTexts[database.readOnly]}`,
     `Schema       ${describeSchema(schema)}`,
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
-    ...(standby === null ? [] : [`Standby      ${describeStandby(standby, database.readOnly)}`]),
     ...serverRoles.map((role) => `Server role  ${describeRole(role)}`),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
@@ -131,15 +114,6 @@ function describeSchema({ expected, pending, unknown }: Status['schema']): strin
   if (pending.length > 0) return `behind; run "inventory migrate up" to apply ${pending.join(', ')}`
   if (unknown.length > 0) return `newer than this version, by ${unknown.join(', ')}`
   return `up to date (${expected})`
-}
-
-function describeStandby(
-  { address, reason, behindBytes }: StandbyStatus,
-  readOnly: ServerStatus['readOnly'],
-): string {
-  if (reason !== null)
-    return `${address} ${readOnly === 'standby' ? 'cannot be checked' : 'is not used'}: ${reason}`
-  return `${address} can serve lists, ${formatNumber(behindBytes ?? 0)} bytes of WAL behind`
 }
 
 function describeRole({ role, missing }: ServerRole): string {

@@ -1,29 +1,13 @@
 import { readFileSync } from 'node:fs'
-import { AddressError, parseAddress, type SessionTarget } from '../database/address.ts'
+import { AddressError, parseAddress } from '../database/address.ts'
 import { ineffectiveParameters, parameterErrors, parametersOf } from './address-parameters.ts'
 import { readFailureOf } from './errors.ts'
 
-/** The values of `target_session_attrs` that are valid for each server, and the reason. */
-const purposes = {
-  primary: {
-    targets: ['any', 'read-write', 'primary'],
-    reason: 'the service needs a server that accepts writes',
-  },
-  standby: {
-    targets: ['any', 'read-only', 'standby', 'prefer-standby'],
-    reason: 'lists are read from a standby there',
-  },
-} as const satisfies Record<string, { targets: readonly SessionTarget[]; reason: string }>
-
 /** Returns the errors in the database address in the variable `name`, and in the files that the address refers to. */
-export function addressErrors(
-  name: string,
-  values: Readonly<Record<string, unknown>>,
-  purpose?: keyof typeof purposes,
-): string[] {
+export function addressErrors(name: string, values: Readonly<Record<string, unknown>>): string[] {
   const { [name]: url } = values
   if (typeof url !== 'string') return []
-  const errors = targetErrors(name, url, purpose)
+  const errors = syntaxErrors(name, url)
   // The parameters of an address that cannot be parsed may be a part of its password.
   return errors.length > 0 ? errors : [...parameterErrors(name, url), ...certificateErrors(name, url)]
 }
@@ -35,13 +19,10 @@ export function addressWarnings(name: string, values: Readonly<Record<string, un
   return ineffectiveParameters(url).map((parameter) => `${parameter} in ${name} has no effect`)
 }
 
-function targetErrors(name: string, url: string, purpose: keyof typeof purposes | undefined): string[] {
+function syntaxErrors(name: string, url: string): string[] {
   try {
-    const { target = 'any' } = parseAddress(url)
-    if (purpose === undefined) return []
-    const { targets, reason } = purposes[purpose]
-    if (targets.some((accepted) => accepted === target)) return []
-    return [`${name} must not have target_session_attrs=${target}: ${reason}`]
+    parseAddress(url)
+    return []
   } catch (error) {
     if (!(error instanceof AddressError)) throw error
     return [`${name} must ${error.message}`]

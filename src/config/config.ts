@@ -16,8 +16,6 @@ export interface Config {
   readonly metricsPort: number | undefined
   /** Absent if the service starts a local database itself. Always present in production. */
   readonly databaseUrl: string | undefined
-  /** The address of a standby for lists. Absent if lists are read from the primary. */
-  readonly readDatabaseUrl: string | undefined
   /** Whether a connection pooler in transaction mode is in front of the database. */
   readonly behindPooler: boolean
   /** Maximum connections for requests. */
@@ -44,25 +42,17 @@ export interface OperatorDatabase {
  */
 export function loadConfig(env: Variables): Config {
   const errors: string[] = []
-  const given = readVariables(
-    Environment,
-    withSecretFiles(env, ['DATABASE_URL', 'READ_DATABASE_URL', 'API_KEYS'], errors),
-  )
+  const given = readVariables(Environment, withSecretFiles(env, ['DATABASE_URL', 'API_KEYS'], errors))
   const values: unknown = Value.Default(Environment, given)
   errors.push(...schemaErrors(Environment, values), ...conflictErrors(values))
-  errors.push(
-    ...addressErrors('DATABASE_URL', given, 'primary'),
-    ...addressErrors('READ_DATABASE_URL', given, 'standby'),
-  )
+  errors.push(...addressErrors('DATABASE_URL', given))
   if (isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
-  else if (isSet(env, 'READ_DATABASE_URL') && !isSet(env, 'DATABASE_URL')) errors.push(MISSING_PRIMARY)
   if (errors.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(errors)
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
     metricsPort: values.METRICS_PORT,
     databaseUrl: values.DATABASE_URL,
-    readDatabaseUrl: values.READ_DATABASE_URL,
     behindPooler: values.DATABASE_POOLER === 'transaction',
     databasePoolSize: values.DATABASE_POOL_SIZE,
     apiKeys: values.API_KEYS.map(namedKey),
@@ -107,20 +97,6 @@ export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefin
 }
 
 /**
- * Reads READ_DATABASE_URL, the address of the standby for lists, and no other variable. Undefined if it is not set.
- *
- * @throws {ConfigurationError} if the address is invalid
- */
-export function loadReadDatabase(env: Variables): string | undefined {
-  const errors: string[] = []
-  const variables = Type.Pick(Environment, ['READ_DATABASE_URL'])
-  const given = readVariables(variables, withSecretFiles(env, ['READ_DATABASE_URL'], errors))
-  errors.push(...addressErrors('READ_DATABASE_URL', given, 'standby'))
-  if (errors.length > 0 || !Value.Check(variables, given)) throw new ConfigurationError(errors)
-  return given.READ_DATABASE_URL
-}
-
-/**
  * Returns the server's role, which is the one in DATABASE_URL. Undefined if OPERATOR_DATABASE_URL is not set, so that the server
  * has no separate role, or if DATABASE_URL is invalid or contains no role.
  */
@@ -134,8 +110,6 @@ export function serverRoleOf(env: Variables): string | undefined {
     return undefined
   }
 }
-
-const MISSING_PRIMARY = 'DATABASE_URL must be set if READ_DATABASE_URL is: it is the address of the primary'
 
 const MISSING_DATABASE = 'DATABASE_URL must be set when NODE_ENV is production'
 

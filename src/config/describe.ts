@@ -35,7 +35,7 @@ export function describeSettings(env: Variables): Settings {
     }
   })
   const errors = new Set([...errorsOf(() => loadConfig(env)), ...errorsOf(() => loadOperatorDatabase(env))])
-  const addresses = ['DATABASE_URL', 'READ_DATABASE_URL', 'OPERATOR_DATABASE_URL']
+  const addresses = ['DATABASE_URL', 'OPERATOR_DATABASE_URL']
   return { settings, errors: [...errors], warnings: settingWarnings(env, addresses) }
 }
 

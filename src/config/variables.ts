@@ -42,7 +42,6 @@ export const Environment = Type.Object({
     Type.Integer({ minimum: 0, maximum: 65535, description: 'an integer from 0 to 65535' }),
   ),
   DATABASE_URL: Type.Optional(Type.String({ writeOnly: true, description: 'an address of PostgreSQL' })),
-  READ_DATABASE_URL: Type.Optional(Type.String({ writeOnly: true, description: 'an address of PostgreSQL' })),
   DATABASE_POOLER: Type.String({
     default: 'none',
     pattern: '^(none|transaction)$',
@@ -96,7 +95,7 @@ export const OperatorEnvironment = Type.Object({
 })
 
 /** Variables whose value may come from a file. */
-export const SECRETS = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'READ_DATABASE_URL', 'API_KEYS'] as const
+export const SECRETS = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'] as const
 
 export type Variables = Readonly<Record<string, string | undefined>>
 

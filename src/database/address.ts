@@ -1,6 +1,9 @@
-const TARGETS = ['any', 'read-write', 'read-only', 'primary', 'standby', 'prefer-standby'] as const
+const TARGETS = ['any', 'read-write'] as const
 
-/** Which kinds of server a session accepts: `target_session_attrs` of libpq (PostgreSQL manual, section 32.1.2). */
+/**
+ * Which servers a session accepts: `target_session_attrs` of libpq (PostgreSQL manual, section 32.1.2). The other values of libpq
+ * are of no use here, because the service writes.
+ */
 export type SessionTarget = (typeof TARGETS)[number]
 
 /** One of the servers in an address. */
@@ -105,8 +108,7 @@ function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   const given = parameters.get('target_session_attrs')
   if (given === null) return undefined
   const target = TARGETS.find((name) => name === given)
-  if (target === undefined)
-    throw new AddressError(`have one of ${TARGETS.join(', ')} as target_session_attrs`)
+  if (target === undefined) throw new AddressError(`have ${TARGETS.join(' or ')} as target_session_attrs`)
   return target
 }
 

@@ -1,43 +1,16 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
 import { removeItem } from '../collections/remove-item.ts'
-import type { DatabaseAddress } from './address.ts'
 import { ServerChangedError } from './errors.ts'
 import { isReadOnly, isRefusal } from './failures.ts'
 import { noUsableHost } from './hosts.ts'
+import type { PrimaryServer } from './primary.ts'
 
 /** How long a connection may be idle in pg's pool before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
 /** How long connections are kept for the next statement before the kept one is released to pg's pool. */
 const KEEP_MS = 1000
-
-/**
- * Decides which server a pool connects to. Every new connection is verified before its first use. Connections belong to a
- * generation, and those of an older generation are not used again.
- */
-export interface VerifiedServer {
-  readonly address: DatabaseAddress
-  /** Index of the host in the address that new connections go to. */
-  readonly host: number
-  readonly generation: number
-  /** Registers a listener that is called at the beginning of every generation. */
-  onRenewal(listener: () => void): void
-  /** Whether the connection was verified and may be used. */
-  isCurrent(client: pg.ClientBase): boolean
-  /** Whether the connection was ever verified, in this generation or an older one. */
-  isKnown(client: pg.ClientBase): boolean
-  /** Verifies a new connection to `host` within `limitMs`. Rejects if its server must not be used. */
-  verify(client: pg.ClientBase, host: number, limitMs: number): Promise<void>
-  /** Starts a new generation, so that no current connection is used again. */
-  renew(reason: string): void
-  /** Makes new connections go to the next host, if they currently go to `host`. */
-  skip(host: number): void
-  /** Records that no host can be used, and why. */
-  refuse(error: unknown): void
-  /** Why no host could be used a moment ago, or undefined if new connections should be tried. */
-  readonly refusal: unknown
-}
 
 /** One of the hosts that connections may go to. */
 export interface ConnectionHost {
@@ -50,7 +23,7 @@ export interface ConnectionOptions {
   /** The hosts, in the order of the address. */
   readonly hosts: readonly ConnectionHost[]
   /** Absent if a connection to any server is allowed. */
-  readonly server: VerifiedServer | undefined
+  readonly server: PrimaryServer | undefined
   /** Maximum connections. */
   readonly size: number
   /** How long a caller waits for a connection. */
@@ -69,7 +42,7 @@ export interface ConnectionOptions {
  */
 export class Connections {
   readonly #hosts: readonly ConnectionHost[]
-  readonly #server: VerifiedServer | undefined
+  readonly #server: PrimaryServer | undefined
   readonly #size: number
   readonly #connectMs: number
   readonly #hostConnectMs: number
@@ -256,7 +229,7 @@ export class Connections {
 }
 
 async function verifyOrClose(
-  server: VerifiedServer,
+  server: PrimaryServer,
   client: pg.PoolClient,
   host: number,
   limitMs: number,

@@ -1,8 +1,8 @@
-import { parseAddress, type SessionTarget } from './address.ts'
+import { parseAddress } from './address.ts'
 import { DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
 import { isRefusal } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
-import { askServer, matchesTarget, type SessionServer } from './session-server.ts'
+import { askServer } from './session-server.ts'
 
 /** How long one host may take to accept a connection, and to respond to a statement. */
 const HOST_TIMEOUT_MS = 5000
@@ -29,15 +29,13 @@ export async function chooseHost(url: string): Promise<string> {
   const { hosts, target = hosts.length > 1 ? 'read-write' : 'any' } = parseAddress(url)
   if (hosts.length === 1 && target === 'any') return hosts[0].url
   const failed: { host: string; error: unknown }[] = []
-  let fallback: string | undefined
   for (const host of hosts) {
     const client = operatorClient(host.url, { connectionTimeoutMillis: HOST_TIMEOUT_MS })
     try {
       await client.connect()
-      const server = await askServer(client, HOST_TIMEOUT_MS)
-      if (matchesTarget(server, target)) return host.url
-      if (target === 'prefer-standby') fallback ??= host.url
-      failed.push({ host: host.name, error: mismatch(server, target) })
+      const { isReadOnly, isStandby } = await askServer(client, HOST_TIMEOUT_MS)
+      if (target === 'any' || !isReadOnly) return host.url
+      failed.push({ host: host.name, error: new ReadOnlyServerError(isStandby) })
     } catch (error) {
       // As in libpq: if one host refuses the login, the others would refuse it, too.
       if (isRefusal(error)) throw new DatabaseUnavailableError(error)
@@ -46,13 +44,5 @@ export async function chooseHost(url: string): Promise<string> {
       await client.end()
     }
   }
-  if (fallback !== undefined) return fallback
   throw new DatabaseUnavailableError(noUsableHost(failed))
-}
-
-/** Returns the error for a server that does not match `target_session_attrs`. */
-function mismatch({ isReadOnly, isStandby }: SessionServer, target: SessionTarget): Error {
-  if (isReadOnly && target !== 'standby') return new ReadOnlyServerError(isStandby)
-  const kind = isReadOnly ? 'not a standby' : 'writable'
-  return new Error(`the server is ${kind}, but target_session_attrs in the address is ${target}`)
 }

@@ -1,11 +1,12 @@
 import type pg from 'pg'
 import { parseAddress } from './address.ts'
 import { commitWatchOf } from './commit-warnings.ts'
-import { Connections, type VerifiedServer } from './connections.ts'
+import { Connections } from './connections.ts'
 import { CopyOut, type TextRow } from './copy-out.ts'
 import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from './errors.ts'
 import { isFatal, isReadOnly, isUnavailable } from './failures.ts'
 import { PreparedStatement } from './prepared-statement.ts'
+import type { PrimaryServer } from './primary.ts'
 import { HAS_CITUS } from './server-status.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
 import { isIdleTimeout, isInternalError, isOutdatedStatement } from './sqlstate.ts'
@@ -32,9 +33,6 @@ export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 
 /** For reads of all entries. A large table may take minutes, as long as data keeps arriving. */
 export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
 
-/** For reads of all entries from a standby. Two limits are shorter: the primary takes over if the standby is too slow. */
-export const standbyLimits: TimeLimits = { ...listLimits, connect: 1000, lock: 250 }
-
 /** For readiness checks, whose callers give up after a second or two. */
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
@@ -42,7 +40,7 @@ export interface DatabaseOptions {
   /** A `postgres://` address. It may name several hosts only if `server` chooses among them. */
   readonly url: string
   /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
-  readonly server?: VerifiedServer
+  readonly server?: PrimaryServer
   /** Maximum connections. */
   readonly size: number
   readonly limits: TimeLimits

@@ -1,6 +1,5 @@
 import type { ClientBase } from 'pg'
 import type { DatabaseAddress } from './address.ts'
-import type { VerifiedServer } from './connections.ts'
 import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
@@ -30,7 +29,7 @@ export interface PrimaryOptions {
  * | a server of another cluster | it begins a new generation, because the address now leads there |
  * | a server whose identity is unknown | it is used |
  */
-export class PrimaryServer implements VerifiedServer {
+export class PrimaryServer {
   readonly address: DatabaseAddress
   readonly #onRenew: (reason: string) => void
   readonly #onServer: (server: SessionServer) => void
@@ -52,11 +51,7 @@ export class PrimaryServer implements VerifiedServer {
     this.#onServer = onServer
   }
 
-  /** The server in use; undefined before the first connection, or if no server has reported its identity. */
-  get identity(): ServerIdentity | undefined {
-    return this.#server
-  }
-
+  /** Index of the host in the address that new connections go to. */
   get host(): number {
     return this.#host
   }
@@ -65,20 +60,23 @@ export class PrimaryServer implements VerifiedServer {
     return this.#generation
   }
 
+  /** Registers a listener that is called at the beginning of every generation. */
   onRenewal(listener: () => void): void {
     this.#renewals.push(listener)
   }
 
+  /** Whether the connection was verified and may be used. */
   isCurrent(client: ClientBase): boolean {
     return this.#generations.get(client) === this.#generation
   }
 
+  /** Whether the connection was ever verified, in this generation or an older one. */
   isKnown(client: ClientBase): boolean {
     return this.#generations.has(client)
   }
 
   /**
-   * Verifies a new connection to `host`, and adds it to the current generation.
+   * Verifies a new connection to `host` within `limitMs`, and adds it to the current generation.
    *
    * @throws {ReadOnlyServerError} if the server is read-only
    * @throws {FormerPrimaryError} if a newer primary has been in use
@@ -127,14 +125,17 @@ export class PrimaryServer implements VerifiedServer {
     for (const listener of this.#renewals) listener()
   }
 
+  /** Makes new connections go to the next host, if they currently go to `host`. */
   skip(host: number): void {
     if (this.#host === host) this.#host = (host + 1) % this.address.hosts.length
   }
 
+  /** Records that no host can be used, and why. */
   refuse(error: unknown): void {
     this.#refusal = { error, until: performance.now() + REFUSAL_MS }
   }
 
+  /** Why no host could be used a moment ago, or undefined if new connections should be tried. */
   get refusal(): unknown {
     return this.#refusal !== undefined && performance.now() < this.#refusal.until
       ? this.#refusal.error

@@ -25,11 +25,8 @@ export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transactio
 /** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
 export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
-/** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit`. */
-export const SETS_COMMIT = "array_to_string(setconfig, E'\\n') ~ '(^|\\n)synchronous_commit='"
-
 /** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit` to off. */
-export const SETS_ASYNCHRONOUS_COMMIT =
+const SETS_ASYNCHRONOUS_COMMIT =
   "array_to_string(setconfig, E'\\n') ~* '(^|\\n)synchronous_commit=(off|false|no|0)(\\n|$)'"
 
 /** Queries the status of the server. The role needs no privileges. */

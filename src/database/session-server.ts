@@ -1,6 +1,5 @@
 import type { ClientBase } from 'pg'
 import pg from 'pg'
-import type { SessionTarget } from './address.ts'
 import { isFatal } from './failures.ts'
 import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
@@ -36,8 +35,7 @@ const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
  */
 export const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)'
 
-/** SQL expression of `ServerIdentity.startedAt`. */
-export const STARTED_AT = 'extract(epoch FROM pg_postmaster_start_time())::text'
+const STARTED_AT = 'extract(epoch FROM pg_postmaster_start_time())::text'
 
 const STATE_AND_IDENTITY = `${STATE}, system_identifier::text AS "systemIdentifier",
   CASE WHEN NOT pg_is_in_recovery() THEN ${TIMELINE} END AS timeline,
@@ -82,21 +80,4 @@ async function oneRow<Row extends StateRow>(client: ClientBase, text: string, li
   const config = { text, query_timeout: limitMs }
   const { rows } = await client.query<Row>(config)
   return onlyRow(rows)
-}
-
-/** Whether a server matches `target_session_attrs`. */
-export function matchesTarget(server: SessionServer, target: SessionTarget): boolean {
-  switch (target) {
-    case 'read-write':
-      return !server.isReadOnly
-    case 'read-only':
-      return server.isReadOnly
-    case 'primary':
-      return !server.isStandby
-    case 'standby':
-    case 'prefer-standby':
-      return server.isStandby
-    case 'any':
-      return true
-  }
 }

@@ -3,7 +3,7 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/pool.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
-import type { InventoryStatistics, StandbyStatistics } from '../inventory/statistics.ts'
+import type { InventoryStatistics } from '../inventory/statistics.ts'
 import type { StockLevel } from '../inventory/stock-sample.ts'
 
 /** What the metrics of the service are read from at each scrape. */
@@ -131,28 +131,6 @@ function addInventory(register: Registry, { inventory }: ServiceSources): void {
     collect() {
       this.reset()
       for (const [result, value] of Object.entries(inventory.lists)) this.inc({ result }, value)
-    },
-  })
-  if (inventory.standby !== undefined) addStandby(register, inventory.standby)
-}
-
-function addStandby(register: Registry, standby: StandbyStatistics): void {
-  new Gauge({
-    name: 'inventory_standby_in_use',
-    help: '1 while lists are read from the standby, else 0.',
-    registers: [register],
-    collect() {
-      this.set(standby.isInUse ? 1 : 0)
-    },
-  })
-  new Counter({
-    name: 'inventory_standby_reads_total',
-    help: 'Lists that were to be read from the standby: served by it, or why the primary was read instead.',
-    labelNames: ['result'],
-    registers: [register],
-    collect() {
-      this.reset()
-      for (const [result, value] of Object.entries(standby.outcomes)) this.inc({ result }, value)
     },
   })
 }

@@ -7,14 +7,10 @@ import {
   openDatabase,
   probeLimits,
   requestLimits,
-  standbyLimits,
   type TimeLimits,
 } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
-import { StandbyServer } from '../database/standby.ts'
-import type { MonitoredStandbyOptions } from '../inventory/list/monitored-standby.ts'
 import { listSettings } from '../inventory/list/statements.ts'
-import { StandbyStatistics } from '../inventory/statistics.ts'
 import { updateSettings } from '../inventory/updates/statements.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 
@@ -26,7 +22,6 @@ const PROBE_LIFETIME_SECONDS = 5
 
 export interface DatabasesOptions {
   readonly databaseUrl: string
-  readonly readDatabaseUrl: string | undefined
   readonly behindPooler: boolean
   /** Maximum connections for updates and lists. One more is used for readiness checks and API keys. */
   readonly databasePoolSize: number
@@ -38,14 +33,12 @@ export interface DatabaseLimits {
   readonly requests: TimeLimits
   readonly lists: TimeLimits
   readonly probe: TimeLimits
-  readonly standby: TimeLimits
 }
 
 export const databaseLimits: DatabaseLimits = {
   requests: requestLimits,
   lists: listLimits,
   probe: probeLimits,
-  standby: standbyLimits,
 }
 
 /** The connection pools of a service. */
@@ -55,14 +48,12 @@ export interface Databases {
   readonly lists: Database
   /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
   readonly probe: Database
-  /** Absent if lists are read from the primary. */
-  readonly standby: Omit<MonitoredStandbyOptions, 'primary'> | undefined
   close(): Promise<void>
 }
 
 /** Opens the pools. None of them connects yet. */
 export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits, log: Logger): Databases {
-  const { databaseUrl: url, readDatabaseUrl, behindPooler, databasePoolSize, tracing } = options
+  const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const server = new PrimaryServer({
     address: parseAddress(url),
@@ -80,45 +71,18 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
     rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds'>,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
-  const openStandby = (readUrl: string): Databases['standby'] => {
-    const standbyServer = new StandbyServer(parseAddress(readUrl), server)
-    const pool = openDatabase({
-      url: readUrl,
-      server: standbyServer,
-      size: 1,
-      limits: limits.standby,
-      settings: listSettings,
-      onConnectionLost,
-    })
-    return {
-      server: standbyServer,
-      statistics: new StandbyStatistics(),
-      pool: traced('standby', pool),
-      onChange(error) {
-        if (error === undefined) log.info('lists are read from the standby')
-        else
-          log.warn(
-            { problem: error.problem, err: error.cause },
-            `lists are read from the primary, because the standby is not used: ${error.message}`,
-          )
-      },
-    }
-  }
-
   const requests = traced(
     'requests',
     open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings }),
   )
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
-  const standby = readDatabaseUrl === undefined ? undefined : openStandby(readDatabaseUrl)
   return {
     requests,
     lists,
     probe,
-    standby,
     async close() {
-      await Promise.all([requests, lists, probe, standby?.pool].map((pool) => pool?.close()))
+      await Promise.all([requests, lists, probe].map((pool) => pool.close()))
     },
   }
 }

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
-import { loadConfig, loadOperatorDatabase, loadReadDatabase } from '../../src/config/config.ts'
+import { loadConfig, loadOperatorDatabase } from '../../src/config/config.ts'
 import { describeSettings, misspelledSettings } from '../../src/config/describe.ts'
 import { ConfigurationError } from '../../src/config/errors.ts'
 
@@ -10,7 +10,6 @@ t.test('has a default for everything but secrets', async (t) => {
     port: 3000,
     metricsPort: undefined,
     databaseUrl: undefined,
-    readDatabaseUrl: undefined,
     behindPooler: false,
     databasePoolSize: 10,
     apiKeys: [],
@@ -29,7 +28,6 @@ t.test('reads every variable', async (t) => {
       PORT: '8080',
       METRICS_PORT: '9464',
       DATABASE_URL: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
-      READ_DATABASE_URL: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       DATABASE_POOLER: 'transaction',
       DATABASE_POOL_SIZE: '25',
       API_KEYS: 'billing:first-key, second-key ,',
@@ -45,7 +43,6 @@ t.test('reads every variable', async (t) => {
       port: 8080,
       metricsPort: 9464,
       databaseUrl: 'postgresql://user:p%40ss@db.example:5433/stock?sslmode=verify-full',
-      readDatabaseUrl: 'postgres://user@standby.example/stock?target_session_attrs=standby',
       behindPooler: true,
       databasePoolSize: 25,
       apiKeys: [
@@ -72,21 +69,12 @@ t.test('in production it starts no database of its own for an address that is em
   }
 })
 
-t.test('an address of the server must not ask for a server that accepts no writes', async (t) => {
-  for (const target of ['read-only', 'standby', 'prefer-standby']) {
-    t.throws(() => loadConfig({ DATABASE_URL: `postgres://host/db?target_session_attrs=${target}` }), {
-      message: `DATABASE_URL must not have target_session_attrs=${target}: the service needs a server that accepts writes`,
-    })
-  }
-})
-
 t.test('refuses every wrong value', async (t) => {
   const wrong = {
     HOST: ['a b'],
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
     METRICS_PORT: ['-1', '65536', 'prometheus', '3000'],
     DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
-    READ_DATABASE_URL: ['mysql://x/y', 'localhost', 'postgres://user:pa#ss@host/db'],
     DATABASE_POOLER: ['session', 'true', 'pgbouncer'],
     DATABASE_POOL_SIZE: ['0', '3', '1001', 'many'],
     API_KEYS: ['with space', 'a:b:c', 'k"y', 'good,bad key', ':key', 'name:'],
@@ -108,8 +96,7 @@ t.test('refuses every wrong value', async (t) => {
   t.strictSame(loadConfig({ TRUST_PROXY }).trustProxy, TRUST_PROXY.split(','), 'the longest that are right')
   for (const [name, values] of Object.entries(wrong)) {
     for (const value of values) {
-      const primary = name === 'READ_DATABASE_URL' ? { DATABASE_URL: 'postgres://host/db' } : {}
-      t.throws(() => loadConfig({ ...primary, [name]: value }), {
+      t.throws(() => loadConfig({ [name]: value }), {
         name: 'ConfigurationError',
         message: new RegExp(`^${name} must be `),
       })
@@ -239,36 +226,6 @@ t.test('reads secrets out of files', async (t) => {
   })
 })
 
-t.test('lists are read from another server only beside the primary, and only from a standby', async (t) => {
-  const folder = t.testdir({ url: 'postgres://user:secret@standby/db\n' })
-  const primary = { DATABASE_URL: 'postgres://host/db' }
-  const file = { READ_DATABASE_URL_FILE: `${folder}/url` }
-  t.equal(loadConfig({ ...primary, ...file }).readDatabaseUrl, 'postgres://user:secret@standby/db')
-  t.equal(
-    loadReadDatabase(file),
-    'postgres://user:secret@standby/db',
-    'the command line needs no other variable',
-  )
-  t.equal(loadReadDatabase({ PORT: 'x' }), undefined)
-  t.throws(() => loadConfig(file), {
-    message: 'DATABASE_URL must be set if READ_DATABASE_URL is: it is the address of the primary',
-  })
-  t.throws(() => loadReadDatabase({ READ_DATABASE_URL: 'secret' }), {
-    message: /^READ_DATABASE_URL must be (?!.*secret)/,
-  })
-  for (const target of ['primary', 'read-write']) {
-    const READ_DATABASE_URL = `postgres://standby/db?target_session_attrs=${target}`
-    t.throws(() => loadConfig({ ...primary, READ_DATABASE_URL }), {
-      message: `READ_DATABASE_URL must not have target_session_attrs=${target}: lists are read from a standby there`,
-    })
-  }
-  const shown = describeSettings({ ...primary, ...file }).settings
-  t.match(
-    shown.find(({ name }) => name === 'READ_DATABASE_URL_FILE')?.value,
-    'postgres://user:***@standby/db',
-  )
-})
-
 t.test('knows every variable of .env.example, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
@@ -296,8 +253,6 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'PORT',
     'PUBLIC_URLS',
     'PUBLISH',
-    'READ_DATABASE_URL',
-    'READ_DATABASE_URL_FILE',
     'REPLICAS',
     'TRUST_PROXY',
   ])

@@ -1,4 +1,4 @@
-import { access, readdir, readFile } from 'node:fs/promises'
+import { access, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Command } from 'commander'
 import t from 'tap'
@@ -29,23 +29,6 @@ t.test('every link within the repository leads somewhere', async (t) => {
       if (anchor !== undefined) t.ok(heading?.includes(anchor), `${file}: ${link}`)
     }
   }
-})
-
-t.test('every line of the log that is quoted is one that the service writes', async (t) => {
-  const folder = path.join(repository, 'src')
-  const files = await readdir(folder, { recursive: true })
-  const sources = files.filter((file) => file.endsWith('.ts'))
-  const code = await Promise.all(sources.map((file) => readFile(path.join(folder, file), 'utf8')))
-  const lineOfLog = /^(?:lists|traces|log lines) \w+ .+/s
-  const quoted = pages.flatMap(({ words }) => words.filter((word) => lineOfLog.test(word)))
-  for (const word of quoted) {
-    const line = word.replaceAll(/\s+/g, ' ')
-    t.ok(
-      code.some((text) => text.includes(line)),
-      line,
-    )
-  }
-  t.ok(quoted.length >= 5, 'enough of them were found')
 })
 
 t.test('every file of the repository that is named exists', async (t) => {

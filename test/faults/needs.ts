@@ -60,7 +60,6 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'postgres-versions.fault.ts': postgres,
   'rate-limit.fault.ts': [haproxy],
   'rolling-restart.fault.ts': [haproxy],
-  'standby.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
   'tls.fault.ts': [openssl],
 }
 

@@ -93,8 +93,6 @@ t.test('docs/metrics.md lists every metric that there is, with its type and labe
   const server = await startProgram(t, 'server', {
     env: {
       DATABASE_URL: database.url,
-      // It is no standby, which the metrics say.
-      READ_DATABASE_URL: database.url,
       API_KEYS: key,
       PORT: '0',
       METRICS_PORT: '0',

@@ -1,13 +1,11 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { lossOf } from '../../database/failures.ts'
-import { StandbyError } from '../../database/standby-problem.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { coalesceReads } from './coalesce-reads.ts'
-import type { MonitoredStandby } from './monitored-standby.ts'
 import { entriesOfLines, withChanges } from './pieces.ts'
-import type { ListReads, ListSource, ListState, ListValidator } from './reads.ts'
+import type { ListSource, ListState, ListValidator } from './reads.ts'
 import { Snapshot, snapshotOfLines } from './snapshot.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
@@ -32,12 +30,11 @@ const MAX_UNCHECKED_ENTRIES = 4096
 
 /**
  * Returns a function that returns the list as of a moment after the call, so the list includes every update that any
- * process acknowledged before. One read serves all callers that wait for it. If the primary reports no commit since the
+ * process acknowledged before. One read serves all callers that wait for it. If PostgreSQL reports no commit since the
  * last read, the function returns the cached list. Otherwise it reads the entries that were written since then, or all
- * entries if the changes are unknown or too many: from the standby if it can be used, else from the primary. If a connection
- * is lost, it reads once more.
+ * entries if the changes are unknown or too many. If a connection is lost, it reads once more.
  *
- * @throws {DatabaseUnavailableError} from the returned function, if the primary is unavailable
+ * @throws {DatabaseUnavailableError} from the returned function, if PostgreSQL is unavailable
  */
 export function inventoryList(
   repository: InventoryRepository,
@@ -57,12 +54,8 @@ export function inventoryList(
   }
 
   /** Returns the list with the changes applied, or undefined if they are unknown, too many, or include removals. */
-  const readChanges = async (
-    reads: ListReads,
-    former: Snapshot,
-    state: ListState,
-  ): Promise<CachedList | undefined> => {
-    const changes = await reads.changesSince(state, maxChanges(former.count))
+  const readChanges = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
+    const changes = await repository.changesSince(state, maxChanges(former.count))
     if (changes === undefined) return undefined
     if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
     // All commits since then changed other tables or databases.
@@ -73,10 +66,10 @@ export function inventoryList(
     return { snapshot: latest, state: changes.state }
   }
 
-  const readWhole = async (reads: ListReads, former: Snapshot | undefined): Promise<CachedList> => {
+  const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
     // The state is read before the entries, so a commit in between may be read twice but is never missed.
     let state: ListState | undefined
-    const lines = reads.lines((source) => {
+    const lines = repository.lines((source) => {
       state = source.state
       logSource(source)
     })
@@ -91,12 +84,12 @@ export function inventoryList(
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
       const validator = await repository.validator()
       if (isSame(validator, state.validator)) return { snapshot: former, state }
-      if (!repository.sharesHistory(state, validator)) return undefined
+      if (validator.source !== state.validator.source) return undefined
     }
     await downloads.waitForMemory(former)
     // The next read compares the validators first, unless this one finds changes.
     expectsChanges = false
-    return readChanges(repository, former, state)
+    return readChanges(former, state)
   }
 
   /** Counts the outcome, and caches the list if it has changed. */
@@ -116,7 +109,7 @@ export function inventoryList(
     return cached.snapshot
   }
 
-  const readFromPrimary = async (): Promise<Snapshot> => {
+  const readLatest = async (): Promise<Snapshot> => {
     const { snapshot: former, state } = cached ?? {}
     if (former !== undefined && state !== undefined) {
       const latest = await update(former, state)
@@ -126,38 +119,7 @@ export function inventoryList(
       }
     }
     await downloads.waitForMemory(former)
-    return cacheWhole(former, await readWhole(repository, former))
-  }
-
-  /** Returns the list, or undefined if it cannot be read from the standby now. */
-  const readFromStandby = async (standby: MonitoredStandby): Promise<Snapshot | undefined> => {
-    const { snapshot: former, state } = cached ?? {}
-    try {
-      const target = await standby.position()
-      const reads = standby.at(target)
-      if (former !== undefined && state !== undefined) {
-        if (isSame(target.validator, state.validator)) {
-          return cacheLatest(former, state, { snapshot: former, state })
-        }
-        await downloads.waitForMemory(former)
-        const latest = await readChanges(reads, former, state)
-        if (latest !== undefined) return cacheLatest(former, state, latest)
-      }
-      await downloads.waitForMemory(former)
-      return cacheWhole(former, await readWhole(reads, former))
-    } catch (error) {
-      if (error instanceof StandbyError) return undefined
-      throw error
-    }
-  }
-
-  const readLatest = async (): Promise<Snapshot> => {
-    const { standby } = repository
-    // A list without a state is from a table that a standby cannot serve exactly. The standby itself refuses it, unless the
-    // table was changed by an asynchronous commit that has not reached the standby yet.
-    const isStandbyExact = cached === undefined || cached.state !== undefined
-    const latest = standby?.isInUse && isStandbyExact ? await readFromStandby(standby) : undefined
-    return latest ?? readFromPrimary()
+    return cacheWhole(former, await readWhole(former))
   }
 
   /** Reads once more if the connection is lost meanwhile, because every caller that waits would get the error. */
@@ -180,6 +142,6 @@ function keepCompressed(former: Snapshot | undefined, { snapshot, state }: Cache
   return { snapshot: former?.etag === snapshot.etag ? former : snapshot, state }
 }
 
-function isSame(one: ListValidator | undefined, other: ListValidator | undefined): boolean {
-  return one !== undefined && one.source === other?.source && one.snapshot === other.snapshot
+function isSame(one: ListValidator, other: ListValidator): boolean {
+  return one.source === other.source && one.snapshot === other.snapshot
 }

@@ -1,17 +1,29 @@
 import type { TextRow } from '../../database/copy-out.ts'
 import { copyOutputReader } from '../../database/copy-text.ts'
 import { onlyRow } from '../../database/only-row.ts'
-import type { Database, Statement } from '../../database/pool.ts'
+import { isPlainPostgres } from '../../database/plain-postgres.ts'
+import type { Database } from '../../database/pool.ts'
+import { IS_READ_ONLY } from '../../database/server-status.ts'
 import { isCanceled, isUnknownColumn } from '../../database/sqlstate.ts'
-import { ALL_ENTRIES, IS_COMPARABLE, TABLE_STATE } from './statements.ts'
+import {
+  ALL_ENTRIES,
+  changesText,
+  IS_COMPARABLE,
+  SNAPSHOT,
+  sourceText,
+  TABLE_STATE,
+  tableText,
+} from './statements.ts'
 
 /**
  * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
- * and the table's name resolves to the same table. Only a primary has validators, because the snapshot of a standby omits
- * transactions in progress.
+ * and the table's name resolves to the same table.
  */
 export interface ListValidator {
-  /** Identifies the server's start, the session, and the table that its name resolves to in this session. */
+  /**
+   * Identifies the server's start, the session, and the table that its name resolves to in this session. Transaction ids of
+   * two states are comparable only if their sources are equal.
+   */
   readonly source: string
   /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.8). */
   readonly snapshot: string
@@ -19,15 +31,9 @@ export interface ListValidator {
 
 /** The state that a list was read from, with everything that is needed to find later changes. */
 export interface ListState {
-  /** Undefined if the list may lack a commit that the primary's validator covers. */
-  readonly validator: ListValidator | undefined
+  readonly validator: ListValidator
   /** The snapshot's xmin: the transaction that wrote a change missing from the list has this id or a later one. */
   readonly xmin: bigint
-  /**
-   * The source of a validator, or the WAL history of a cluster. Transaction ids of two states are comparable only if their
-   * histories are equal.
-   */
-  readonly history: string
   /** Identifies the definition of the table. If it is equal, an unchanged row has the same JSON text. */
   readonly table: string
   /**
@@ -68,17 +74,19 @@ export interface ListReads {
    * the changes are unknown or more than `limit`, or if the server canceled the statement after its own time limit.
    */
   changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
+
+  /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
+  validator(): Promise<ListValidator>
 }
 
 /** The columns that a validator is made from, as the statements return them. */
-export interface ValidatorRow {
+interface ValidatorRow {
   readonly source: string
   readonly snapshot: string
   readonly isReadOnly: boolean
 }
 
 interface ChangesRow extends ValidatorRow {
-  readonly isStandby: boolean
   /** Whether the row has all changes if the table is the same. */
   readonly isExact: boolean
   /** Absent behind a pooler, where `table` is present instead. */
@@ -88,9 +96,6 @@ interface ChangesRow extends ValidatorRow {
   readonly changed: number
   readonly lines: string | null
 }
-
-/** Columns of the row that `copyLines` reads before the lines. */
-export const SOURCE_COLUMNS = `version(), ${TABLE_STATE}, ${IS_COMPARABLE}`
 
 /**
  * Maximum number of transactions between two states that are compared. Row versions store the lower 32 bits of a
@@ -102,95 +107,99 @@ const MAX_TRANSACTION_AGE = 2n ** 30n
  * Returns the bounds in the text of a snapshot: all transactions before `xmin` have ended, and none from `xmax` on has
  * (PostgreSQL manual, section 9.27.8).
  */
-export function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
+function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
   const [xmin = '', xmax = ''] = snapshot.split(':')
   return { xmin: BigInt(xmin), xmax: BigInt(xmax) }
 }
 
-/** Converts a position in the WAL (an LSN such as `16/B374D848`) to a number. */
-export function positionOf(lsn: string): bigint {
-  const [high = '', low = ''] = lsn.split('/')
-  return (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`)
-}
+/** Returns reads over one pool. */
+export function listReads(lists: Database): ListReads {
+  const source = sourceText(lists)
+  const changes = { name: 'inventory_list_changes', text: changesText(source, !lists.isPooled) }
+  const table = { name: 'inventory_list_table', text: tableText(source) }
+  const validator = {
+    name: 'inventory_list_validator',
+    text: `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`,
+  }
+  const whole = `SELECT ${source}, ${SNAPSHOT}, ${IS_READ_ONLY}, version(), ${TABLE_STATE}, ${IS_COMPARABLE}`
 
-/** A pool that reads changes, and its statements from `changesText` and `tableText`. */
-export interface ChangesReader {
-  readonly query: Database['query']
-  readonly statistics: Database['statistics']
-  readonly isPooled: boolean
-  readonly changes: Statement
-  readonly table: Statement
-}
+  /**
+   * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
+   * server processes but keeps its start time, PostgreSQL may reuse the ids of transactions that had not committed, and a
+   * new connection may get the same process id.
+   */
+  const validatorOf = (text: string, snapshot: string, isReadOnly: boolean): ListValidator => {
+    // If this server is read-only, other processes may already be sending their updates to another one.
+    if (isReadOnly) throw lists.refuseServer()
+    return { source: `${text} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
+  }
 
-/** Reads the changes since `former`. Returns undefined if they are unknown or more than `limit`. */
-export async function queryChanges(
-  reader: ChangesReader,
-  former: ListState,
-  limit: number,
-): Promise<ChangesRow | undefined> {
-  const values = [BigInt.asUintN(32, former.xmin), limit]
-  const rows = await reader.query<ChangesRow>(reader.changes, values).catch((error: unknown) => {
-    // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own. A view, which may
-    // have replaced the table, has no system columns.
-    if (isCanceled(error) || isUnknownColumn(error)) return undefined
-    throw error
-  })
-  if (rows === undefined) return undefined
-  const row = onlyRow(rows)
-  const { xmax } = boundsOf(row.snapshot)
-  const areKnown = row.isExact && xmax - former.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
-  return areKnown && (await isSameTable(reader, former, row)) ? row : undefined
-}
+  const sourceIn = ([text, snapshot, isReadOnly, version, table, isComparable]: TextRow): ListSource => {
+    if (text == null || snapshot == null || version == null)
+      throw new Error('PostgreSQL did not report the source of the list')
+    const validator = validatorOf(text, snapshot, isReadOnly === 't')
+    const isExact = isComparable === 't' && table != null && isPlainPostgres(version)
+    return { version, state: isExact ? { validator, xmin: boundsOf(snapshot).xmin, table } : undefined }
+  }
 
-/** Returns the changes in a row from `queryChanges`, with the resulting state. */
-export function changesOf(
-  row: ChangesRow,
-  { table }: ListState,
-  latest: Pick<ListState, 'validator' | 'history'>,
-): ListChanges {
-  const { xmin } = boundsOf(row.snapshot)
+  /** Whether the table still has the definition of an earlier state. May query the table's state. */
+  const isSameTable = async (state: ListState, row: ChangesRow): Promise<boolean> => {
+    if (lists.isPooled) return row.table === state.table
+    if (row.parsedFor == null) return false
+    if (row.parsedFor === state.parsedFor) return true
+    // Every change of the definition, even one that reverts another, gives a new state. So if the state is equal after the
+    // read, it was equal during the read.
+    const { opened } = lists.statistics()
+    const [latest] = await lists.query<{ source: string; table: string | null }>(table)
+    return (
+      latest?.table === state.table && latest.source === row.source && lists.statistics().opened === opened
+    )
+  }
+
   return {
-    state: { ...latest, xmin, table, parsedFor: row.parsedFor ?? undefined },
-    count: Number(row.count),
-    lines: Buffer.from(row.lines ?? ''),
-  }
-}
-
-/** Whether the table still has the definition of an earlier state. May query the table's state. */
-async function isSameTable(
-  { query, statistics, isPooled, table: statement }: ChangesReader,
-  { table, parsedFor }: ListState,
-  row: ChangesRow,
-): Promise<boolean> {
-  if (isPooled) return row.table === table
-  if (row.parsedFor == null) return false
-  if (row.parsedFor === parsedFor) return true
-  // Every change of the definition, even one that reverts another, gives a new state. So if the state is equal after the
-  // read, it was equal during the read.
-  const { opened } = statistics()
-  const [latest] = await query<{ source: string; table: string | null }>(statement)
-  return latest?.table === table && latest.source === row.source && statistics().opened === opened
-}
-
-/** Streams all entries with COPY. Calls `onRow` once, with the row of `columns`, before the first chunk. */
-export async function* copyLines(
-  database: Database,
-  columns: string,
-  onRow: (row: TextRow) => void,
-): AsyncGenerator<Buffer> {
-  const read = copyOutputReader()
-  let row: TextRow | undefined
-  const pieces = database.copy(ALL_ENTRIES, {
-    text: `SELECT ${columns}`,
-    onRow: (received) => {
-      row = received
+    async *lines(onSource) {
+      const read = copyOutputReader()
+      let row: TextRow | undefined
+      const chunks = lists.copy(ALL_ENTRIES, {
+        text: whole,
+        onRow: (received) => {
+          row = received
+        },
+      })
+      for await (const chunk of chunks) {
+        if (row !== undefined) onSource(sourceIn(row))
+        row = undefined
+        yield read(chunk)
+      }
+      // COPY sends no data for an empty table.
+      if (row !== undefined) onSource(sourceIn(row))
     },
-  })
-  for await (const piece of pieces) {
-    if (row !== undefined) onRow(row)
-    row = undefined
-    yield read(piece)
+
+    async changesSince(state, limit) {
+      const values = [BigInt.asUintN(32, state.xmin), limit]
+      const rows = await lists.query<ChangesRow>(changes, values).catch((error: unknown) => {
+        // Behind a pooler, the role's statement_timeout may be too short for this statement. `lines` sets its own. A view,
+        // which may have replaced the table, has no system columns.
+        if (isCanceled(error) || isUnknownColumn(error)) return undefined
+        throw error
+      })
+      if (rows === undefined) return undefined
+      const row = onlyRow(rows)
+      const { xmin, xmax } = boundsOf(row.snapshot)
+      const areKnown = row.isExact && xmax - state.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
+      if (!areKnown || !(await isSameTable(state, row))) return undefined
+      const validator = validatorOf(row.source, row.snapshot, row.isReadOnly)
+      if (validator.source !== state.validator.source) return undefined
+      return {
+        state: { validator, xmin, table: state.table, parsedFor: row.parsedFor ?? undefined },
+        count: Number(row.count),
+        lines: Buffer.from(row.lines ?? ''),
+      }
+    },
+
+    async validator() {
+      const row = onlyRow(await lists.query<ValidatorRow>(validator))
+      return validatorOf(row.source, row.snapshot, row.isReadOnly)
+    },
   }
-  // COPY sends no data for an empty table.
-  if (row !== undefined) onRow(row)
 }

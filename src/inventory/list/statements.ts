@@ -1,11 +1,5 @@
 import type { Database } from '../../database/pool.ts'
-import {
-  HAS_CITUS,
-  IS_READ_ONLY,
-  SETS_ASYNCHRONOUS_COMMIT,
-  SETS_COMMIT,
-} from '../../database/server-status.ts'
-import { STARTED_AT, TIMELINE } from '../../database/session-server.ts'
+import { HAS_CITUS, IS_READ_ONLY } from '../../database/server-status.ts'
 import { COLUMN_TYPES, columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
@@ -65,72 +59,6 @@ export const IS_COMPARABLE = `${WITHOUT_CITUS}
       )
   )`
 
-/**
- * Identifies the database and the table that the table's name resolves to. Equal on a primary and its standby if both read
- * the same rows.
- */
-export const PLACE = `concat_ws(' ', ${DATABASE}, ${TABLE}, row_security_active(${TABLE}))`
-
-/** Whether a subscription (logical replication) commits to this database asynchronously, as it does by default. */
-const IS_SUBSCRIBED_ASYNCHRONOUSLY = `EXISTS (
-  SELECT FROM pg_subscription
-  WHERE subsynccommit ~* '^(off|false|no|0)$'
-    AND subdbid = ${DATABASE}
-)`
-
-/**
- * Whether any session may commit asynchronously: because of the server's setting, which other roles have even if this session
- * has another one, or because of a setting for a role or for this database.
- */
-const MAY_COMMIT_ASYNCHRONOUSLY = `(
-  current_setting('synchronous_commit') = 'off' OR ${IS_SUBSCRIBED_ASYNCHRONOUSLY} OR EXISTS (
-    SELECT FROM pg_db_role_setting
-    WHERE setdatabase IN (0, ${DATABASE})
-      AND (${SETS_ASYNCHRONOUS_COMMIT} OR ${SETS_COMMIT} AND setrole IN (0, to_regrole(quote_ident(session_user))))
-  )
-)`
-
-/**
- * Returns a statement for the validator and the WAL positions. The statement takes its snapshot first, so every commit in
- * the snapshot precedes the insert position. It also precedes the flush position, unless it did not wait for the disk
- * (`synchronous_commit = off`). Such commits are acknowledged or shown by the primary, too, so `isAsynchronous` reports
- * whether there can be any.
- */
-export function positionText(source: string): string {
-  return `SELECT source, snapshot, "isReadOnly", place, "startedAt", "isAsynchronous",
-                 CASE WHEN "isPrimary" THEN pg_current_wal_flush_lsn()::text END AS flushed,
-                 CASE WHEN "isPrimary" THEN pg_current_wal_insert_lsn()::text END AS inserted,
-                 current_setting('wal_block_size')::integer AS "pageSize",
-                 pg_size_bytes(current_setting('wal_segment_size')) AS "fileSize",
-                 CASE WHEN "isPrimary" THEN ${TIMELINE} END AS timeline
-          FROM (
-            SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly", ${PLACE} AS place,
-                   NOT pg_is_in_recovery() AS "isPrimary",
-                   ${STARTED_AT} AS "startedAt",
-                   ${MAY_COMMIT_ASYNCHRONOUSLY} AS "isAsynchronous"
-          ) AS server`
-}
-
-/**
- * Returns how far the standby has replayed the WAL. Snapshots of later statements on the connection include all commits up
- * to there.
- */
-export const REPLAY_POSITION =
-  'SELECT pg_is_in_recovery() AS "isStandby", pg_last_wal_replay_lsn()::text AS replayed'
-
-/** Whether a standby can serve the table exactly. Fails if the role cannot read it. */
-export const TABLE_SUITABILITY = `SELECT version(), ${IS_COMPARABLE} AS "isComparable", count(*)
-  FROM (SELECT FROM inventory LIMIT 0) AS entries`
-
-/** Returns the state of a standby, for a comparison with the primary. */
-export const STANDBY_POINT = `SELECT pg_is_in_recovery() AS "isStandby", ${SNAPSHOT} AS snapshot, ${PLACE} AS place`
-
-/**
- * Whether any of the transactions `$1` is committed on a standby. A snapshot of a standby has only xmin and xmax, and omits
- * the transactions in progress between them, so the status of each transaction is queried.
- */
-export const IS_AHEAD = `SELECT EXISTS (SELECT FROM unnest($1::xid8[]) AS id WHERE pg_xact_status(id) = 'committed') AS "isAhead"`
-
 /** Returns all entries as JSON text, in ascending petId. */
 export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
@@ -172,7 +100,6 @@ export const listSettings = { random_page_cost: '1.1' }
  */
 export function changesText(source: string, isPrepared: boolean): string {
   return `SELECT ${source} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly",
-                 pg_is_in_recovery() AS "isStandby",
                  ${isPrepared ? WITHOUT_CITUS : `${WITHOUT_CITUS} AND ${IS_READ_COMMITTED}`} AS "isExact",
                  ${isPrepared ? `${PARSED_FOR} AS "parsedFor"` : `${TABLE_STATE} AS "table"`}, count, changed,
                  CASE WHEN changed <= $2 THEN (
