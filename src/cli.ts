@@ -6,7 +6,7 @@ import { surviveClosedOutput } from './cli/output.ts'
 import { loadOperatorDatabase } from './config/config.ts'
 import { readEnvironment } from './config/environment.ts'
 import { ConfigurationError } from './config/errors.ts'
-import { chooseHost } from './database/hosts.ts'
+import { chooseHost } from './database/operator/choose-host.ts'
 import { InterruptedError, ignoreInspectorSignal } from './process/signals.ts'
 
 ignoreInspectorSignal()

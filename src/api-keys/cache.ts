@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { DatabaseUnavailableError } from '../database/errors.ts'
+import { DatabaseUnavailableError } from '../database/errors/errors.ts'
 import { type ApiKeyOwner, apiKeyId, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
 import type { ApiKeyRecord, ApiKeyRepository } from './repository.ts'
 

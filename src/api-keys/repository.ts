@@ -1,7 +1,7 @@
-import { onlyRow } from '../database/only-row.ts'
-import type { StatementRunner } from '../database/pool.ts'
-import { isDuplicate } from '../database/sqlstate.ts'
-import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
+import type { StatementRunner } from '../database/database.ts'
+import { isDuplicate } from '../database/errors/sqlstate.ts'
+import { onlyRow } from '../database/protocol/only-row.ts'
+import { parseOptionalTime, parseTime, timeText } from '../database/protocol/time.ts'
 
 /** An API key as operators see it, without the key itself, which is not stored. */
 export interface ApiKey {

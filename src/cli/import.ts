@@ -1,7 +1,7 @@
 import { pipeline } from 'node:stream/promises'
 import { type Command, Option } from 'commander'
-import { isRuleViolation, messageWithDetail } from '../database/failures.ts'
-import { inTransaction, type Transaction } from '../database/transaction.ts'
+import { isRuleViolation, messageWithDetail } from '../database/errors/failures.ts'
+import { inTransaction, type Transaction } from '../database/operator/transaction.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'
 import {

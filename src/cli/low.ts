@@ -1,5 +1,5 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
-import { inTransaction } from '../database/transaction.ts'
+import { inTransaction } from '../database/operator/transaction.ts'
 import { findLowEntries, type LowEntry } from '../inventory/low-entries.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/schemas.ts'
 import { exitCodes } from '../process/exit-codes.ts'

@@ -1,4 +1,4 @@
-import type { StatementRunner } from '../database/pool.ts'
+import type { StatementRunner } from '../database/database.ts'
 import { ENTRY_JSON } from './columns.ts'
 import type { PetStatus } from './schemas.ts'
 

@@ -1,4 +1,4 @@
-import type { Database } from '../database/pool.ts'
+import type { Database } from '../database/database.ts'
 import { type ListReads, listReads } from './list/reads.ts'
 import type { PetStatus } from './schemas.ts'
 import { type UpdateRepository, updateRepository } from './updates/statements.ts'

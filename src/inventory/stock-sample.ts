@@ -1,5 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
-import type { Database } from '../database/pool.ts'
+import type { Database } from '../database/database.ts'
 import { type PetStatus, petStatuses } from './schemas.ts'
 
 /** The entries of one status. */

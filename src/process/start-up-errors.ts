@@ -1,10 +1,10 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
-import { OutcomeUnknownError } from '../database/commit-outcome.ts'
-import { UncertainCommitError } from '../database/commit-warnings.ts'
-import { causeOf, DatabaseUnavailableError } from '../database/errors.ts'
-import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/failures.ts'
-import { UnsupportedServerError } from '../database/readiness.ts'
-import { isForbidden } from '../database/sqlstate.ts'
+import { causeOf, DatabaseUnavailableError } from '../database/errors/errors.ts'
+import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/errors/failures.ts'
+import { isForbidden } from '../database/errors/sqlstate.ts'
+import { OutcomeUnknownError } from '../database/operator/commit-outcome.ts'
+import { UncertainCommitError } from '../database/protocol/commit-warnings.ts'
+import { UnsupportedServerError } from '../database/readiness/readiness.ts'
 
 /**
  * Describes an error for the operator: what happened and what to do. Only an unexpected error, which is a bug, keeps its

@@ -1,15 +1,14 @@
 import type { Logger } from 'pino'
-import { parseAddress } from '../database/address.ts'
+import type { Database, TimeLimits } from '../database/database.ts'
 import {
-  type Database,
   type DatabaseOptions,
   listLimits,
   openDatabase,
   probeLimits,
   requestLimits,
-  type TimeLimits,
-} from '../database/pool.ts'
-import { PrimaryServer } from '../database/primary.ts'
+} from '../database/pool/pool.ts'
+import { parseAddress } from '../database/server/address.ts'
+import { PrimaryServer } from '../database/server/primary.ts'
 import { listSettings } from '../inventory/list/statements.ts'
 import { updateSettings } from '../inventory/updates/statements.ts'
 import type { Tracing } from '../tracing/tracing.ts'

@@ -3,7 +3,7 @@ import { type ApiKeyCache, type ApiKeyIntervals, openApiKeyCache } from '../api-
 import { type FixedKey, fixedApiKeys } from '../api-keys/fixed-keys.ts'
 import type { FindApiKey } from '../api-keys/key.ts'
 import { apiKeyRepository } from '../api-keys/repository.ts'
-import type { Database } from '../database/pool.ts'
+import type { Database } from '../database/database.ts'
 
 /** The API keys of a service. */
 export interface ApiKeys {

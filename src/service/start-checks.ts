@@ -1,11 +1,12 @@
 import type { Logger } from 'pino'
 import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
-import { DatabaseUnavailableError } from '../database/errors.ts'
-import { isRefusal } from '../database/failures.ts'
-import { type Database, requestLimits } from '../database/pool.ts'
-import { UnsupportedServerError } from '../database/readiness.ts'
-import { sessionTimeouts } from '../database/server-status.ts'
+import type { Database } from '../database/database.ts'
+import { DatabaseUnavailableError } from '../database/errors/errors.ts'
+import { isRefusal } from '../database/errors/failures.ts'
+import { requestLimits } from '../database/pool/pool.ts'
+import { UnsupportedServerError } from '../database/readiness/readiness.ts'
+import { sessionTimeouts } from '../database/server/server-status.ts'
 import type { Readiness } from '../http/health.ts'
 
 /**

@@ -7,8 +7,8 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import { causeOf } from '../database/errors.ts'
-import type { Database, Statement } from '../database/pool.ts'
+import type { Database, Statement } from '../database/database.ts'
+import { causeOf } from '../database/errors/errors.ts'
 import { linksOf } from './batches.ts'
 
 /**

@@ -13,7 +13,7 @@ import {
 import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-base'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
-import type { Database } from '../database/pool.ts'
+import type { Database } from '../database/database.ts'
 import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { batchTracer } from './batches.ts'
 import { ExportLog } from './export-log.ts'

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, callerOf, json, type Send } from '../support/http.ts'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { ApiKeyOwner, FindApiKey } from '../../src/api-keys/key.ts'
-import { DatabaseUnavailableError } from '../../src/database/errors.ts'
+import { DatabaseUnavailableError } from '../../src/database/errors/errors.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'

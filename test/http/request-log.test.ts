@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import t from 'tap'
-import { listLimits } from '../../src/database/pool.ts'
+import { listLimits } from '../../src/database/pool/pool.ts'
 import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'

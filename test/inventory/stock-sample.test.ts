@@ -1,5 +1,6 @@
 import t, { type Test } from 'tap'
-import { type Database, openDatabase, requestLimits } from '../../src/database/pool.ts'
+import type { Database } from '../../src/database/database.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
 import { StockSample } from '../../src/inventory/stock-sample.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { DatabaseUnavailableError } from '../../src/database/errors.ts'
+import { DatabaseUnavailableError } from '../../src/database/errors/errors.ts'
 import { explain } from '../../src/process/start-up-errors.ts'
 
 t.test('a network error names the address of PostgreSQL and the variable to check', async (t) => {

@@ -1,5 +1,5 @@
-import type { StatementRunner } from '../pool.ts'
-import { hasTable } from '../server-status.ts'
+import type { StatementRunner } from '../database.ts'
+import { hasTable } from '../server/server-status.ts'
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'

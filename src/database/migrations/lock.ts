@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { StatementRunner } from '../pool.ts'
+import type { StatementRunner } from '../database.ts'
 import { MigrationsRunningError } from './errors.ts'
 
 /** How long to wait for other migrations of the same database, and the interval between two attempts. */

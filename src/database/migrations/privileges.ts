@@ -1,5 +1,5 @@
 import pg from 'pg'
-import type { Database } from '../pool.ts'
+import type { Database } from '../database.ts'
 
 /** What a role is used for. The owner of the tables, who runs the migrations, needs no grants. */
 export type Purpose = 'server' | 'operator'

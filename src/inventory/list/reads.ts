@@ -1,10 +1,10 @@
-import type { TextRow } from '../../database/copy-out.ts'
-import { copyOutputReader } from '../../database/copy-text.ts'
-import { onlyRow } from '../../database/only-row.ts'
-import { isPlainPostgres } from '../../database/plain-postgres.ts'
-import type { Database } from '../../database/pool.ts'
-import { IS_READ_ONLY } from '../../database/server-status.ts'
-import { isCanceled, isUnknownColumn } from '../../database/sqlstate.ts'
+import type { Database } from '../../database/database.ts'
+import { isCanceled, isUnknownColumn } from '../../database/errors/sqlstate.ts'
+import type { TextRow } from '../../database/protocol/copy-out.ts'
+import { copyOutputReader } from '../../database/protocol/copy-text.ts'
+import { onlyRow } from '../../database/protocol/only-row.ts'
+import { isPlainPostgres } from '../../database/server/plain-postgres.ts'
+import { IS_READ_ONLY } from '../../database/server/server-status.ts'
 import {
   ALL_ENTRIES,
   changesText,

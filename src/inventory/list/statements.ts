@@ -1,5 +1,5 @@
-import type { Database } from '../../database/pool.ts'
-import { HAS_CITUS, IS_READ_ONLY } from '../../database/server-status.ts'
+import type { Database } from '../../database/database.ts'
+import { HAS_CITUS, IS_READ_ONLY } from '../../database/server/server-status.ts'
 import { COLUMN_TYPES, columns, ENTRY_JSON } from '../columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"

@@ -1,7 +1,7 @@
-import { copyOutputReader } from '../../database/copy-text.ts'
-import { onlyRow } from '../../database/only-row.ts'
-import { isWrongKind } from '../../database/sqlstate.ts'
-import type { Transaction } from '../../database/transaction.ts'
+import { isWrongKind } from '../../database/errors/sqlstate.ts'
+import type { Transaction } from '../../database/operator/transaction.ts'
+import { copyOutputReader } from '../../database/protocol/copy-text.ts'
+import { onlyRow } from '../../database/protocol/only-row.ts'
 import { ENTRY_JSON, selectFields } from '../columns.ts'
 
 /** The formats of import and export. */

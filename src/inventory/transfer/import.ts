@@ -1,8 +1,8 @@
 import type { Readable, Writable } from 'node:stream'
-import { toCopyText } from '../../database/copy-text.ts'
-import { onlyRow } from '../../database/only-row.ts'
-import { mayBeUnknown } from '../../database/sqlstate.ts'
-import type { Transaction } from '../../database/transaction.ts'
+import { mayBeUnknown } from '../../database/errors/sqlstate.ts'
+import type { Transaction } from '../../database/operator/transaction.ts'
+import { toCopyText } from '../../database/protocol/copy-text.ts'
+import { onlyRow } from '../../database/protocol/only-row.ts'
 import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../columns.ts'
 import type { ImportEntry } from './import-line.ts'
 

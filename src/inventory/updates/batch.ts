@@ -1,6 +1,11 @@
 import { ApiError } from '../../contract/errors.ts'
-import { isRemoteRefusal, mayConcernOneRow, mayConcernOneValue, wasRefused } from '../../database/failures.ts'
-import { isLocked } from '../../database/sqlstate.ts'
+import {
+  isRemoteRefusal,
+  mayConcernOneRow,
+  mayConcernOneValue,
+  wasRefused,
+} from '../../database/errors/failures.ts'
+import { isLocked } from '../../database/errors/sqlstate.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, Written } from './quantity-update.ts'
 import type { UpdateRepository } from './statements.ts'

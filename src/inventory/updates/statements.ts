@@ -1,5 +1,5 @@
-import type { Database } from '../../database/pool.ts'
-import { isNotSupported, mayBeUnsupportedByCitus } from '../../database/sqlstate.ts'
+import type { Database } from '../../database/database.ts'
+import { isNotSupported, mayBeUnsupportedByCitus } from '../../database/errors/sqlstate.ts'
 import { columns, selectFields } from '../columns.ts'
 import type { InventoryItem } from '../schemas.ts'
 import { hasCitus, setDistributed } from './distributed.ts'

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { pino } from 'pino'
 import t from 'tap'
-import { listLimits, openDatabase } from '../../../src/database/pool.ts'
+import { listLimits, openDatabase } from '../../../src/database/pool/pool.ts'
 import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
 import { inventoryList } from '../../../src/inventory/list/cached-list.ts'
 import { entriesOfLines, type Piece, PieceBuilder, withChanges } from '../../../src/inventory/list/pieces.ts'

@@ -1,7 +1,8 @@
 import t, { type Test } from 'tap'
-import { DatabaseUnavailableError } from '../../../src/database/errors.ts'
-import { wasRefused } from '../../../src/database/failures.ts'
-import { type Database, openDatabase, requestLimits } from '../../../src/database/pool.ts'
+import type { Database } from '../../../src/database/database.ts'
+import { DatabaseUnavailableError } from '../../../src/database/errors/errors.ts'
+import { wasRefused } from '../../../src/database/errors/failures.ts'
+import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
 import { hasCitus, setDistributed } from '../../../src/inventory/updates/distributed.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../../support/database.ts'
 

@@ -1,14 +1,14 @@
 import { execFileSync } from 'node:child_process'
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
-import { parseAddress } from '../../src/database/address.ts'
-import { ReadOnlyServerError } from '../../src/database/errors.ts'
-import { openDatabase, requestLimits } from '../../src/database/pool.ts'
-import { PrimaryServer } from '../../src/database/primary.ts'
-import { testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { backend, backendOf, openPool } from '../support/pool.ts'
-import { startRelay } from '../support/relay.ts'
+import { ReadOnlyServerError } from '../../../src/database/errors/errors.ts'
+import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
+import { parseAddress } from '../../../src/database/server/address.ts'
+import { PrimaryServer } from '../../../src/database/server/primary.ts'
+import { testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { backend, backendOf, openPool } from '../../support/pool.ts'
+import { startRelay } from '../../support/relay.ts'
 
 t.test(
   'a connection that is kept for the next statement counts as idle, and as lost when it ends',

@@ -1,11 +1,11 @@
-import { DatabaseUnavailableError } from './errors.ts'
-import { isFormerPrimary, isReadOnly } from './failures.ts'
-import { pendingMigrations } from './migrations/applied.ts'
-import { hasPrivileges, type Privilege } from './migrations/privileges.ts'
-import type { Database } from './pool.ts'
+import type { Database } from '../database.ts'
+import { DatabaseUnavailableError } from '../errors/errors.ts'
+import { isFormerPrimary, isReadOnly } from '../errors/failures.ts'
+import { isForbidden, isUnsupportedFeature } from '../errors/sqlstate.ts'
+import { pendingMigrations } from '../migrations/applied.ts'
+import { hasPrivileges, type Privilege } from '../migrations/privileges.ts'
+import { isServerReadOnly } from '../server/server-status.ts'
 import { missingFeature } from './required-features.ts'
-import { isServerReadOnly } from './server-status.ts'
-import { isForbidden, isUnsupportedFeature } from './sqlstate.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [

@@ -1,11 +1,11 @@
 import t from 'tap'
-import { requiredFeatures } from '../../src/database/required-features.ts'
-import { startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
-import { lackingServer } from '../support/lacking-server.ts'
-import { startProgram } from '../support/program.ts'
+import { requiredFeatures } from '../../../src/database/readiness/required-features.ts'
+import { startApp } from '../../support/app.ts'
+import { addEntries, testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { json } from '../../support/http.ts'
+import { lackingServer } from '../../support/lacking-server.ts'
+import { startProgram } from '../../support/program.ts'
 
 /** The text of each feature in the statements that use it. */
 const texts: Readonly<Record<string, string>> = {

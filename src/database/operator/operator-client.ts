@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { DatabaseUnavailableError } from './errors.ts'
-import { isUnavailable } from './failures.ts'
-import type { StatementRunner } from './pool.ts'
+import type { StatementRunner } from '../database.ts'
+import { DatabaseUnavailableError } from '../errors/errors.ts'
+import { isUnavailable } from '../errors/failures.ts'
 
 const CONNECT_TIMEOUT_MS = 10_000
 

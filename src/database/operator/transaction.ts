@@ -1,11 +1,11 @@
 import type { Readable, Writable } from 'node:stream'
 import type pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
+import type { StatementRunner } from '../database.ts'
+import { CopyOut } from '../protocol/copy-out.ts'
 import { commit, identityOf, OutcomeUnknownError } from './commit-outcome.ts'
-import { CopyOut } from './copy-out.ts'
 import { interruptOnAbort } from './interruption.ts'
 import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
-import type { StatementRunner } from './pool.ts'
 
 /**
  * With a higher level, which the role or the database may have as its default, a statement that has waited for another

@@ -1,7 +1,7 @@
 import t from 'tap'
-import { chooseHost } from '../../src/database/hosts.ts'
-import { freePort } from '../support/other-program.ts'
-import { startOwnPair } from '../support/own-pair.ts'
+import { chooseHost } from '../../../src/database/operator/choose-host.ts'
+import { freePort } from '../../support/other-program.ts'
+import { startOwnPair } from '../../support/own-pair.ts'
 
 const { primary, standby } = await startOwnPair(t)
 const hostOf = ({ url }: { url: string }): string => new URL(url).host

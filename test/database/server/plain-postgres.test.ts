@@ -1,5 +1,5 @@
 import t from 'tap'
-import { isPlainPostgres } from '../../src/database/plain-postgres.ts'
+import { isPlainPostgres } from '../../../src/database/server/plain-postgres.ts'
 
 t.test('knows PostgreSQL from what only speaks its language', async (t) => {
   const plain = [

@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
-import { DatabaseUnavailableError } from './errors.ts'
-import { isRefusal, wasRefused } from './failures.ts'
+import { DatabaseUnavailableError } from '../errors/errors.ts'
+import { isRefusal, wasRefused } from '../errors/failures.ts'
+import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
+import { TIMELINE } from '../server/session-server.ts'
 import { operatorClient } from './operator-client.ts'
-import { TIMELINE } from './session-server.ts'
 
 /**
  * How long to keep asking for the outcome of a COMMIT whose connection was lost, the pause between two attempts, and the time

@@ -1,23 +1,12 @@
-import { parseAddress } from './address.ts'
-import { DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
-import { isRefusal } from './failures.ts'
+import { DatabaseUnavailableError, ReadOnlyServerError } from '../errors/errors.ts'
+import { isRefusal } from '../errors/failures.ts'
+import { parseAddress } from '../server/address.ts'
+import { noUsableHost } from '../server/no-usable-host.ts'
+import { askServer } from '../server/session-server.ts'
 import { operatorClient } from './operator-client.ts'
-import { askServer } from './session-server.ts'
 
 /** How long one host may take to accept a connection, and to respond to a statement. */
 const HOST_TIMEOUT_MS = 5000
-
-/** Returns the error if no host of an address can be used: the only error, or an AggregateError of all. */
-export function noUsableHost(failed: readonly { readonly host: string; readonly error: unknown }[]): unknown {
-  if (failed.length === 1) return failed[0]?.error
-  const reasons = failed.map(
-    ({ host, error }) => `${host}: ${error instanceof Error ? error.message : error}`,
-  )
-  return new AggregateError(
-    failed.map(({ error }) => error),
-    `no host can be used: ${reasons.join('; ')}`,
-  )
-}
 
 /**
  * Returns the address of the first host that can be reached and matches `target_session_attrs`, for a program that uses a

@@ -1,27 +1,16 @@
 import type pg from 'pg'
-import { parseAddress } from './address.ts'
-import { commitWatchOf } from './commit-warnings.ts'
+import type { Database, Statement, StatementBefore, TimeLimits } from '../database.ts'
+import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from '../errors/errors.ts'
+import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
+import { isIdleTimeout, isInternalError, isOutdatedStatement } from '../errors/sqlstate.ts'
+import { commitWatchOf } from '../protocol/commit-warnings.ts'
+import { CopyOut } from '../protocol/copy-out.ts'
+import { PreparedStatement } from '../protocol/prepared-statement.ts'
+import { parseAddress } from '../server/address.ts'
+import type { PrimaryServer } from '../server/primary.ts'
+import { HAS_CITUS } from '../server/server-status.ts'
 import { Connections } from './connections.ts'
-import { CopyOut, type TextRow } from './copy-out.ts'
-import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from './errors.ts'
-import { isFatal, isReadOnly, isUnavailable } from './failures.ts'
-import { PreparedStatement } from './prepared-statement.ts'
-import type { PrimaryServer } from './primary.ts'
-import { HAS_CITUS } from './server-status.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
-import { isIdleTimeout, isInternalError, isOutdatedStatement } from './sqlstate.ts'
-
-/** Time limits in milliseconds. */
-export interface TimeLimits {
-  /** For getting a connection: an idle one from the pool or a new one. */
-  readonly connect: number
-  /** For a lock, for example on a row that an open transaction has updated. */
-  readonly lock: number
-  /** For a statement, measured by PostgreSQL. */
-  readonly statement: number
-  /** For the response to a statement, measured by this process. */
-  readonly answer: number
-}
 
 /**
  * A statement takes at most `connect` + `answer`. `answer` is longer than `statement`, so that PostgreSQL cancels a statement
@@ -59,82 +48,6 @@ export interface DatabaseOptions {
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }
-
-/** Runs single statements: a pool, or a transaction. */
-export interface StatementRunner {
-  query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
-}
-
-/** A pool of connections to PostgreSQL. */
-export interface Database extends StatementRunner {
-  /** Whether a connection pooler is in between, so that each statement may run in another server process. */
-  readonly isPooled: boolean
-
-  /**
-   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
-   * per connection.
-   *
-   * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
-   *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
-   * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
-   */
-  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
-
-  /**
-   * Runs a query and streams its rows in COPY's text format, one line per row, in chunks of any size. The rows come from a
-   * snapshot that was taken after the query got its locks. The connection is in use until the last chunk is read or the
-   * caller stops reading.
-   *
-   * @throws what `query` throws; the time limit for a response applies to each chunk
-   */
-  copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
-
-  /**
-   * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
-   * Returns the error to throw.
-   */
-  refuseServer(): DatabaseUnavailableError
-
-  /** Two equal values mean that the server did not change in between. */
-  generation(): number
-
-  /** Returns the current state of the pool, and its counters since it was opened. */
-  statistics(): PoolStatistics
-
-  /** Waits for the statements in flight, then closes every connection. */
-  close(): Promise<void>
-}
-
-/** A query that `copy` runs in its transaction, after it has taken the locks and before it reads the rows. */
-export interface StatementBefore {
-  readonly text: string
-  /** Called with each row; the values are text. */
-  readonly onRow: (row: TextRow) => void
-}
-
-export interface PoolStatistics {
-  /** Maximum connections. */
-  readonly size: number
-  /** Connections that run a statement or are being opened. */
-  readonly used: number
-  readonly idle: number
-  /** Callers that are waiting for a connection. */
-  readonly waiting: number
-  /** Callers that got an error, because no connection or no response came in time, or the server could not serve. */
-  readonly failures: number
-  /** Connections opened since the pool was opened. */
-  readonly opened: number
-}
-
-/** An SQL statement. A statement that runs often has a name, which always stands for the same text. */
-export type Statement =
-  | string
-  | {
-      readonly name: string
-      readonly text: string
-      /** How long to wait for the response, in milliseconds, instead of the pool's limit. */
-      readonly answer?: number
-    }
 
 /** The default lifetime of a connection. */
 const LIFETIME_SECONDS = 1800

@@ -1,6 +1,6 @@
-import { causeOf, DatabaseUnavailableError } from './errors.ts'
-import type { Database } from './pool.ts'
-import { isUnknownColumn, isUnsupportedFeature } from './sqlstate.ts'
+import type { Database } from '../database.ts'
+import { causeOf, DatabaseUnavailableError } from '../errors/errors.ts'
+import { isUnknownColumn, isUnsupportedFeature } from '../errors/sqlstate.ts'
 
 /** A feature of PostgreSQL that the service needs, and a statement that fails without it and changes nothing. */
 interface Feature {

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t from 'tap'
-import { DatabaseUnavailableError, ServerChangedError } from '../../src/database/errors.ts'
+import { DatabaseUnavailableError, ServerChangedError } from '../../../src/database/errors/errors.ts'
 import {
   isFatal,
   isRefusal,
@@ -8,7 +8,7 @@ import {
   lossOf,
   mayConcernOneRow,
   wasRefused,
-} from '../../src/database/failures.ts'
+} from '../../../src/database/errors/failures.ts'
 
 function refusal(code: string): pg.DatabaseError {
   const error = new pg.DatabaseError('refused', 0, 'error')

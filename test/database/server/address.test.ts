@@ -1,10 +1,10 @@
 import t from 'tap'
-import { loadConfig } from '../../src/config/config.ts'
-import { ConfigurationError } from '../../src/config/errors.ts'
-import { AddressError, parseAddress } from '../../src/database/address.ts'
-import { openDatabase, requestLimits } from '../../src/database/pool.ts'
-import { testDatabase } from '../support/database.ts'
-import { onServer } from '../support/template.ts'
+import { loadConfig } from '../../../src/config/config.ts'
+import { ConfigurationError } from '../../../src/config/errors.ts'
+import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
+import { AddressError, parseAddress } from '../../../src/database/server/address.ts'
+import { testDatabase } from '../../support/database.ts'
+import { onServer } from '../../support/template.ts'
 
 const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)
 

@@ -2,9 +2,9 @@ import { pipeline } from 'node:stream/promises'
 import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import t from 'tap'
-import { CopyOut } from '../../src/database/copy-out.ts'
-import { copyOutputReader, toCopyText } from '../../src/database/copy-text.ts'
-import { testDatabase } from '../support/database.ts'
+import { CopyOut } from '../../../src/database/protocol/copy-out.ts'
+import { copyOutputReader, toCopyText } from '../../../src/database/protocol/copy-text.ts'
+import { testDatabase } from '../../support/database.ts'
 
 const texts = [
   'plain',

@@ -1,10 +1,10 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
-import { removeItem } from '../collections/remove-item.ts'
-import { ServerChangedError } from './errors.ts'
-import { isReadOnly, isRefusal } from './failures.ts'
-import { noUsableHost } from './hosts.ts'
-import type { PrimaryServer } from './primary.ts'
+import { removeItem } from '../../collections/remove-item.ts'
+import { ServerChangedError } from '../errors/errors.ts'
+import { isReadOnly, isRefusal } from '../errors/failures.ts'
+import { noUsableHost } from '../server/no-usable-host.ts'
+import type { PrimaryServer } from '../server/primary.ts'
 
 /** How long a connection may be idle in pg's pool before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000

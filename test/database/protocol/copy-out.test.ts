@@ -1,8 +1,8 @@
 import { Socket } from 'node:net'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { CopyOut, type TextRow } from '../../src/database/copy-out.ts'
-import { testDatabase } from '../support/database.ts'
+import { CopyOut, type TextRow } from '../../../src/database/protocol/copy-out.ts'
+import { testDatabase } from '../../support/database.ts'
 
 /** A connection whose bytes arrive in pieces of the given size, however many the network delivers at once. */
 class Dripping extends Socket {

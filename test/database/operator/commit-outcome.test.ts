@@ -1,8 +1,12 @@
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { commit, identityOf, type TransactionIdentity } from '../../src/database/commit-outcome.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { testRole } from '../support/roles.ts'
+import {
+  commit,
+  identityOf,
+  type TransactionIdentity,
+} from '../../../src/database/operator/commit-outcome.ts'
+import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { testRole } from '../../support/roles.ts'
 
 interface Begun {
   readonly database: TestDatabase

@@ -1,8 +1,17 @@
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
-import type { DatabaseOptions } from './pool.ts'
+import type { TimeLimits } from '../database.ts'
 
 const INT8_OID = 20
+
+/** What the sessions of a pool have in common. */
+interface SessionOptions {
+  readonly limits: TimeLimits
+  readonly behindPooler: boolean
+  readonly settings: Readonly<Record<string, string>>
+  /** How long the server may take to accept a connection. */
+  readonly connectMs: number
+}
 
 /** How values of columns are read: `bigint` as BigInt. Set per pool, because pg.types.setTypeParser is for the whole process. */
 export const resultTypes: pg.CustomTypesConfig = {
@@ -17,12 +26,7 @@ export const resultTypes: pg.CustomTypesConfig = {
  */
 export function sessionConfig(
   url: string,
-  {
-    limits,
-    behindPooler,
-    settings,
-    connectMs,
-  }: Required<Pick<DatabaseOptions, 'limits' | 'behindPooler' | 'settings'>> & { readonly connectMs: number },
+  { limits, behindPooler, settings, connectMs }: SessionOptions,
 ): pg.ClientConfig {
   const own = {
     lock_timeout: limits.lock,

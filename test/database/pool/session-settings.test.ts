@@ -1,6 +1,6 @@
 import t from 'tap'
-import { type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
-import { testDatabase } from '../support/database.ts'
+import { type DatabaseOptions, openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
+import { testDatabase } from '../../support/database.ts'
 
 /** What a session of such a pool has in force. */
 async function settingsOf(

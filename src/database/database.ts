@@ -1,0 +1,91 @@
+import type pg from 'pg'
+import type { DatabaseUnavailableError } from './errors/errors.ts'
+import type { TextRow } from './protocol/copy-out.ts'
+
+/** Time limits in milliseconds. */
+export interface TimeLimits {
+  /** For getting a connection: an idle one from the pool or a new one. */
+  readonly connect: number
+  /** For a lock, for example on a row that an open transaction has updated. */
+  readonly lock: number
+  /** For a statement, measured by PostgreSQL. */
+  readonly statement: number
+  /** For the response to a statement, measured by this process. */
+  readonly answer: number
+}
+
+/** Runs single statements: a pool, or a transaction. */
+export interface StatementRunner {
+  query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
+}
+
+/** A pool of connections to PostgreSQL. */
+export interface Database extends StatementRunner {
+  /** Whether a connection pooler is in between, so that each statement may run in another server process. */
+  readonly isPooled: boolean
+
+  /**
+   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
+   * per connection.
+   *
+   * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
+   *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
+   * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
+   */
+  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
+
+  /**
+   * Runs a query and streams its rows in COPY's text format, one line per row, in chunks of any size. The rows come from a
+   * snapshot that was taken after the query got its locks. The connection is in use until the last chunk is read or the
+   * caller stops reading.
+   *
+   * @throws what `query` throws; the time limit for a response applies to each chunk
+   */
+  copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
+
+  /**
+   * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
+   * Returns the error to throw.
+   */
+  refuseServer(): DatabaseUnavailableError
+
+  /** Two equal values mean that the server did not change in between. */
+  generation(): number
+
+  /** Returns the current state of the pool, and its counters since it was opened. */
+  statistics(): PoolStatistics
+
+  /** Waits for the statements in flight, then closes every connection. */
+  close(): Promise<void>
+}
+
+/** A query that `copy` runs in its transaction, after it has taken the locks and before it reads the rows. */
+export interface StatementBefore {
+  readonly text: string
+  /** Called with each row; the values are text. */
+  readonly onRow: (row: TextRow) => void
+}
+
+export interface PoolStatistics {
+  /** Maximum connections. */
+  readonly size: number
+  /** Connections that run a statement or are being opened. */
+  readonly used: number
+  readonly idle: number
+  /** Callers that are waiting for a connection. */
+  readonly waiting: number
+  /** Callers that got an error, because no connection or no response came in time, or the server could not serve. */
+  readonly failures: number
+  /** Connections opened since the pool was opened. */
+  readonly opened: number
+}
+
+/** An SQL statement. A statement that runs often has a name, which always stands for the same text. */
+export type Statement =
+  | string
+  | {
+      readonly name: string
+      readonly text: string
+      /** How long to wait for the response, in milliseconds, instead of the pool's limit. */
+      readonly answer?: number
+    }
