@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
 import type { Database, TimeLimits } from '../database/database.ts'
+import { areLateRunning, LateConnections } from '../database/pool/late-connections.ts'
 import {
   type DatabaseOptions,
   listLimits,
@@ -67,15 +68,16 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
   const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
-    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds'>,
+    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'late'>,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
+  const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
+  const late = new LateConnections(() => areLateRunning(probe))
   const requests = traced(
     'requests',
-    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings }),
+    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, late }),
   )
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
-  const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
   return {
     requests,
     lists,

@@ -5,11 +5,12 @@ import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
 import { isIdleTimeout, isInternalError, isOutdatedStatement } from '../errors/sqlstate.ts'
 import { commitWatchOf } from '../protocol/commit-warnings.ts'
 import { CopyOut } from '../protocol/copy-out.ts'
-import { PreparedStatement } from '../protocol/prepared-statement.ts'
+import { LateStatementError, PreparedStatement } from '../protocol/prepared-statement.ts'
 import { parseAddress } from '../server/address.ts'
 import type { PrimaryServer } from '../server/primary.ts'
 import { HAS_CITUS } from '../server/server-status.ts'
 import { Connections } from './connections.ts'
+import type { LateConnections } from './late-connections.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
 
 /**
@@ -45,6 +46,11 @@ export interface DatabaseOptions {
   readonly settings?: Readonly<Record<string, string>>
   /** How long a connection is used before it is closed, in seconds. */
   readonly lifetimeSeconds?: number
+  /**
+   * Keeps the connection of a named statement that PostgreSQL did not answer in time, until it does; see `LateConnections`.
+   * Absent if such a connection is closed, as suits reads.
+   */
+  readonly late?: LateConnections
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }
@@ -68,6 +74,7 @@ export function openDatabase({
   behindPooler = false,
   settings = {},
   lifetimeSeconds = LIFETIME_SECONDS,
+  late,
   onConnectionLost,
 }: DatabaseOptions): Database {
   const { hosts } = server?.address ?? parseAddress(url)
@@ -112,10 +119,11 @@ export function openDatabase({
     return isInternalError(error) && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
   }
 
+  /** A statement without values has no name. Behind a pooler, the name is empty, because another session may run it next. */
   const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
     if (typeof statement === 'string') return { text: statement, answer: limits.answer }
     const { name, text, answer = limits.answer } = statement
-    return behindPooler ? { text, answer } : { name, text, answer }
+    return { name: behindPooler ? '' : name, text, answer }
   }
 
   const rowsOf = async <Row extends pg.QueryResultRow>(
@@ -177,6 +185,10 @@ export function openDatabase({
             connections.release(client, true)
             continue
           }
+          if (late !== undefined && error instanceof LateStatementError) {
+            void late.keep(client, error).then((isUsable) => connections.release(client, !isUsable))
+            throw unavailable(error)
+          }
           const failure = await failureOf(error, client)
           // The connection can still be used after a rejected statement; pool.query() would close it.
           connections.release(client, isFatal(error))
@@ -219,7 +231,10 @@ export function openDatabase({
 
     statistics: () => ({ size, failures, ...connections.statistics() }),
 
-    close: () => connections.close(),
+    close() {
+      late?.close()
+      return connections.close()
+    },
   }
 }
 

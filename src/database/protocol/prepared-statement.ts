@@ -14,6 +14,18 @@ interface Column {
   readonly parse: (text: string) => unknown
 }
 
+/** PostgreSQL did not respond to a statement in time. The connection must not be used again before it has. */
+export class LateStatementError extends Error {
+  override readonly name = 'LateStatementError'
+  /** Resolves when the server answers, or with an error if the server reports it or the connection is lost. */
+  readonly answered: Promise<Error | undefined>
+
+  constructor(answered: Promise<Error | undefined>) {
+    super('PostgreSQL did not respond in time')
+    this.answered = answered
+  }
+}
+
 /** Columns of the statements that were described on a connection, by statement name. */
 const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
 
@@ -21,7 +33,7 @@ const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
  * A named statement, to be passed to a client's `query` (PostgreSQL manual, section 54.2.3). The server parses and describes
  * it once per connection; after that, only Bind, Execute and Sync are sent. pg's own named queries request a description at
  * each execution, which takes this process twice the CPU time. A description stays valid: if the type of a column changes,
- * PostgreSQL rejects the statement (SQLSTATE 0A000).
+ * PostgreSQL rejects the statement (SQLSTATE 0A000). With an empty name, it is parsed and described each time.
  */
 export class PreparedStatement<Row extends QueryResultRow> implements Submittable {
   /**
@@ -53,7 +65,7 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
   submit(connection: Connection): void {
     const { name, text } = this
     const described = descriptions.get(connection) ?? new Map<string, readonly Column[]>()
-    this.#columns = described.get(name)
+    this.#columns = name === '' ? undefined : described.get(name)
     // Sends all messages in one system call.
     connection.stream.cork()
     if (connection.parsedStatements[name] !== text) connection.parse({ name, text, types: [] }, true)
@@ -96,8 +108,13 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
     this.#reject(error)
   }
 
-  /** Rejects `rows` because the server did not respond in time. The connection must not be used again. */
+  /** Rejects `rows` with a `LateStatementError`, because the server did not respond in time. */
   giveUp(): void {
-    this.#reject(new Error('PostgreSQL did not respond in time'))
+    const reject = this.#reject
+    const answered = new Promise<Error | undefined>((resolve) => {
+      this.#resolve = () => resolve(undefined)
+      this.#reject = resolve
+    })
+    reject(new LateStatementError(answered))
   }
 }
