@@ -56,7 +56,7 @@ export async function openBenchDatabase(directory: string): Promise<BenchDatabas
   const name = `bench_${randomBytes(6).toString('hex')}`
   await onServer(server.url, `CREATE DATABASE ${name}`)
   const url = urlOf(server.url, name)
-  await migrate({ url, direction: 'up', log: () => {} })
+  await migrate({ url, direction: 'up' })
   const database = await benchDatabase({
     url,
     otherUrl: server.url,

@@ -6,8 +6,11 @@ import {
   apiKeyRepository,
   NameTakenError,
 } from '../api-keys/repository.ts'
-import { OutcomeUnknownError } from '../database/operator/commit-outcome.ts'
-import { inTransaction, type TransactionOptions } from '../database/operator/transaction.ts'
+import {
+  inTransaction,
+  OutcomeUnknownError,
+  type TransactionOptions,
+} from '../database/operator/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'

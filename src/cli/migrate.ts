@@ -1,23 +1,17 @@
 import { type Command, InvalidArgumentError } from 'commander'
-import {
-  describeInvalidIndex,
-  MigrationFailedError,
-  MigrationOrderError,
-  MigrationsRunningError,
-  UnknownMigrationError,
-} from '../database/migrations/errors.ts'
-import { MigrationFileError } from '../database/migrations/files.ts'
-import { type MigrationRecord, migrationHistory } from '../database/migrations/history.ts'
-import { type MigrateOptions, migrate } from '../database/migrations/migrate.ts'
-import { migrationSql, planRollback } from '../database/migrations/plan.ts'
-import { GrantError, RoleError, type Roles } from '../database/migrations/privileges.ts'
-import { createMigration } from '../database/migrations/runner.ts'
+import { MigrationError } from '../database/migrations/errors.ts'
+import { createMigration } from '../database/migrations/files.ts'
+import { migrationHistory } from '../database/migrations/history.ts'
+import { type MigrateOptions, migrate, migrationSql } from '../database/migrations/migrate.ts'
+import { planRollback } from '../database/migrations/plan.ts'
+import type { Roles } from '../database/migrations/privileges.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
-import { OutputError, print } from './output.ts'
+import { print } from './output.ts'
 import { formatTable } from './table.ts'
 
 interface UpOptions {
@@ -40,27 +34,24 @@ export function addMigrateCommands(
 ): void {
   const run = async (
     direction: MigrateOptions['direction'],
-    count?: number,
+    count: number | undefined,
+    dryRun: true | undefined,
     roles: Roles = {},
   ): Promise<void> => {
-    // Not awaited here: an output that fails must not end a migration half-way.
-    const lines: Promise<void>[] = []
-    const ran = await migrate({
+    const options: MigrateOptions = {
       url: await databaseUrl(),
       direction,
-      grants: { roles, privileges },
-      log: (line) => {
-        const written = print(line)
-        written.catch(() => {})
-        lines.push(written)
-      },
+      count,
       notice: (line) => console.error(line),
-      ...(count === undefined ? {} : { count }),
-    }).catch(explainKnown)
-    await Promise.all(lines).catch((error: unknown) => {
-      const done = `${direction} ${ran.length === 0 ? 'without a pending migration' : ran.join(', ')}`
-      throw error instanceof OutputError ? error.after(done) : error
-    })
+      ...abortOnSignals(),
+    }
+    if (dryRun) return print(await migrationSql(options).catch(explainKnown))
+    const ran = await migrate({ ...options, grants: { roles, privileges } }).catch(explainKnown)
+    const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
+    if (ran.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
+    for (const [purpose, role] of Object.entries(roles))
+      if (role !== undefined) lines.push(`Granted the role "${role}" what the ${purpose} needs.`)
+    await print(lines.join('\n'), `${direction} ${ran.join(', ') || 'without a pending migration'}`)
   }
 
   const migrations = program
@@ -76,11 +67,9 @@ export function addMigrateCommands(
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
-    .action(async (count: number | undefined, options: UpOptions) => {
-      if (options.dryRun)
-        return print(await migrationSql(await databaseUrl(), 'up', count).catch(explainKnown))
-      return run('up', count, { server: options.serverRole, operator: options.operatorRole })
-    })
+    .action((count: number | undefined, { dryRun, serverRole, operatorRole }: UpOptions) =>
+      run('up', count, dryRun, { server: serverRole, operator: operatorRole }),
+    )
 
   migrations
     .command('down')
@@ -91,8 +80,7 @@ export function addMigrateCommands(
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
     .action(async (count: number | undefined, { yes, force, dryRun }: DownOptions) => {
-      const url = await databaseUrl()
-      if (dryRun) return print(await migrationSql(url, 'down', count).catch(explainKnown))
+      if (dryRun) return run('down', count, dryRun)
       if (isProduction() && !force) {
         throw new CommandFailure(
           'NODE_ENV is production, where restoring a backup is safer than rolling back; nothing was changed. To roll back nevertheless, add --force.',
@@ -100,7 +88,7 @@ export function addMigrateCommands(
         )
       }
       const plan = await withDatabase(
-        url,
+        await databaseUrl(),
         (database) => planRollback(database, count ?? 1),
         countLimits,
       ).catch(explainKnown)
@@ -111,7 +99,7 @@ export function addMigrateCommands(
         if (yes) console.error(`${consequence}.`)
         else await confirm(consequence, '--yes')
       }
-      await run('down', count)
+      return run('down', count, undefined)
     })
 
   migrations
@@ -127,43 +115,21 @@ export function addMigrateCommands(
       )
       const isRight = records.every(({ state }) => state === 'applied' || state === 'unknown')
       if (!isRight) process.exitCode = exitCodes.refused
-      for (const record of records)
-        if (record.state === 'incomplete') console.error(describeIncomplete(record))
     })
 
   migrations
     .command('create')
     .description('create an empty migration in the folder migrations')
     .argument('<name>', 'what the migration does, such as add-price', readName)
-    .option('--no-transaction', 'create one that runs outside a transaction, for CREATE INDEX CONCURRENTLY')
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
-    .action(async (name: string, { transaction }: { transaction: boolean }) => {
-      const file = await createMigration(name, 'migrations', transaction)
+    .action(async (name: string) => {
+      const file = await createMigration(name, 'migrations')
       await print(file, file)
     })
 }
 
-function describeIncomplete({ name, appliedAt, invalidIndexes }: MigrationRecord): string {
-  const advice =
-    appliedAt === null
-      ? 'Run "inventory migrate up" again.'
-      : invalidIndexes.map((index) => `Rebuild it: REINDEX INDEX CONCURRENTLY ${index.name};`).join(' ')
-  return `${name}: ${invalidIndexes.map(describeInvalidIndex).join('')}${advice}`
-}
-
 function explainKnown(error: unknown): never {
-  if (error instanceof MigrationFailedError) {
-    throw new CommandFailure(error.message, error.isPartial ? exitCodes.partlyDone : exitCodes.failed)
-  }
-  const isKnown = [
-    RoleError,
-    GrantError,
-    UnknownMigrationError,
-    MigrationFileError,
-    MigrationOrderError,
-    MigrationsRunningError,
-  ].some((kind) => error instanceof kind)
-  throw isKnown && error instanceof Error ? new CommandFailure(error.message) : error
+  throw error instanceof MigrationError ? new CommandFailure(error.message) : error
 }
 
 function readCount(text: string): number {

@@ -3,7 +3,7 @@ import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
 import type { Database } from '../database/database.ts'
 import { appliedMigrations } from '../database/migrations/applied.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
-import { type ServerRole, serverRoles } from '../database/migrations/privileges.ts'
+import { missingPrivileges } from '../database/migrations/privileges.ts'
 import { parseAddress } from '../database/server/address.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server/server-status.ts'
 import { inventoryRepository } from '../inventory/repository.ts'
@@ -11,8 +11,16 @@ import type { PetStatus } from '../inventory/schemas.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { countLimits, withDatabase } from './connection.ts'
+import { CommandFailure } from './failure.ts'
 import { print } from './output.ts'
 import { formatNumber } from './progress.ts'
+
+/** The role that the server uses. */
+interface ServerRole {
+  readonly role: string
+  /** The privileges that it lacks, such as `SELECT on pgmigrations`. */
+  readonly missing: readonly string[]
+}
 
 /** The output of `inventory status --json`. */
 interface Status {
@@ -33,8 +41,8 @@ interface Status {
   readonly entries: Record<PetStatus, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
-  /** The roles that the server uses, with their missing privileges. */
-  readonly serverRoles: readonly ServerRole[]
+  /** Null if the role of the server is unknown. */
+  readonly serverRole: ServerRole | null
   /** What the operator should change. */
   readonly warnings: readonly string[]
 }
@@ -42,28 +50,36 @@ interface Status {
 /**
  * Adds `inventory status`.
  *
- * @param serverRole returns the role in the server's address, if the operators use another one
+ * @param roleInAddress returns the role in the server's address, if the operators use another one
  */
 export function addStatusCommand(
   program: Command,
   databaseUrl: () => Promise<string>,
-  serverRole: () => string | undefined,
+  roleInAddress: () => string | undefined,
 ): void {
   program
     .command('status')
     .description('show database status; exit with code 3 if the schema is behind or a privilege is missing')
+    .option('--server-role <role>', 'check the privileges of this role, which the server uses')
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
-    .action(async ({ json }: { json?: true }) => {
+    .action(async ({ json, serverRole }: { json?: true; serverRole?: string }) => {
       const url = await databaseUrl()
-      const status = await withDatabase(url, (database) => statusOf(database, url, serverRole()), countLimits)
+      const status = await withDatabase(
+        url,
+        async (database) => ({
+          ...(await statusOf(database, url)),
+          serverRole: await serverRoleOf(database, serverRole, roleInAddress()),
+        }),
+        countLimits,
+      )
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
-      const isIncomplete = status.serverRoles.some(({ missing }) => missing.length > 0)
-      if (status.schema.pending.length > 0 || isIncomplete) process.exitCode = exitCodes.refused
+      const lacking = status.serverRole?.missing ?? []
+      if (status.schema.pending.length + lacking.length > 0) process.exitCode = exitCodes.refused
     })
 }
 
-async function statusOf(database: Database, url: string, serverRole: string | undefined): Promise<Status> {
+async function statusOf(database: Database, url: string): Promise<Omit<Status, 'serverRole'>> {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = await appliedMigrations(database)
@@ -79,12 +95,25 @@ async function statusOf(database: Database, url: string, serverRole: string | un
     entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
     keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
     connections,
-    serverRoles: await serverRoles(database, privileges.server, serverRole),
     warnings: asynchronousCommit.map(
       (whom) =>
         `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
     ),
   }
+}
+
+/** @throws {CommandFailure} if the role that the operator named does not exist */
+async function serverRoleOf(
+  database: Database,
+  named: string | undefined,
+  inAddress: string | undefined,
+): Promise<ServerRole | null> {
+  const role = named ?? inAddress
+  if (role === undefined) return null
+  const missing = await missingPrivileges(database, role, privileges.server)
+  if (missing !== undefined) return { role, missing }
+  if (named !== undefined) throw new CommandFailure(`There is no role "${named}".`)
+  return null
 }
 
 /** Host, port and database, without role, password and other parameters, which may contain secrets. */
@@ -98,14 +127,14 @@ const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, stri
 }
 
 function describe(status: Status): string {
-  const { database, schema, entries, keys, connections, serverRoles, warnings } = status
+  const { database, schema, entries, keys, connections, serverRole, warnings } = status
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : readOnlyTexts[database.readOnly]}`,
     `Schema       ${describeSchema(schema)}`,
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
-    ...serverRoles.map((role) => `Server role  ${describeRole(role)}`),
+    ...(serverRole === null ? [] : [`Server role  ${describeRole(serverRole)}`]),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
 }

@@ -43,7 +43,7 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
       url: server.url,
       direction: 'up',
       grants: { roles: { server: SERVER_ROLE }, privileges },
-      log: () => {},
+      signal,
     })
     await addSampleEntries(server.url, signal)
     const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }

@@ -8,16 +8,18 @@ export const exitCodes = {
   unconfirmed: 5,
   doneWithoutOutput: 6,
   low: 7,
-  partlyDone: 8,
   outputClosed: 141,
 } as const
+
+/** How an operator finds out whether a change was made. */
+export const HOW_TO_FIND_OUT =
+  'To find out, run "inventory migrate status", "inventory keys list --all", or the import again with --dry-run.'
 
 /** The exit codes, for the help text. */
 export const exitCodeHelp = `
 Exit codes:
   0    done
-  1    failed; nothing was changed, except that "migrate up" may have applied
-       the migrations and failed to grant privileges
+  1    failed; nothing was changed
   2    wrong usage; nothing was done
   3    import: the file has errors or is incomplete, or the database rejects its
        entries; nothing was changed
@@ -25,12 +27,11 @@ Exit codes:
        a privilege
        migrate status: a migration is neither applied nor of a newer version
   4    it is unknown whether the change was made: the connection was lost
-       during the commit and PostgreSQL cannot say, PostgreSQL warned about
-       the commit, or a second Ctrl-C interrupted it
+       during the commit, PostgreSQL warned about the commit, or a second
+       Ctrl-C interrupted it; the message says how to find out
   5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
   7    low: some entries are below the limit
-  8    migrate: some of the changes were made and stay, as the message says
   130  interrupted by Ctrl-C, 143 by SIGTERM, 129 by a closed terminal; nothing
-       was changed, except by "migrate": see "inventory migrate status"
+       was changed
   141  the output pipe was closed`

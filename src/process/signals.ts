@@ -2,7 +2,7 @@ import { constants } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
 import closeWithGrace from 'close-with-grace'
 import type { Logger } from 'pino'
-import { exitCodes } from './exit-codes.ts'
+import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
@@ -109,7 +109,9 @@ export function abortOnSignals(): Interruption {
     },
     (signal) => {
       if (!isCommitting) process.exit(exitCodeOf(signal))
-      console.error('inventory: interrupted during the commit; it is unknown whether anything was changed')
+      console.error(
+        `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
+      )
       process.exit(exitCodes.outcomeUnknown)
     },
   )

@@ -2,9 +2,10 @@ import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { causeOf, DatabaseUnavailableError } from '../database/errors/errors.ts'
 import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/errors/failures.ts'
 import { isForbidden } from '../database/errors/sqlstate.ts'
-import { OutcomeUnknownError } from '../database/operator/commit-outcome.ts'
+import { OutcomeUnknownError } from '../database/operator/transaction.ts'
 import { UncertainCommitError } from '../database/protocol/commit-warnings.ts'
 import { UnsupportedServerError } from '../database/readiness/readiness.ts'
+import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /**
  * Describes an error for the operator: what happened and what to do. Only an unexpected error, which is a bug, keeps its
@@ -28,7 +29,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof OutcomeUnknownError) {
     return (
       'The connection to PostgreSQL was lost during the commit. Either all changes were made or none; it is unknown which. ' +
-      `${explainOutage(causeOf(error.cause), variable)}`
+      `${explainOutage(causeOf(error.cause), variable)} ${HOW_TO_FIND_OUT}`
     )
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)

@@ -66,7 +66,7 @@ async function setUp(t: Test): Promise<Secured> {
     },
   })
   t.teardown(server.stop)
-  await migrate({ url: server.url, direction: 'up', log: () => {} })
+  await migrate({ url: server.url, direction: 'up' })
   const urlOf = (parameters: Record<string, string>, host = 'localhost'): string => {
     const url = new URL(server.url)
     url.hostname = host

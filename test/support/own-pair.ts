@@ -43,7 +43,7 @@ export async function startOwnPair(
   const second = path.join(folder, 'standby')
   // The standby begins as a copy of the files of a primary that does not run.
   const made = await startEmbeddedServer({ directory: first })
-  await migrate({ url: made.url, direction: 'up', log: () => {} })
+  await migrate({ url: made.url, direction: 'up' })
   const { directory } = made
   await onServer(
     made.url,

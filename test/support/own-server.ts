@@ -72,7 +72,7 @@ export async function startOwnServer(
     resume()
     if (running) await server.stop()
   })
-  await migrate({ url: superuserUrl, direction: 'up', log: () => {} })
+  await migrate({ url: superuserUrl, direction: 'up' })
   const role = 'service'
   await query(`CREATE ROLE ${role} LOGIN PASSWORD 'of-a-test'`)
   await query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role}`)

@@ -63,7 +63,7 @@ export async function startPair(t: Test, pets: readonly number[]): Promise<Repli
   )
   await first.configure('wal_log_hints = on', 'wal_keep_size = 256MB')
   await first.server.start()
-  await migrate({ url: first.superuserUrl, direction: 'up', log: () => {} })
+  await migrate({ url: first.superuserUrl, direction: 'up' })
   await first.server.query(
     `CREATE ROLE service LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO service;
      INSERT INTO inventory SELECT unnest(ARRAY[${pets.join()}]), 0, 'available';

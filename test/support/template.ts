@@ -13,7 +13,7 @@ export interface Template {
 export async function makeTemplate(serverUrl: string): Promise<Template> {
   const name = `test_template_${randomBytes(6).toString('hex')}`
   await onServer(serverUrl, `CREATE DATABASE ${name}`)
-  await migrate({ url: urlOf(serverUrl, name), direction: 'up', log: () => {} })
+  await migrate({ url: urlOf(serverUrl, name), direction: 'up' })
   const drop = async (): Promise<void> => {
     await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
   }

@@ -2,22 +2,17 @@ import type { StatementRunner } from '../database.ts'
 import { parseTime, timeText } from '../protocol/time.ts'
 import { hasTable } from '../server/server-status.ts'
 import { APPLIED_TABLE } from './applied.ts'
-import type { InvalidIndex } from './errors.ts'
-import { knownMigrations, type MigrationFile, readMigration } from './files.ts'
-import { migrationsPid } from './lock.ts'
+import { knownMigrations, readMigration } from './files.ts'
 
 /** A migration that the database, this version or both know. */
 export interface MigrationRecord {
   readonly name: string
   /**
    * `unknown`: applied by another version. `changed`: the file has changed since it was applied. `out of order`: pending,
-   * although a newer migration was applied. `incomplete`: failed outside a transaction and left an invalid index. `running`:
-   * the same while a session runs migrations, so that the index may still become valid.
+   * although a newer migration was applied.
    */
-  readonly state: 'applied' | 'pending' | 'unknown' | 'changed' | 'out of order' | 'incomplete' | 'running'
+  readonly state: 'applied' | 'pending' | 'unknown' | 'changed' | 'out of order'
   readonly appliedAt: Date | null
-  /** The invalid indexes of an incomplete or running migration. */
-  readonly invalidIndexes: readonly InvalidIndex[]
 }
 
 interface AppliedRow {
@@ -38,42 +33,19 @@ export async function migrationHistory(database: StatementRunner): Promise<Migra
   const applied = new Map(rows.map((row) => [row.name, row]))
   const known = await knownMigrations()
   const newest = [...applied.keys()].sort().at(-1) ?? ''
-  const isRunning = (await migrationsPid(database)) !== undefined
+  const stateOf = async (name: string, row: AppliedRow | undefined): Promise<MigrationRecord['state']> => {
+    if (!known.includes(name)) return 'unknown'
+    const { checksum } = await readMigration(name)
+    if (row === undefined) return name < newest ? 'out of order' : 'pending'
+    return row.checksum === null || row.checksum === checksum ? 'applied' : 'changed'
+  }
   const records: MigrationRecord[] = []
   for (const name of [...new Set([...known, ...applied.keys()])].sort()) {
     const row = applied.get(name)
-    const file = known.includes(name) ? await readMigration(name) : undefined
-    const invalidIndexes = file === undefined ? [] : await invalidIndexesOf(database, file)
-    const state = (): MigrationRecord['state'] => {
-      if (file === undefined) return 'unknown'
-      if (row === undefined && name < newest) return 'out of order'
-      if (row !== undefined && row.checksum !== null && row.checksum !== file.checksum) return 'changed'
-      if (invalidIndexes.length > 0) return isRunning ? 'running' : 'incomplete'
-      return row === undefined ? 'pending' : 'applied'
-    }
-    records.push({
-      name,
-      state: state(),
-      appliedAt: row === undefined ? null : parseTime(row.appliedAt),
-      invalidIndexes,
-    })
+    const appliedAt = row === undefined ? null : parseTime(row.appliedAt)
+    records.push({ name, state: await stateOf(name, row), appliedAt })
   }
   return records
-}
-
-/** Returns the invalid indexes named in parts of a migration outside a transaction. Other parts cannot leave invalid indexes. */
-export async function invalidIndexesOf(
-  database: StatementRunner,
-  { up, down }: MigrationFile,
-): Promise<InvalidIndex[]> {
-  const statements = [up, down].flatMap((part) => (part.isTransactional ? [] : part.statements))
-  if (statements.length === 0) return []
-  return database.query<InvalidIndex>(
-    `SELECT indexrelid::regclass::text AS name, indrelid::regclass::text AS table
-     FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-     WHERE NOT indisvalid AND relname = ANY ($1) ORDER BY name`,
-    [[...new Set(statements.join(' ').match(/\w+/g))]],
-  )
 }
 
 /** Records the checksums of applied migrations that have none yet. Does nothing if the table has no column for them yet. */

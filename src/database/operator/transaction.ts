@@ -1,10 +1,10 @@
 import type { Readable, Writable } from 'node:stream'
-import type pg from 'pg'
+import pg from 'pg'
 import { from as copyFrom } from 'pg-copy-streams'
 import type { StatementRunner } from '../database.ts'
+import { wasRefused } from '../errors/failures.ts'
+import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
 import { CopyOut } from '../protocol/copy-out.ts'
-import { commit, identityOf, OutcomeUnknownError } from './commit-outcome.ts'
-import { interruptOnAbort } from './interruption.ts'
 import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
 
 /**
@@ -32,14 +32,28 @@ export interface TransactionOptions {
   /** Whether the transaction changes nothing, and reads everything from one snapshot. */
   readonly readOnly: boolean
   /**
-   * Cancels the running statement and rolls the transaction back. If the server does not respond, closes the connection. The
-   * promise rejects with the signal's reason.
+   * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
+   * with the signal's reason.
    */
   readonly signal: AbortSignal
   /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
   /** How long PostgreSQL may take to respond to a statement, in milliseconds. There is no limit by default. */
   readonly answerTimeoutMs?: number
+  /** Further parameters of the session. */
+  readonly session?: pg.ClientConfig
+}
+
+/**
+ * The connection was lost during COMMIT, so that nobody knows whether the transaction was committed, or PostgreSQL warned about
+ * the commit, so that the change may be lost or take effect later.
+ */
+export class OutcomeUnknownError extends Error {
+  override readonly name = 'OutcomeUnknownError'
+
+  constructor(cause: unknown) {
+    super('The outcome of the transaction is unknown', { cause })
+  }
 }
 
 /** Runs statements in a transaction. */
@@ -58,24 +72,24 @@ export interface Transaction extends StatementRunner {
 
 /**
  * Runs `work` in one transaction on a connection of its own. Only waiting for a lock and idle time are limited. The
- * transaction is committed when `work` resolves, and rolled back when it rejects. If the connection is lost during COMMIT, a
- * new connection asks PostgreSQL for the outcome (pg_xact_status).
+ * transaction is committed when `work` resolves, and rolled back when it rejects. The second argument of `work` is the client
+ * of the transaction, for a library that needs one.
  *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
- * @throws {OutcomeUnknownError} if the connection was lost during COMMIT and PostgreSQL cannot say whether the transaction was
- *   committed, or if PostgreSQL warned about the commit
+ * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
   options: TransactionOptions,
-  work: (transaction: Transaction) => Promise<Result>,
+  work: (transaction: Transaction, client: pg.Client) => Promise<Result>,
 ): Promise<Result> {
-  const { url, readOnly, signal, onCommit, answerTimeoutMs } = options
-  const client = operatorClient(url, { query_timeout: answerTimeoutMs })
+  const { url, readOnly, signal, onCommit, answerTimeoutMs, session } = options
+  const client = operatorClient(url, { query_timeout: answerTimeoutMs, ...session })
   let lost: Error | undefined
   client.on('error', (error) => {
     lost = error
   })
-  const stopListening = interruptOnAbort(client, url, signal)
+  const close = (): unknown => client.connection.stream.destroy()
+  signal.addEventListener('abort', close, { once: true })
   let isCommitting = false
   try {
     signal.throwIfAborted()
@@ -84,15 +98,15 @@ export async function inTransaction<Result>(
     await client.query(NO_TRANSACTION_TIMEOUT)
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
     await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
+    await noticeClosedConnections(client)
     signal.throwIfAborted()
-    const result = await work(transactionOf(client))
+    const result = await work(transactionOf(client), client)
     if (!readOnly) {
-      const identity = await identityOf(client)
       signal.throwIfAborted()
-      stopListening()
+      signal.removeEventListener('abort', close)
       isCommitting = true
       onCommit?.()
-      await commit(client, identity, url)
+      await commit(client)
     }
     return result
   } catch (error) {
@@ -102,8 +116,34 @@ export async function inTransaction<Result>(
   } finally {
     // Rolls back a transaction that was not committed.
     await client.end()
-    stopListening()
+    signal.removeEventListener('abort', close)
   }
+}
+
+/**
+ * Makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one that takes minutes would hold its locks
+ * until it ends. Servers on Windows do not support the setting.
+ */
+async function noticeClosedConnections(client: pg.Client): Promise<void> {
+  await client.query('SAVEPOINT before_setting')
+  try {
+    await client.query("SET LOCAL client_connection_check_interval = '200ms'")
+  } catch (error) {
+    if (!(error instanceof pg.DatabaseError)) throw error
+    await client.query('ROLLBACK TO SAVEPOINT before_setting')
+  }
+}
+
+async function commit(client: pg.Client): Promise<void> {
+  let result: pg.QueryResult
+  try {
+    result = await commitWithoutWarning(client)
+  } catch (error) {
+    if (error instanceof UncertainCommitError || !wasRefused(error)) throw new OutcomeUnknownError(error)
+    throw error
+  }
+  // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
+  if (result.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }
 
 function transactionOf(client: pg.Client): Transaction {

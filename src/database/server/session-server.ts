@@ -33,7 +33,7 @@ const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
  * SQL expression of a primary's timeline, as eight hexadecimal digits: the name of the current WAL file starts with it. The
  * control file has the timeline of the last checkpoint, which is outdated for a while after a promotion.
  */
-export const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)'
+const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)'
 
 const STARTED_AT = 'extract(epoch FROM pg_postmaster_start_time())::text'
 

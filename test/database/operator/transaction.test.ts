@@ -140,3 +140,30 @@ t.test('a connection that is lost between two statements is an outage', async (t
   })
   await t.rejects(transaction, { name: 'DatabaseUnavailableError' })
 })
+
+t.test('a transaction with a failed statement is not reported as committed', async (t) => {
+  const database = await testDatabase(t)
+  const { signal } = new AbortController()
+  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ change }) => {
+    await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
+    await t.rejects(change('SELECT 1 / 0'), { code: '22012' })
+  })
+  await t.rejects(transaction, { message: /rolled back/ })
+  t.strictSame(await database.query('SELECT FROM inventory'), [])
+})
+
+t.test(
+  'a transaction that PostgreSQL refuses to commit is no outage and has no unknown outcome',
+  async (t) => {
+    const database = await testDatabase(t)
+    await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION refuse()`)
+    const { signal } = new AbortController()
+    const transaction = inTransaction({ url: database.url, readOnly: false, signal }, ({ change }) =>
+      change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
+    )
+    await t.rejects(transaction, { code: 'P0001' })
+  },
+)
