@@ -234,6 +234,7 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'API_KEYS_FILE',
     'BACKUP_INTERVAL_HOURS',
     'BACKUP_KEEP_DAYS',
+    'COMPOSE_FILE',
     'DATABASE_POOLER',
     'DATABASE_POOL_SIZE',
     'DATABASE_URL',
@@ -253,6 +254,7 @@ t.test('knows every variable of .env.example, and no other', async (t) => {
     'PORT',
     'PUBLIC_URLS',
     'PUBLISH',
+    'RATE_LIMIT',
     'REPLICAS',
     'TRUST_PROXY',
   ])

@@ -1,6 +1,8 @@
+import { execFile } from 'node:child_process'
 import { constants } from 'node:fs'
 import { access } from 'node:fs/promises'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import { citusPrograms, programsOf } from '../support/postgres-programs.ts'
 
 /** A program of another project that a test starts. */
@@ -15,6 +17,19 @@ interface Need {
 /** The versions of PostgreSQL that the service is promised to work with. */
 export const testVersions = [14, 15, 16, 17, 18] as const
 
+/** The commit of the first release, from which an upgrade starts. */
+export const FIRST_RELEASE = '197b744'
+
+const docker: Need = {
+  program: 'docker',
+  from: 'https://docs.docker.com: an engine that answers, and Docker Compose 2.24 or newer',
+  find: async () => (await outputOf('docker', 'version')) && outputOf('docker', 'compose', 'version'),
+}
+const firstRelease: Need = {
+  program: `the commit ${FIRST_RELEASE}`,
+  from: 'git fetch --unshallow',
+  find: () => outputOf('git', 'rev-parse', '--verify', `${FIRST_RELEASE}^{commit}`),
+}
 const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.4 or newer' }
 const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian' }
 
@@ -61,6 +76,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'rate-limit.fault.ts': [haproxy],
   'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
+  'upgrade.fault.ts': [docker, firstRelease, haproxy],
 }
 
 /** What the tests need and this machine lacks, a line each. */
@@ -72,6 +88,12 @@ export async function missingFor(files: readonly string[]): Promise<string[]> {
     }
   }
   return missing
+}
+
+/** What a command prints; undefined if it fails. */
+async function outputOf(program: string, ...args: string[]): Promise<string | undefined> {
+  const { stdout } = await promisify(execFile)(program, args).catch(() => ({ stdout: undefined }))
+  return stdout
 }
 
 /** Where a program is, on PATH or where Debian puts servers; undefined where it is not. */
