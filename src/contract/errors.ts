@@ -55,8 +55,6 @@ const codeOfStatus: Record<number, ErrorCode> = {
   414: 'uri_too_long',
   415: 'unsupported_media_type',
   431: 'headers_too_large',
-  // Not `internal_error`: the request uses an optional feature of HTTP, and nothing has failed.
-  501: 'invalid_request',
   503: 'service_unavailable',
 }
 

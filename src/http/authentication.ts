@@ -1,4 +1,3 @@
-import type { Socket } from 'node:net'
 import bearerAuth from '@fastify/bearer-auth'
 import type { FastifyInstance, FastifyRequest, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
@@ -53,8 +52,6 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     }
   })
 
-  /** By connection, the check of the newest request whose key is being looked up, or that waits for one that is. */
-  const checks = new WeakMap<Socket, Promise<boolean>>()
   await scope.register(bearerAuth, {
     addHook: false,
     // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
@@ -63,19 +60,9 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     keys: [],
     auth: (key, request) => {
       const owner = findApiKey(key)
-      const { socket } = request
-      const earlier = checks.get(socket)
-      if (earlier === undefined && !(owner instanceof Promise)) return isAccepted(request, owner)
-      // In the order of the requests: a pipelined update must not overtake the one before it.
-      const accepted = Promise.all([owner, earlier?.catch(() => {})]).then(([found]) =>
-        isAccepted(request, found),
-      )
-      const forget = (): void => {
-        if (checks.get(socket) === accepted) checks.delete(socket)
-      }
-      checks.set(socket, accepted)
-      void accepted.then(forget, forget)
-      return request.slot?.keepDuring(accepted) ?? accepted
+      return owner instanceof Promise
+        ? owner.then((found) => isAccepted(request, found))
+        : isAccepted(request, owner)
     },
   })
   const { verifyBearerAuth } = scope

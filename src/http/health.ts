@@ -11,8 +11,8 @@ export interface HealthOptions {
   /** The version of this software. */
   readonly version: string
   readonly readiness: Readiness
-  /** Whether the server is shutting down. */
-  readonly isClosing: () => boolean
+  /** Whether the server is stopping. */
+  readonly isStopping: () => boolean
 }
 
 /** How long a result of the readiness check is cached. */
@@ -39,7 +39,7 @@ export function isHealthCheck({ url = '' }: IncomingMessage): boolean {
  */
 export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   app,
-  { version, readiness, isClosing },
+  { version, readiness, isStopping },
 ) => {
   const body = Type.Object({ status: Type.String(), version: Type.Optional(Type.String()) })
   const schema = { hide: true, response: { 200: body } }
@@ -62,7 +62,7 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
     return reason
   })
   app.get('/readyz', options, async () => {
-    if (isClosing()) throw serviceUnavailable('stopping', 'The service is shutting down.')
+    if (isStopping()) throw serviceUnavailable('stopping', 'The service is shutting down.')
     const reason = await check()
     if (reason !== undefined) throw serviceUnavailable('not_ready', reason)
     return { status: 'ready' }

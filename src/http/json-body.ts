@@ -2,9 +2,7 @@ import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../contract/errors.ts'
 import { readNumber } from '../contract/int64.ts'
-import { CONTINUE, expectation } from './connections/protocol.ts'
 import { hasContentCoding, isJson, unsupportedMediaType } from './media-type.ts'
-import { validationError } from './validation.ts'
 
 /** Maximum size of a request body. The only body of the interface takes about 30 bytes. */
 export const MAX_BODY_BYTES = 4096
@@ -24,9 +22,8 @@ export function parseJsonBodies(app: FastifyInstance): void {
     route.preParsing = [
       ...[route.preParsing ?? []].flat(),
       (request, reply, _payload, done) => {
-        const expectsContinue = expectation(request.raw) === CONTINUE && hasBody(request)
-        const error = bodyHeaderError(request) ?? (expectsContinue ? pathError(request) : undefined)
-        if (error === undefined && expectsContinue) reply.raw.writeContinue()
+        const error = bodyHeaderError(request)
+        if (error === undefined && expectsContinue(request)) reply.raw.writeContinue()
         done(error)
       },
     ]
@@ -62,11 +59,15 @@ function bodyHeaderError(request: FastifyRequest): ApiError | undefined {
   return Number(headers['content-length']) > MAX_BODY_BYTES ? bodyTooLarge() : undefined
 }
 
-/** Validates the path parameters before Fastify does, so that an invalid path gets no `100 Continue`. */
-function pathError(request: FastifyRequest): ApiError | undefined {
-  const validate = request.getValidationFunction('params')
-  if (validate === undefined || validate(request.params)) return undefined
-  return validationError(validate.errors ?? [], 'params')
+/** Whether the client waits for `100 Continue` before it sends the body. */
+function expectsContinue(request: FastifyRequest): boolean {
+  const { expect } = request.headers
+  return (
+    expect !== undefined &&
+    /100-continue/i.test(expect) &&
+    request.raw.httpVersion !== '1.0' &&
+    hasBody(request)
+  )
 }
 
 function hasBody({ headers }: FastifyRequest): boolean {

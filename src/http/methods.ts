@@ -1,23 +1,9 @@
-import { METHODS } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import { ApiError } from '../contract/errors.ts'
 
-/** CONNECT has no path, and Node does not pass it to the router. */
-const routableMethods = METHODS.filter((method) => method !== 'CONNECT')
-
 /**
- * Registers every method that Node's parser accepts with the router, so that each can be answered with a 405. Call it once,
- * on the root instance.
- */
-export function routeEveryMethod(app: FastifyInstance): void {
-  for (const method of routableMethods) {
-    if (!app.supportedMethods.includes(method)) app.addHttpMethod(method)
-  }
-}
-
-/**
- * Returns a function to call after the routes of `scope` are registered. It adds routes that answer all other methods of
- * the same paths with 405 and `Allow` (RFC 9110, section 15.5.6). They belong to the scope, so they need the same
+ * Returns a function to call after the routes of `scope` are registered. It adds routes that answer the other methods
+ * of the same paths with 405 and `Allow` (RFC 9110, section 15.5.6). They belong to the scope, so they need the same
  * authentication.
  */
 export function refuseOtherMethods(scope: FastifyInstance): () => void {
@@ -31,7 +17,7 @@ export function refuseOtherMethods(scope: FastifyInstance): () => void {
       const allow = methods.toSorted().join(', ')
       scope.route({
         url,
-        method: routableMethods.filter((method) => !methods.includes(method)),
+        method: scope.supportedMethods.filter((method) => !methods.includes(method)),
         schema: { hide: true },
         preParsing: (request, _reply, _payload, done) => {
           done(

@@ -5,7 +5,7 @@ import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
 import { headersTooLarge, requestTimeout } from './connections/malformed-requests.ts'
-import { hostRequired, unsupportedExpectation } from './connections/protocol.ts'
+import { hostRequired } from './connections/protocol.ts'
 import { databaseUnavailable, internalError } from './error-handler.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
@@ -111,7 +111,6 @@ function commonErrors(
             parameterTooLong(parameter[0], parameter[1]['maxLength']),
           ),
         }),
-    417: describeError('An expectation other than 100-continue', unsupportedExpectation()),
     431: describeError(
       'The request line and headers are too large, or there are too many headers',
       headersTooLarge(),

@@ -97,7 +97,7 @@ function addRequests(register: Registry, { requests }: ServiceSources): void {
   register.registerMetric(requests.unavailable)
   new Gauge({
     name: 'inventory_requests_in_flight',
-    help: 'Requests in flight, including those whose client has disconnected while their work goes on.',
+    help: 'Requests in flight, at most one of each connection.',
     registers: [register],
     collect() {
       this.set(requests.inFlight)

@@ -53,7 +53,7 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
   [
     'an unknown transfer coding',
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
-    501,
+    400,
     'invalid_request',
   ],
   [
@@ -61,12 +61,6 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Content-Encoding: gzip\r\nContent-Length: 14\r\n\r\n{"quantity":5}`,
     415,
     'unsupported_media_type',
-  ],
-  [
-    'an unknown expectation',
-    `GET /v1/inventory HTTP/1.1\r\n${common}Expect: a-miracle\r\n\r\n`,
-    417,
-    'invalid_request',
   ],
   ['a request line of garbage', 'garbage\r\n\r\n', 400, 'invalid_request'],
   ['bytes of TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, 'invalid_request'],
@@ -129,8 +123,8 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
   [
     'chunk extensions of 20 kB',
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}Transfer-Encoding: chunked\r\n\r\n2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
-    413,
-    'payload_too_large',
+    400,
+    'invalid_request',
   ],
   [
     'text/plain',
@@ -207,32 +201,32 @@ t.test('a 415 names what was sent', async (t) => {
   t.ok(long.length < 300, 'a long one is cut')
 })
 
-t.test('a 400 for malformed HTTP says what is malformed', async (t) => {
+t.test('a 400 for malformed HTTP says what to check', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const list = `GET /v1/inventory HTTP/1.1\r\n${common}`
   const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${common}${json}`
   const chunked = 'Transfer-Encoding: chunked\r\n'
-  for (const [title, bytes, message] of [
-    ['an é in the path', `GET /v1/é HTTP/1.1\r\n${common}\r\n`, /path .* percent-encoded/],
-    ['a space in the path', `GET /v1/pet shop HTTP/1.1\r\n${common}\r\n`, /path .* percent-encoded/],
-    ['a path without a slash', `GET v1/inventory HTTP/1.1\r\n${common}\r\n`, /path must begin with \//],
-    ['a bad percent-escape', `GET /v1/100%/ HTTP/1.1\r\n${common}\r\n`, /A % itself is %25/],
-    ['a folded header', `${list}X: a\r\n b\r\n\r\n`, /header is malformed/],
-    ['a control character', `${list}X: \x01\r\n\r\n`, /header is malformed/],
-    ['a Content-Length of text', `${update}Content-Length: many\r\n\r\n`, /one valid Content-Length/],
-    ['two lengths', `${update}${'Content-Length: 2\r\n'.repeat(2)}\r\n{}`, /one valid Content-Length/],
-    ['a length and chunks', `${update}Content-Length: 2\r\n${chunked}\r\n`, /not both/],
-    ['chunks and a length', `${update}${chunked}Content-Length: 2\r\n\r\n`, /not both/],
-    ['a chunk size of text', `${update}${chunked}\r\nmany\r\n`, /chunks of the body/],
+  const check = /check that its path is percent-encoded, and its headers and the length of its body/
+  for (const [title, bytes] of [
+    ['an é in the path', `GET /v1/é HTTP/1.1\r\n${common}\r\n`],
+    ['a space in the path', `GET /v1/pet shop HTTP/1.1\r\n${common}\r\n`],
+    ['a path without a slash', `GET v1/inventory HTTP/1.1\r\n${common}\r\n`],
+    ['a folded header', `${list}X: a\r\n b\r\n\r\n`],
+    ['a control character', `${list}X: \x01\r\n\r\n`],
+    ['a Content-Length of text', `${update}Content-Length: many\r\n\r\n`],
+    ['two lengths', `${update}${'Content-Length: 2\r\n'.repeat(2)}\r\n{}`],
+    ['a length and chunks', `${update}Content-Length: 2\r\n${chunked}\r\n`],
+    ['chunks and a length', `${update}${chunked}Content-Length: 2\r\n\r\n`],
+    ['a chunk size of text', `${update}${chunked}\r\nmany\r\n`],
   ] as const) {
     const { status, body } = parseResponse(await sendRaw(port, bytes))
     t.equal(status, 400, title)
-    t.match(JSON.parse(body).message, message, title)
+    t.match(JSON.parse(body).message, check, title)
   }
   const { socket, received } = await openRaw(port)
   socket.end(`${update}Content-Length: 14\r\n\r\n{"qua`)
-  t.match(parseResponse(await received).body, /ended before it was complete/)
+  t.match(parseResponse(await received).body, check)
 })
 
 t.test('takes what RFC 9112 lets a client send', async (t) => {

@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import type { Server } from 'node:http'
 import { Server as NetServer } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
-import type { Connections } from './connections.ts'
+import type { Admission } from './admission.ts'
+import type { OpenConnections } from './open-connections.ts'
 
 /** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
 const DRAIN_MS = 1000
@@ -22,18 +23,12 @@ const IDLE_CHECK_INTERVAL_MS = 100
 
 /** Stops an HTTP server without dropping a response or losing a request. */
 export class GracefulStop {
-  readonly #connections: Connections
-  /** Requests deferred until the port is closed; undefined except while it is being closed. */
-  #deferred: (() => void)[] | undefined
+  readonly #connections: OpenConnections
+  readonly #admission: Admission
 
-  constructor(connections: Connections) {
+  constructor(connections: OpenConnections, admission: Admission) {
     this.#connections = connections
-  }
-
-  /** Starts a request: now or, while the port is being closed, after that. */
-  startRequest(start: () => void): void {
-    if (this.#deferred) this.#deferred.push(start)
-    else start()
+    this.#admission = admission
   }
 
   /**
@@ -43,7 +38,6 @@ export class GracefulStop {
    */
   async stop(server: Server): Promise<void> {
     if (!server.listening) return
-    this.#connections.trackIdleTime()
     server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
     server.requestTimeout = Math.min(server.requestTimeout, ARRIVAL_TIMEOUT_MS)
     if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
@@ -61,7 +55,7 @@ export class GracefulStop {
    * new connections would never cease. A client that connects between the last check and the close is lost.
    */
   async #closePort(server: Server): Promise<void> {
-    this.#deferred = []
+    this.#admission.hold()
     const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
     let acceptedBefore: number
     do {
@@ -73,9 +67,7 @@ export class GracefulStop {
     // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
     // on which a request may be arriving.
     NetServer.prototype.close.call(server)
-    const deferred = this.#deferred
-    this.#deferred = undefined
-    for (const start of deferred) start()
+    this.#admission.release()
   }
 
   async #closeIdle(portClosedAt: number): Promise<void> {

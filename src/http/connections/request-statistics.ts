@@ -20,7 +20,7 @@ const namedMethods = new Set([
  * and the statuses, whatever paths and methods clients send.
  */
 export class RequestStatistics {
-  /** Requests in flight, including those whose client has disconnected while their work goes on. */
+  /** Requests in flight: those that have started, until their response has closed. */
   inFlight = 0
   /** Parsed requests that have not started, most of them pipelined behind another request. */
   queued = 0

@@ -1,8 +1,9 @@
 import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
+import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { Admission } from '../../../src/http/connections/admission.ts'
+import { type HttpLimits, HttpServer, httpLimits } from '../../../src/http/connections/http-server.ts'
 import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
@@ -54,7 +55,7 @@ t.test('refuses what has waited for too long, and then serves as before', async 
   const { port, send } = await startApp(t, database.url, {
     app: {
       findApiKey: () => {
-        // A slow processor: 64 requests take longer than any may wait.
+        // A slow processor: 50 requests take as long as any may wait.
         for (const start = performance.now(); performance.now() - start < 20; );
         return { name: 'slow' }
       },
@@ -140,75 +141,90 @@ t.test(
   },
 )
 
-t.test('starts few requests of a connection at a time, and serves connections round-robin', async (t) => {
-  const { port, statistics, starts } = await startScheduled(t)
-  const waiting = await openRaw(port)
-  waiting.socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n')
-  await until('the request to start', () => starts.length >= 1)
-  const pipelined = (name: string, count: number): string =>
-    Array.from({ length: count }, (_, index) => `GET /${name}${index} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
-  // Far more than Node reads at once.
-  const many = 5000
-  waiting.socket.write(pipelined('next', many))
-  const others = await Promise.all(['a', 'b'].map(async (name) => ({ name, ...(await openRaw(port)) })))
-  for (const { name, socket } of others) socket.write(pipelined(name, 200))
-  const has = (name: string): number => starts.filter(({ url }) => url.startsWith(`/${name}`)).length
-  await until('all requests of the others', () => has('a') + has('b') >= 400)
-  t.equal(has('next'), 31, 'at most 32 requests of a connection are in flight')
-  t.ok(statistics.queued <= 65_536 / '/next0'.length, `${statistics.queued} are queued`)
-  t.ok((starts[0]?.socket.bytesRead ?? 0) <= 2 * 65_536, 'the connection with a long queue is not read')
+t.test(
+  'starts one request of a connection at a time, in order, and serves connections round-robin',
+  async (t) => {
+    const { port, starts } = await startScheduled(t)
+    const pipelined = (name: string, count: number): string =>
+      Array.from({ length: count }, (_, index) => `GET /${name}${index} HTTP/1.1\r\nHost: x\r\n\r\n`).join('')
+    const [waiting] = await openAccepted(port, 1)
+    waiting?.socket.write(`GET /wait HTTP/1.1\r\nHost: x\r\n\r\n${pipelined('next', 60)}`)
+    const has = (name: string): number => starts.filter(({ url }) => url.startsWith(`/${name}`)).length
+    await until('the first request to start', () => has('wait') > 0)
+    const others = await openAccepted(port, 2)
+    for (const [index, { socket }] of others.entries()) socket.write(pipelined('ab'[index] ?? '', 60))
+    await until('all requests of the others', () => has('a') + has('b') >= 120)
+    t.equal(has('next'), 0, 'no other request of the first connection has started')
 
-  const order = starts.filter(({ url }) => /^\/[ab]\d/.test(url)).map(({ url }) => url[1])
-  const first = Math.max(order.indexOf('a'), order.indexOf('b'))
-  const last = Math.min(order.lastIndexOf('a'), order.lastIndexOf('b'))
-  for (let at = first; at < last; at++) {
-    if (order[at] !== order[at + 1]) continue
-    t.fail(`two in a row at ${at}: ${order.slice(first, last).join('')}`)
-    break
-  }
+    const order = starts.filter(({ url }) => /^\/[ab]\d/.test(url)).map(({ url }) => url[1])
+    const first = Math.max(order.indexOf('a'), order.indexOf('b'))
+    const last = Math.min(order.lastIndexOf('a'), order.lastIndexOf('b'))
+    t.notMatch(order.slice(first, last).join(''), /aaaa|bbbb/, 'no connection starts many in a row')
 
-  starts[0]?.response.end()
-  let received = ''
-  waiting.socket.on('data', (chunk) => (received += chunk))
-  await until('all requests to start', () => has('next') >= many)
-  await until('the last answer', () => received.includes(`/next${many - 1}\n`))
-  t.strictSame(
-    Array.from(received.matchAll(/\/next(\d+)\n/g), ([, index]) => Number(index)),
-    Array.from({ length: many }, (_, index) => index),
-    'all are answered, in order',
-  )
-  waiting.socket.destroy()
-  for (const { socket } of others) socket.destroy()
-})
-
-t.test('a request waits for those of other methods before it on its connection', async (t) => {
-  const { port, starts } = await startScheduled(t)
-  const { socket } = await openRaw(port)
-  const request = (method: string): string => `${method} /wait HTTP/1.1\r\nHost: x\r\n\r\n`
-  socket.write(['PATCH', 'PATCH', 'GET', 'GET', 'PATCH'].map(request).join(''))
-  for (const methods of [['PATCH', 'PATCH'], ['GET', 'GET'], ['PATCH']]) {
-    await until(`${methods.join()} to start`, () => starts.length >= methods.length)
-    // Whatever else was sent would have started by the time that another connection is answered.
-    await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
-    const started = starts.splice(0).filter(({ url }) => url === '/wait')
+    let received = ''
+    waiting?.socket.on('data', (chunk) => (received += chunk))
+    starts.find(({ url }) => url === '/wait')?.response.end()
+    await until('the last answer', () => received.includes('/next59\n'))
     t.strictSame(
-      started.map(({ response }) => response.req.method),
-      methods,
+      Array.from(received.matchAll(/\/next(\d+)\n/g), ([, index]) => Number(index)),
+      Array.from({ length: 60 }, (_, index) => index),
+      'all are answered, in order',
     )
-    for (const { response } of started.reverse()) response.end()
-  }
-  socket.destroy()
+    for (const { socket } of [...others, ...(waiting ? [waiting] : [])]) socket.destroy()
+  },
+)
+
+t.test('a connection with more than 64 unanswered requests is closed after their responses', async (t) => {
+  const { port, starts, statistics } = await startScheduled(t)
+  const request = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
+  const flood = await openRaw(port)
+  flood.socket.write(request('/wait') + request('/next').repeat(1000))
+  await until('the first request to start', () => starts.length > 0)
+  t.match(await sendRaw(port, request('/').replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')), /200 OK/)
+  t.equal(statistics.queued, 63)
+  starts[0]?.response.end('/wait\n')
+  const answers = (await flood.received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
+  t.equal(answers.length, 65)
+  t.ok(answers.slice(0, 64).every(({ status }) => status === 200))
+  const { headers, ...last } = answers.at(-1) ?? parseResponse('')
+  isError(t, { ...last, contentType: headers.get('content-type') }, 503, 'service_unavailable')
+  t.equal(headers.get('connection'), 'close')
+  t.equal(headers.get('retry-after'), '1')
+  t.match(await statistics.unavailable.get(), { values: [{ labels: { cause: 'overloaded' }, value: 1 }] })
+  t.strictSame([statistics.inFlight, statistics.queued], [0, 0])
 })
 
-t.test('a response that waits behind others closes with its connection', async (t) => {
+t.test(
+  'beyond the bound on pipelined requests of all connections, those that pipeline are closed',
+  async (t) => {
+    const { port, starts, statistics } = await startScheduled(t, undefined, { maxPipelined: 10 })
+    const request = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
+    const floods = await openAccepted(port, 5)
+    starts.length = 0
+    for (const { socket } of floods) socket.write(request('/wait') + request('/next').repeat(4))
+    await until('the requests to start', () => starts.length >= 5)
+    const [polite] = await openAccepted(port, 1)
+    polite?.socket.write(request('/polite'))
+    t.match(String((await once(polite?.socket ?? process, 'data'))[0]), /200 OK[\s\S]*\/polite/)
+    t.ok(statistics.queued <= 10)
+    const waiting = starts.filter(({ url }) => url === '/wait')
+    for (const { response } of waiting) response.end('/wait\n')
+    await until('the end of all requests', () => statistics.queued === 0 && statistics.inFlight === 0)
+    polite?.socket.destroy()
+    for (const { socket } of floods.slice(0, 2)) socket.destroy()
+    const refused = await Promise.all(floods.slice(2).map(({ received }) => received))
+    t.ok(refused.every((text) => text.includes('HTTP/1.1 503 ')))
+  },
+)
+
+t.test('requests that wait behind another one end with their connection', async (t) => {
   const { port, starts, statistics } = await startScheduled(t)
   const { socket } = await openRaw(port)
   socket.write('GET /wait HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3))
-  await until('the requests to start', () => starts.length >= 3)
-  const closed = Promise.all(starts.map(({ response }) => once(response, 'close')))
+  await until('the requests to arrive', () => starts.length === 1 && statistics.queued === 2)
   socket.resetAndDestroy()
-  await closed
-  t.equal(statistics.inFlight, 0)
+  await until('the end of the requests', () => statistics.inFlight === 0 && statistics.queued === 0)
+  t.equal(starts.length, 1)
 })
 
 t.test('a health check does not wait for the requests of others', async (t) => {
@@ -220,65 +236,10 @@ t.test('a health check does not wait for the requests of others', async (t) => {
   for (const { socket } of checks) socket.write('GET /urgent HTTP/1.1\r\nHost: x\r\n\r\n')
   await until('all requests to start', () => starts.length >= 1010)
   const last = starts.findLastIndex(({ url }) => url === '/urgent')
-  // All are read in few event-loop iterations, of which each starts no more than 64.
+  // All are read in few event-loop iterations, of which each starts no more than 16.
   t.ok(last < 900, `the last started as number ${last}`)
   for (const { socket } of [...clients, ...checks]) socket.destroy()
 })
-
-/** Floods of requests that take 64 MB before all of them are queued: how many connections send how many of which request. */
-const floodsBeyondBound = {
-  'with few headers': { connections: 60, requests: 600, request: nothing, least: 18_000, most: 22_000 },
-  'with many headers': {
-    connections: 80,
-    requests: 95,
-    request: nothing.replace('\r\n\r\n', `\r\n${'x: 1\r\n'.repeat(100)}\r\n`),
-    least: 4000,
-    most: 5500,
-  },
-}
-
-for (const [name, flood] of Object.entries(floodsBeyondBound)) {
-  t.test(
-    `beyond the bound on queued requests ${name}, the connection that has most of them is closed`,
-    async (t) => {
-      const database = await testDatabase(t)
-      const statistics = new RequestStatistics()
-      let finishLookups = (): void => {}
-      const lookedUp = new Promise<void>((resolve) => (finishLookups = resolve))
-      const { port } = await startApp(t, database.url, {
-        app: {
-          requestStatistics: statistics,
-          findApiKey: async () => {
-            await lookedUp
-            return { name: 'tests' }
-          },
-        },
-      })
-      const polite = await openRaw(port)
-      polite.socket.write(nothing.repeat(4) + lastNothing)
-      let most = 0
-      const watch = setInterval(() => (most = Math.max(most, statistics.queued)), 1)
-      const floods = await Promise.all(Array.from({ length: flood.connections }, () => openRaw(port)))
-      const closed = new Promise<string>((resolve) => {
-        for (const { received } of floods) received.then(resolve)
-      })
-      for (const { socket } of floods) socket.write(flood.request.repeat(flood.requests))
-      await until(`${flood.least} queued requests`, () => statistics.queued >= flood.least)
-      finishLookups()
-      t.match(await closed, /HTTP\/1\.1 503 .*connection: close.*on this connection/is)
-      const answers = (await polite.received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
-      t.strictSame(
-        answers.map(({ status }) => status),
-        [404, 404, 404, 404, 404],
-        'a polite client does not notice',
-      )
-      clearInterval(watch)
-      t.ok(most <= flood.most, `at most ${most} were queued`)
-      for (const { socket } of floods) socket.destroy()
-      await until('the end of all requests', () => statistics.queued === 0 && statistics.inFlight === 0)
-    },
-  )
-}
 
 /** Opens connections that the server has accepted, as their first answer shows. */
 async function openAccepted(port: number, count: number): Promise<RawConnection[]> {
@@ -311,28 +272,27 @@ interface Start {
   readonly response: ServerResponse
 }
 
-/**
- * Starts a server whose requests are scheduled. It answers all but `/wait` with their path, after `work` has run; `/urgent` is
- * urgent.
- */
+/** Starts a server. It answers all but `/wait` with their path, after `work` has run; `/urgent` is urgent. */
 async function startScheduled(
   t: Test,
   work = (): void => {},
+  limits: Partial<HttpLimits> = {},
 ): Promise<{ port: number; statistics: RequestStatistics; starts: Start[] }> {
   const statistics = new RequestStatistics()
   const starts: Start[] = []
-  // No client is idle: on a busy machine, more than Node's 5 seconds can pass before its next request is read.
-  const server = createServer({ requireHostHeader: false, keepAliveTimeout: 0 })
-  const admission = new Admission({
+  const http = new HttpServer({
     statistics,
+    log: pino({ level: 'silent' }),
+    arrivalMs: 60_000,
+    stallMs: 60_000,
     isUrgent: ({ url }) => url === '/urgent',
-    handler: ({ url = '', socket }, response) => {
-      starts.push({ url, socket, response })
-      work()
-      if (admission.slotOf(response)?.refusal !== undefined) response.statusCode = 503
-      if (url !== '/wait') response.end(`${url}\n`)
-    },
+    limits: { ...httpLimits, ...limits },
   })
-  admission.schedule(server)
+  const server = http.create(({ url = '', socket }, response) => {
+    starts.push({ url, socket, response })
+    work()
+    if (http.connectionOf(response)?.isLate) response.statusCode = 503
+    if (url !== '/wait') response.end(`${url}\n`)
+  })
   return { port: await listen(t, server), statistics, starts }
 }

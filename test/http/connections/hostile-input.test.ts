@@ -17,7 +17,7 @@ const close = 'Connection: close\r\n'
 const json = 'Content-Type: application/json\r\n'
 
 /** The statuses that the interface speaks of; 500 is for bugs of the service, which no input may find. */
-const errors = new Set([400, 401, 404, 405, 408, 413, 414, 415, 417, 431, 501])
+const errors = new Set([400, 401, 404, 405, 408, 413, 414, 415, 431])
 
 async function setUp(t: Test): Promise<{ app: TestApp; database: TestDatabase }> {
   const database = await testDatabase(t)

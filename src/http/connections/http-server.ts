@@ -1,0 +1,265 @@
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http'
+import type { Socket } from 'node:net'
+import type { FastifyBaseLogger, ConnectionError as ParserError } from 'fastify'
+import { ApiError, serviceUnavailable } from '../../contract/errors.ts'
+import { Admission } from './admission.ts'
+import type { Connection } from './connection.ts'
+import { GracefulStop } from './graceful-stop.ts'
+import { parserError } from './malformed-requests.ts'
+import { OpenConnections } from './open-connections.ts'
+import { MAX_HEADERS, messageError } from './protocol.ts'
+import { Refusals } from './refusals.ts'
+import type { RequestStatistics } from './request-statistics.ts'
+import { UnreadResponses } from './unread-responses.ts'
+
+/**
+ * How long a connection may be idle between requests. It must exceed the idle timeout of clients and proxies, so that they
+ * close the connection: a request sent just as the service closes it would be lost. Go, reqwest and Azure keep an idle
+ * connection for 90 seconds, OkHttp for 300, AWS load balancers for 60 and Google Cloud's for 600.
+ */
+const KEEP_ALIVE_TIMEOUT_MS = 620_000
+
+/** Maximum requests of one connection that are not answered. */
+const MAX_PER_CONNECTION = 64
+
+export interface HttpServerOptions {
+  readonly statistics: RequestStatistics
+  readonly log: FastifyBaseLogger
+  /** Whether a request takes precedence over other kinds, as health checks do. */
+  readonly isUrgent: (request: IncomingMessage) => boolean
+  /** How long a client may take to send a request, including its body. */
+  readonly arrivalMs: number
+  /** How long a client may read nothing of a response. */
+  readonly stallMs: number
+  readonly limits?: HttpLimits
+}
+
+export interface HttpLimits {
+  /** Maximum open connections before a new one closes the connection that has been idle longest. */
+  readonly maxOpen: number
+  /** Maximum requests, of all connections, that wait behind another one of their connection. */
+  readonly maxPipelined: number
+  /** Maximum responses that stalled because their client reads nothing. */
+  readonly maxStalled: number
+}
+
+export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 4000, maxStalled: 1000 }
+
+/**
+ * The HTTP server: its connections, and which of their requests is served when. Each connection has at most one request in
+ * flight; further ones wait until its response is sent.
+ */
+export class HttpServer {
+  readonly #options: HttpServerOptions
+  readonly #limits: HttpLimits
+  readonly #connections = new OpenConnections()
+  readonly #admission: Admission
+  readonly #unreadResponses: UnreadResponses
+  readonly #refusals: Refusals
+  readonly #gracefulStop: GracefulStop
+  #handler: RequestListener = () => {}
+  #isStopping = false
+
+  constructor(options: HttpServerOptions) {
+    this.#options = options
+    this.#limits = options.limits ?? httpLimits
+    this.#admission = new Admission({
+      start: (connection) => this.#start(connection),
+      isUrgent: ({ waiting: [oldest] }) => oldest !== undefined && options.isUrgent(oldest.req),
+    })
+    this.#unreadResponses = new UnreadResponses(this.#connections, {
+      stallMs: options.stallMs,
+      maxStalled: this.#limits.maxStalled,
+    })
+    this.#refusals = new Refusals(options.statistics, options.log)
+    this.#gracefulStop = new GracefulStop(this.#connections, this.#admission)
+  }
+
+  /** Creates Node's server, which serves requests with the handler. Call it once. */
+  create(handler: RequestListener): Server {
+    this.#handler = handler
+    const { arrivalMs } = this.#options
+    const server = createServer({
+      requestTimeout: arrivalMs,
+      headersTimeout: arrivalMs,
+      // Node's default of 30 seconds could extend the request timeout from 10 to 40 seconds.
+      connectionsCheckingInterval: 1000,
+      keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+      requireHostHeader: false,
+    })
+    // Serves clients that half-close the connection after a request. Node's types lack this option.
+    Object.assign(server, { httpAllowHalfOpen: true })
+    // Node silently drops the headers beyond this number, so it must exceed the maximum.
+    server.maxHeadersCount = MAX_HEADERS + 1
+    server.on('connection', (socket: Socket) => this.#accept(socket))
+    // Without a listener for `upgrade`, Node ignores the Upgrade header and serves the request (RFC 9110, section 7.8).
+    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
+      server.on(event, (_request, response: ServerResponse) => this.#add(response))
+    }
+    // The type says Duplex, but the sockets of this server are net.Sockets.
+    server.on('connect', (_request, socket: Socket) => this.#refuseConnect(socket))
+    this.#unreadResponses.watch(server)
+    return server
+  }
+
+  /** Whether the server is stopping. */
+  get isStopping(): boolean {
+    return this.#isStopping
+  }
+
+  /** Stops the server as `GracefulStop` does. */
+  async stop(server: Server): Promise<void> {
+    this.#isStopping = true
+    await this.#gracefulStop.stop(server)
+  }
+
+  /** The connection of a request; undefined for a request that is injected. */
+  connectionOf({ req }: ServerResponse): Connection | undefined {
+    return this.#connections.of(req.socket)
+  }
+
+  /**
+   * Returns the headers that say whether the connection stays open after a response, whose headers are about to be sent;
+   * undefined for a request that is injected.
+   */
+  connectionHeaders(response: ServerResponse): Record<string, string> | undefined {
+    const connection = this.connectionOf(response)
+    if (connection === undefined) return undefined
+    return connection.closesAfter(response, this.#isStopping)
+      ? { connection: 'close' }
+      : { connection: 'keep-alive', 'keep-alive': `timeout=${KEEP_ALIVE_TIMEOUT_MS / 1000}` }
+  }
+
+  /** Answers data that Node's HTTP parser rejects, or a request that is not complete in time (event `clientError`). */
+  refuseMalformed(error: ParserError, socket: Socket): void {
+    const connection = this.#connections.of(socket)
+    // Data after a request with `Connection: close`. Node closes the connection after the response to that request
+    // (RFC 9112, section 9.6).
+    if (error.code === 'HPE_CLOSED_CONNECTION') return
+    // A connection without any data gets no response.
+    if (
+      connection === undefined ||
+      error.code === 'ECONNRESET' ||
+      !socket.writable ||
+      socket.bytesRead === 0
+    ) {
+      socket.destroy()
+      return
+    }
+    this.#refusals.refuse(connection, parserError(error.code), error.code)
+  }
+
+  #accept(socket: Socket): void {
+    this.#admission.connectionAccepted()
+    if (this.#connections.size >= this.#limits.maxOpen) {
+      const closed = this.#connections.longestIdle ?? this.#unreadResponses.longestUnread
+      closed?.socket.destroy()
+    }
+    const connection = this.#connections.add(socket)
+    socket.once('close', () => {
+      this.#admission.delete(connection)
+      this.#discardWaiting(connection)
+    })
+  }
+
+  #add(response: ServerResponse): void {
+    const connection = this.connectionOf(response)
+    if (connection === undefined) return
+    if (connection.error !== undefined) {
+      connection.stopReading()
+      return
+    }
+    const [error, reason] = messageError(response.req) ?? this.#limitError(connection) ?? []
+    if (error !== undefined && reason !== undefined) {
+      // Anything behind it could be a smuggled request.
+      connection.stopReading()
+      this.#refusals.refuse(connection, error, reason)
+      return
+    }
+    const { isBusy } = connection
+    connection.newestRequest = response.req
+    connection.waiting.push(response)
+    this.#options.statistics.queued++
+    if (isBusy) return
+    this.#connections.setBusy(connection)
+    this.#admission.add(connection)
+  }
+
+  #limitError({ current, waiting }: Connection): [error: ApiError, reason: string] | undefined {
+    if (current === undefined && waiting.length === 0) return undefined
+    // Each connection in the queue has one that waits for other connections.
+    const pipelined = this.#options.statistics.queued - this.#admission.size
+    const unanswered = waiting.length + (current === undefined ? 0 : 1)
+    return unanswered >= MAX_PER_CONNECTION || pipelined >= this.#limits.maxPipelined
+      ? [tooManyUnanswered, 'TOO_MANY_UNANSWERED']
+      : undefined
+  }
+
+  #start(connection: Connection): void {
+    const response = connection.waiting.shift()
+    if (response === undefined) return
+    const { statistics } = this.#options
+    statistics.queued--
+    if (connection.error !== undefined && connection.error.request === response.req) {
+      if (!response.req.complete) {
+        this.#refusals.send(connection)
+        return
+      }
+      response.shouldKeepAlive = false
+    }
+    connection.current = response
+    statistics.inFlight++
+    response.once('close', () => {
+      statistics.inFlight--
+      connection.current = undefined
+      this.#continue(connection, response)
+    })
+    this.#handler(response.req, response)
+  }
+
+  /** Continues with the next request after a response. */
+  #continue(connection: Connection, { req }: ServerResponse): void {
+    const { socket, error, waiting } = connection
+    // Node sends nothing more on a connection that is being closed.
+    if (!socket.writable) this.#discardWaiting(connection)
+    if (socket.destroyed) return
+    if (error !== undefined && error.request === req) connection.end()
+    else if (waiting.length > 0) this.#admission.add(connection)
+    else if (error !== undefined) this.#refusals.send(connection)
+    else this.#connections.setIdle(connection)
+  }
+
+  #discardWaiting({ waiting }: Connection): void {
+    this.#options.statistics.queued -= waiting.length
+    waiting.length = 0
+  }
+
+  /**
+   * Refuses CONNECT after the requests before it are answered (RFC 9112, section 9.3.2). Node removes its listeners from the
+   * socket: without one for `error`, a connection reset would crash the process; without one for `drain`, the current
+   * response would never complete.
+   */
+  #refuseConnect(socket: Socket): void {
+    const connection = this.#connections.of(socket)
+    socket.on('error', () => socket.destroy())
+    socket.on('drain', () => connection?.current?.emit('drain'))
+    if (connection === undefined) socket.destroy()
+    else
+      this.#refusals.refuse(
+        connection,
+        new ApiError(405, 'CONNECT is not supported.', { allow: '' }),
+        'CONNECT',
+      )
+  }
+}
+
+const tooManyUnanswered = serviceUnavailable(
+  'overloaded',
+  'Too many requests are unanswered on this connection, or behind others on all connections. Wait for responses before sending more.',
+)

@@ -1,0 +1,180 @@
+import { once } from 'node:events'
+import type { RequestListener, Server, ServerResponse } from 'node:http'
+import { connect } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { pino } from 'pino'
+import t, { type Test } from 'tap'
+import { type HttpLimits, HttpServer, httpLimits } from '../../../src/http/connections/http-server.ts'
+import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import { until } from '../../support/eventually.ts'
+import { listen } from '../../support/listen.ts'
+import { openRaw, type RawConnection, sendRaw } from '../../support/raw.ts'
+
+t.test('where very many are open, a new one ends the one that has been idle for longest', async (t) => {
+  const waiting: ServerResponse[] = []
+  const { server, port } = await startServer(
+    t,
+    ({ url }, response) => {
+      if (url === '/wait') waiting.push(response)
+      else response.end('done')
+    },
+    { limits: { maxOpen: 4 } },
+  )
+  const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
+
+  const reset = await openRaw(port)
+  reset.socket.write(get('/wait'))
+  await once(server, 'request')
+  reset.socket.resetAndDestroy()
+  for (const response of waiting.splice(0)) await once(response, 'close')
+
+  const busy = await openRaw(port)
+  busy.socket.write(get('/') + get('/wait'))
+  await once(busy.socket, 'data')
+  const used = await openRaw(port)
+  const halfSent = await openRaw(port)
+  halfSent.socket.write('GET / HTTP/1.1\r\nHo')
+  const silent = await openRaw(port)
+  // It has been idle for less long than the two that came after it.
+  used.socket.write(get('/'))
+  await once(used.socket, 'data')
+
+  await openRaw(port)
+  t.equal(await halfSent.received, '')
+  await openRaw(port)
+  t.equal(await silent.received, '')
+  t.match(await sendRaw(port, get('/').replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')), /done$/)
+  t.match(await used.received, /done$/)
+  for (const response of waiting) response.end('done')
+  await once(busy.socket, 'data')
+  t.notOk(busy.socket.destroyed, 'a connection with a pending answer stays')
+})
+
+t.test(
+  'a client that reads nothing is disconnected whatever it sends, one that waits for the service is not',
+  async (t) => {
+    const responses = new Map<string, ServerResponse>()
+    const { port } = await startServer(
+      t,
+      ({ url = '' }, response) => {
+        responses.set(url, response)
+        if (url === '/large') response.end(Buffer.alloc(20_000_000))
+      },
+      { stallMs: 1500 },
+    )
+    const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
+    const patient = await openRaw(port)
+    patient.socket.write(get('/wait'))
+    const open = async (sends: string): Promise<RawConnection> => {
+      const connection = await openRaw(port)
+      connection.socket.pause()
+      connection.socket.write(get('/large').replace('Connection: close\r\n', ''))
+      const timer = setInterval(() => connection.socket.write(sends), 100)
+      connection.socket.once('close', () => clearInterval(timer))
+      return connection
+    }
+    const stalled = [await open(''), await open('\r\n')]
+    await until('the end of the connection that sends', () => responses.get('/large')?.closed === true)
+    for (const { socket, received } of stalled) {
+      socket.resume()
+      t.ok((await received).length < 20_000_000, 'the response is incomplete')
+    }
+    responses.get('/wait')?.end('done')
+    t.match(await patient.received, /done$/)
+  },
+)
+
+t.test('at the limit of unread responses, the one without progress for longest is closed', async (t) => {
+  const responses: ServerResponse[] = []
+  const { port } = await startServer(
+    t,
+    ({ url }, response) => {
+      if (url === '/large') responses.push(response)
+      response.end(url === '/large' ? Buffer.alloc(20_000_000) : 'done')
+    },
+    { limits: { maxStalled: 2 } },
+  )
+  const openUnread = async (): Promise<ServerResponse | undefined> => {
+    const before = responses.length
+    const { socket } = await openRaw(port)
+    t.teardown(() => socket.destroy())
+    socket.pause()
+    socket.write('GET /large HTTP/1.1\r\nHost: x\r\n\r\n')
+    await until('the response', () => responses.length > before)
+    return responses[before]
+  }
+  const first = await openUnread()
+  // Longer than the interval of the checks.
+  await setTimeout(500)
+  const others = [await openUnread(), await openUnread()]
+  await until('the first one to be closed', () => first?.closed === true)
+  t.ok(others.every((response) => response?.closed === false))
+  t.match(await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'), /done$/)
+})
+
+interface ServerOptions {
+  readonly stallMs?: number
+  readonly limits?: Partial<HttpLimits>
+}
+
+/** Starts a server of the test's own. */
+async function startServer(
+  t: Test,
+  handler: RequestListener,
+  { stallMs = 60_000, limits = {} }: ServerOptions = {},
+): Promise<{ server: Server; port: number; stop: () => Promise<void> }> {
+  const http = new HttpServer({
+    statistics: new RequestStatistics(),
+    log: pino({ level: 'silent' }),
+    arrivalMs: 60_000,
+    stallMs,
+    isUrgent: () => false,
+    limits: { ...httpLimits, ...limits },
+  })
+  const server = http.create(handler)
+  return { server, port: await listen(t, server), stop: () => http.stop(server) }
+}
+
+const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
+
+t.test(
+  'connections that wait to be accepted when a server stops are served, once the port is closed',
+  async (t) => {
+    const { server, port, stop } = await startServer(t, (_request, response) => {
+      response.end(server.listening ? 'begun while the port was open' : 'done')
+    })
+    const stopped = stop()
+    // The server has no connection yet, so it would close the port at once.
+    const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
+    const answers = sockets.map(async (socket) => {
+      socket.write(closing)
+      let text = ''
+      for await (const chunk of socket) text += chunk
+      return text
+    })
+    const outcomes = await Promise.allSettled(answers)
+    await stopped
+    t.ok(outcomes.some(({ status }) => status === 'fulfilled'))
+    for (const outcome of outcomes) {
+      if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
+      else t.match(outcome.reason, { code: 'ECONNREFUSED' })
+    }
+  },
+)
+
+t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
+  const body = Buffer.alloc(20_000_000, 'x')
+  const { server, port, stop } = await startServer(t, (_request, response) => response.end(body))
+  const { socket, received } = await openRaw(port)
+  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
+  await once(socket, 'data')
+  socket.pause()
+  const stopped = stop()
+  for (let tries = 0; server.listening; tries++) {
+    if (tries === 500) throw new Error('the port is not closed')
+    await setTimeout(20)
+  }
+  socket.resume()
+  t.ok((await received).length > body.length, 'the response is whole')
+  await stopped
+})
