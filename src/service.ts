@@ -80,7 +80,7 @@ export async function connectService(
   const databases = openDatabases(options, timings, log)
   const { requests, lists, probe } = databases
   const apiKeys = openApiKeys(options.apiKeys, probe, timings.apiKeys, log)
-  const inventory = inventoryRepository(requests, lists)
+  const inventory = inventoryRepository(requests, lists, probe)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)

@@ -19,6 +19,11 @@ export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
 }
 
+/** Returns whether an entry with this tag, which has no quotes, meets the condition. */
+export function isMet({ anyOf, noneOf }: Condition = {}, tag: string): boolean {
+  return anyOf?.includes(tag) !== false && noneOf?.includes(tag) !== true
+}
+
 /**
  * Parses the condition of a request; undefined if it has none (RFC 9110, section 13.2.2). `If-Match: *` is no condition,
  * because a missing entry is a 404 anyway. Comparison is strong for `If-Match`, so that weak tags never match, and weak for

@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts'
 import { type ListReads, listReads } from './list/reads.ts'
 import type { PetStatus } from './schemas.ts'
-import { type UpdateRepository, updateRepository } from './updates/statements.ts'
+import { type UpdateRepository, updateRepository } from './updates/repository.ts'
 
 /**
  * Reads and writes the table `inventory`. The statements of lists are in `list`, those of updates in `updates`, and the others
@@ -13,12 +13,17 @@ export interface InventoryRepository extends ListReads, UpdateRepository {
 }
 
 /**
- * Creates the repository. Lists use the pool `lists`, and everything else uses `database`, so that neither waits for the other.
+ * Creates the repository. Lists use the pool `lists`, and updates use `database`, so that neither waits for the other. The pool
+ * `probe` is for statements that no request is waiting for.
  */
-export function inventoryRepository(database: Database, lists: Database): InventoryRepository {
+export function inventoryRepository(
+  database: Database,
+  lists: Database,
+  probe = database,
+): InventoryRepository {
   return {
     ...listReads(lists),
-    ...updateRepository(database),
+    ...updateRepository(database, probe),
 
     async countByStatus() {
       const rows = await database.query<{ status: PetStatus; count: bigint }>(

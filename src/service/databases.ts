@@ -11,7 +11,7 @@ import {
 import { parseAddress } from '../database/server/address.ts'
 import { PrimaryServer } from '../database/server/primary.ts'
 import { listSettings } from '../inventory/list/statements.ts'
-import { updateSettings } from '../inventory/updates/statements.ts'
+import { updateSettings } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 
 /**

@@ -27,10 +27,10 @@ interface Traced {
 
 async function startTraced(t: Test, env: Record<string, string> = {}): Promise<Traced> {
   const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 9, 'available'],
-    ['2', 9, 'available'],
-  ])
+  await addEntries(
+    database,
+    Array.from({ length: 20 }, (_, index) => [String(index + 1), 9, 'available'] as const),
+  )
   const collector = await startOtlpReceiver(t)
   const server = await startProgram(t, 'server', {
     env: {
@@ -126,7 +126,7 @@ t.test('updates that share a statement and that statement link to each other', a
   const requests = Array.from({ length: count }, (_, index) => {
     const own = `00-${(index + 1).toString(16).padStart(32, '0')}-${parentSpanId}-01`
     return (
-      `PATCH /v1/inventory/${1 + (index % 2)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\ntraceparent: ${own}\r\n` +
+      `PATCH /v1/inventory/${1 + (index % 20)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\ntraceparent: ${own}\r\n` +
       'Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":3}'
     )
   })

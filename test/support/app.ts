@@ -19,7 +19,7 @@ export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 export const longTimings: Partial<ServiceTimings> = {
   requests: { ...requestLimits, connect: 60_000, statement: 60_000, answer: 61_000 },
   lists: { ...listLimits, connect: 60_000, lock: 60_000, answer: 61_000 },
-  app: { ...appTimeouts, updates: { ...updateTimes, wait: 60_000, overdue: 61_000 } },
+  app: { ...appTimeouts, updates: { ...updateTimes, wait: 60_000 } },
 }
 
 export interface TestApp {

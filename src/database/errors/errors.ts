@@ -12,11 +12,6 @@ export class DatabaseUnavailableError extends Error {
     this.#onFailure = onFailure
   }
 
-  /** Returns the same error with a more specific cause. */
-  withCause(cause: unknown): DatabaseUnavailableError {
-    return new DatabaseUnavailableError(cause, this.#onFailure)
-  }
-
   /** Call it once for each caller that gets this error. */
   countFailure(): void {
     this.#onFailure?.()
@@ -59,14 +54,5 @@ export class ServerChangedError extends Error {
 
   constructor() {
     super('the connections were renewed while the statement was under way')
-  }
-}
-
-/** The server lost its connection to another server that stores rows. The statement was certainly rolled back. */
-export class WorkerLostError extends Error {
-  override readonly name = 'WorkerLostError'
-
-  constructor(cause: unknown) {
-    super('The database has lost a connection to one of its servers', { cause })
   }
 }

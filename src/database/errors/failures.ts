@@ -5,7 +5,6 @@ import {
   FormerPrimaryError,
   ReadOnlyServerError,
   ServerChangedError,
-  WorkerLostError,
 } from './errors.ts'
 import { isCanceled, isConflict, unsupportedStates } from './sqlstate.ts'
 
@@ -96,14 +95,7 @@ const lostConnection =
  */
 export function isRemoteRefusal(error: unknown): boolean {
   const cause = causeOf(error)
-  if (cause instanceof WorkerLostError) return true
   return isRemoteFailure(cause) && !lostConnection.test(cause.message)
-}
-
-/** Whether the server lost its connection to another server, so that a statement on one row may have taken effect. */
-export function isRemoteLoss(error: unknown): boolean {
-  const cause = causeOf(error)
-  return isRemoteFailure(cause) && lostConnection.test(cause.message)
 }
 
 function isRemoteFailure(error: unknown): error is pg.DatabaseError {
@@ -129,13 +121,8 @@ export function wasRefused(error: unknown): boolean {
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
-  if (mayConcernOneValue(error)) return true
-  return wasRefused(error) && (isConflict(error) || isRemoteRefusal(error))
-}
-
-/** Whether PostgreSQL rejected a statement for a reason that may concern only one of the values to store. */
-export function mayConcernOneValue(error: unknown): boolean {
-  return wasRefused(error) && !(error instanceof DatabaseUnavailableError)
+  if (!wasRefused(error)) return false
+  return !(error instanceof DatabaseUnavailableError) || isConflict(error) || isRemoteRefusal(error)
 }
 
 /**

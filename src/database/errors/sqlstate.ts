@@ -56,7 +56,7 @@ export function isUnknownColumn(error: unknown): boolean {
 }
 
 /** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
-export function isNotSupported(error: unknown): boolean {
+function isNotSupported(error: unknown): boolean {
   return stateOf(error) === '0A000'
 }
 
@@ -81,14 +81,6 @@ export function isOutdatedStatement(error: unknown): boolean {
  */
 export function isIdleTimeout(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '57P05' && error.routine === 'ProcessInterrupts'
-}
-
-/**
- * Whether Citus may not support a statement that PostgreSQL supports. Citus reports this with 0A000 or XX000, or with 22P02 if
- * it misreads data that it has moved between its servers.
- */
-export function mayBeUnsupportedByCitus(error: unknown): boolean {
-  return stateOf(error) === '22P02' || isNotSupported(error) || isInternalError(error)
 }
 
 /**

@@ -1,4 +1,5 @@
 import type { Context } from '@opentelemetry/api'
+import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -13,40 +14,31 @@ export interface Update extends QuantityUpdate {
   readonly reject: (error: unknown) => void
 }
 
-/** Maximum pets in one statement. */
-export const MAX_BATCH_SIZE = 500
-
-/** What the updates of a pet are waiting for. The message of a 503 after a long wait depends on it. */
-export type WaitReason = 'statement' | 'row lock' | 'table lock'
-
 /**
- * All updates of one pet that have no outcome yet, oldest first. There is one instance per pet, and new updates are only added
- * at its end, so no update overtakes an older one, even if that one is retried several times.
+ * All updates of one pet that have no outcome yet, oldest first. There is one instance per pet, and at most one of its updates is
+ * in flight, so no update overtakes an older one, even if that one is retried several times.
  */
 export class PendingUpdates {
   readonly petId: bigint
-  state: 'ready' | 'in flight' | 'locked' = 'ready'
-  waitsFor: WaitReason = 'statement'
-  /** Maximum pets in the next batch with this one. A refused batch halves it, so that one bad update is isolated. */
-  batchLimit = MAX_BATCH_SIZE
-  /** Maximum updates that the next statement decides. A refusal of this pet alone halves it, for the same reason. */
-  updateLimit = Number.POSITIVE_INFINITY
-  /** Whether a statement has left the entry unchanged without an error. */
-  wasPassedOver = false
-  /** The updates that the statement in flight decides: it writes the last one, which supersedes the others. */
-  inFlight: readonly Update[] = []
-  /** Whether the last statement has decided the updates that were in flight. */
-  wasDecided = false
+  /** Whether another transaction has locked the row, so that the update in flight or the next one is sent individually. */
+  isLocked = false
+  /** Whether the last statement of the update in flight, or of the next one, did not get a lock: on the row or on the table. */
+  waitsForLock = false
+  #inFlight: Update | undefined
   readonly #waiting: Update[] = []
   readonly #statistics: InventoryStatistics
+  readonly #onDecided: (pet: PendingUpdates) => void
 
-  constructor(petId: bigint, statistics: InventoryStatistics) {
+  /** `onDecided` is called right before the caller of the update in flight gets its outcome. */
+  constructor(petId: bigint, statistics: InventoryStatistics, onDecided: (pet: PendingUpdates) => void) {
     this.petId = petId
     this.#statistics = statistics
+    this.#onDecided = onDecided
   }
 
-  get isEmpty(): boolean {
-    return this.#waiting.length === 0 && this.inFlight.length === 0
+  /** The update in flight, if any. */
+  get inFlight(): Update | undefined {
+    return this.#inFlight
   }
 
   /** The number of updates that are not in flight. */
@@ -54,9 +46,8 @@ export class PendingUpdates {
     return this.#waiting.length
   }
 
-  /** The newest update in flight, which the statement writes. */
-  get written(): Update | undefined {
-    return this.inFlight.at(-1)
+  get isEmpty(): boolean {
+    return this.#inFlight === undefined && this.#waiting.length === 0
   }
 
   add(update: Update): void {
@@ -64,51 +55,69 @@ export class PendingUpdates {
     this.#statistics.waitingUpdates++
   }
 
-  /**
-   * Moves the oldest waiting updates that one statement can decide to those in flight: all before the first one with a condition,
-   * or only that one if it is the oldest, because its condition depends on what the earlier updates have written. At most
-   * `updateLimit` are moved.
-   */
+  /** Makes the oldest waiting update the one in flight. */
   take(): void {
-    const conditional = this.#waiting.findIndex(({ condition }) => condition !== undefined)
-    const decidable = conditional === -1 ? this.#waiting.length : Math.max(1, conditional)
-    this.inFlight = this.#waiting.splice(0, Math.min(decidable, this.updateLimit))
-    this.#statistics.waitingUpdates -= this.inFlight.length
-    this.state = 'in flight'
-    this.wasDecided = false
+    this.#inFlight = this.#waiting.shift()
+    this.#statistics.waitingUpdates--
   }
 
-  /** Moves the updates in flight back to the front of the waiting ones. Call it if their statement has changed nothing. */
-  putBack(state: 'ready' | 'locked'): void {
-    this.#waiting.unshift(...this.inFlight)
-    this.#statistics.waitingUpdates += this.inFlight.length
-    this.inFlight = []
-    this.state = state
+  /** Makes the update in flight the first waiting one again. Call it if its statement has changed nothing. */
+  putBack(): void {
+    if (this.#inFlight === undefined) return
+    this.#waiting.unshift(this.#inFlight)
+    this.#inFlight = undefined
+    this.#statistics.waitingUpdates++
   }
 
-  /** Removes and returns the updates in flight that arrived before `time`. Call it if their statement has changed nothing. */
-  removeInFlightBefore(time: number): readonly Update[] {
-    const late = this.inFlight.filter(({ arrivedAt }) => arrivedAt < time)
-    this.inFlight = this.inFlight.filter(({ arrivedAt }) => arrivedAt >= time)
-    return late
+  /** Gives the caller of the update in flight the entry as stored, or undefined if there is none. */
+  resolve(item: InventoryItem | undefined): void {
+    this.#decide()?.resolve(item)
   }
 
-  /** Removes the updates in flight. Call it when each of them has its outcome. */
-  finish(): void {
-    this.inFlight = []
-    this.state = 'ready'
-    this.wasDecided = true
-    this.waitsFor = 'statement'
-    this.batchLimit = MAX_BATCH_SIZE
-    this.updateLimit = Number.POSITIVE_INFINITY
-    this.wasPassedOver = false
+  /** Gives the caller of the update in flight an error. */
+  reject(error: unknown): void {
+    this.#decide()?.reject(error)
   }
 
-  /** Removes and returns the waiting updates that arrived before `time` (`performance.now()`). */
-  removeBefore(time: number): readonly Update[] {
-    const inTime = this.#waiting.findIndex(({ arrivedAt }) => arrivedAt >= time)
-    const late = this.#waiting.splice(0, inTime === -1 ? this.#waiting.length : inTime)
-    this.#statistics.waitingUpdates -= late.length
-    return late
+  /** Rejects the waiting updates that arrived before `time` (`performance.now()`). */
+  rejectWaiting(time: number): void {
+    for (
+      let first = this.#waiting[0];
+      first !== undefined && first.arrivedAt < time;
+      first = this.#waiting[0]
+    ) {
+      this.#waiting.shift()
+      this.#statistics.waitingUpdates--
+      first.reject(this.#late())
+    }
   }
+
+  /**
+   * Rejects the update in flight if it arrived before `time`; otherwise returns true. Call it if its statement has changed
+   * nothing.
+   */
+  isInTime(time: number): boolean {
+    const isInTime = this.#inFlight !== undefined && this.#inFlight.arrivedAt >= time
+    if (!isInTime) this.reject(this.#late())
+    return isInTime
+  }
+
+  #decide(): Update | undefined {
+    const update = this.#inFlight
+    this.#inFlight = undefined
+    this.isLocked = false
+    this.waitsForLock = false
+    this.#onDecided(this)
+    return update
+  }
+
+  #late(): Error {
+    return this.waitsForLock
+      ? unchanged('locked', 'Another transaction has locked the entry or the whole inventory.')
+      : unchanged('late', 'The database is too busy.')
+  }
+}
+
+function unchanged(cause: 'locked' | 'late', reason: string): Error {
+  return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`)
 }

@@ -5,9 +5,9 @@ import t from 'tap'
 import { DatabaseUnavailableError } from '../../../src/database/errors/errors.ts'
 import type { InventoryItem } from '../../../src/inventory/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import type { QuantityUpdate, Written } from '../../../src/inventory/updates/quantity-update.ts'
+import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
-import type { UpdateRepository } from '../../../src/inventory/updates/statements.ts'
+import type { UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 
 const HISTORIES = 300
 const UPDATES = 60
@@ -49,7 +49,11 @@ class RandomRepository implements UpdateRepository {
     this.#random = random
   }
 
-  async setQuantities(updates: readonly QuantityUpdate[]): Promise<Written> {
+  maxBatchSize(): number {
+    return 500
+  }
+
+  async setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, InventoryItem>> {
     for (const { petId } of updates) {
       if (this.#inFlight.has(petId)) this.errors.push(`Pet ${petId} is in two statements`)
       this.#inFlight.add(petId)
@@ -67,21 +71,16 @@ class RandomRepository implements UpdateRepository {
     return new Set(petIds.filter(() => this.#random() % 2 === 0))
   }
 
-  async existingAmong(petIds: readonly bigint[]): Promise<Set<bigint>> {
+  async tagsOf(petIds: readonly bigint[]): Promise<Map<bigint, string>> {
     await this.#delay()
-    return new Set(petIds.filter((petId) => petId !== WITHOUT_ENTRY))
-  }
-
-  async commitsWait(): Promise<boolean> {
-    await this.#delay()
-    return false
+    return new Map(petIds.filter((petId) => petId !== WITHOUT_ENTRY).map((petId) => [petId, '0-sold']))
   }
 
   async #delay(): Promise<void> {
     for (let left = this.#random() % 6; left > 0; left--) await setImmediate()
   }
 
-  #decide(updates: readonly QuantityUpdate[]): Written {
+  #decide(updates: readonly QuantityUpdate[]): Map<bigint, InventoryItem> {
     const outcome = outcomes[this.#random() % outcomes.length]
     if (outcome === 'row lock' || outcome === 'table lock')
       throw new DatabaseUnavailableError(refusal('55P03'))
@@ -95,7 +94,7 @@ class RandomRepository implements UpdateRepository {
       this.stored.set(petId, quantity)
       entries.set(petId, { petId, quantity, status: 'sold' })
     }
-    return { entries, unmet: new Map(), hasRules: false }
+    return entries
   }
 }
 
@@ -113,7 +112,7 @@ t.test('in random histories, each update gets one outcome, and those of a pet st
         const random = endless(numbers)
         const repository = new RandomRepository(random)
         const statistics = new InventoryStatistics()
-        const times = { wait: 60_000, overdue: 60_000, check: 1, probe: 1 }
+        const times = { wait: 60_000, check: 1 }
         const queue = new UpdateQueue(repository, statistics, undefined, times)
         let settled = 0
         for (let quantity = 1; quantity <= UPDATES; quantity++) {
