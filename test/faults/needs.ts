@@ -76,6 +76,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'rate-limit.fault.ts': [haproxy],
   'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
+  'unread-responses.fault.ts': [python],
   'upgrade.fault.ts': [docker, firstRelease, haproxy],
 }
 

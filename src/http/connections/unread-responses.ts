@@ -13,7 +13,7 @@ export interface UnreadResponseLimits {
 const CHECK_INTERVAL_MS = 250
 
 /** A response counts as stalled if nothing was read for this long. */
-const STALL_MS = 1000
+const STALL_MS = 500
 
 /** What was written of a response that waits for its client to read, and since when it has not become more. */
 interface Progress {
