@@ -1,6 +1,6 @@
 import type pg from 'pg'
 import type { DatabaseUnavailableError } from './errors/errors.ts'
-import type { TextRow } from './protocol/copy-out.ts'
+import type { TextRow } from './protocol/row-reader.ts'
 
 /** Time limits in milliseconds. */
 export interface TimeLimits {
@@ -35,13 +35,12 @@ export interface Database extends StatementRunner {
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
 
   /**
-   * Runs a query and streams its rows in COPY's text format, one line per row, in chunks of any size. The rows come from a
-   * snapshot that was taken after the query got its locks. The connection is in use until the last chunk is read or the
-   * caller stops reading.
+   * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was taken after the query got
+   * its locks. `onRow` must not throw.
    *
-   * @throws what `query` throws; the time limit for a response applies to each chunk
+   * @throws what `query` throws; the time limit for a response applies to each row
    */
-  copy(query: string, before?: StatementBefore): AsyncIterable<Buffer>
+  readRows(statement: Statement, onRow: (row: TextRow) => void): Promise<void>
 
   /**
    * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
@@ -57,13 +56,6 @@ export interface Database extends StatementRunner {
 
   /** Waits for the statements in flight, then closes every connection. */
   close(): Promise<void>
-}
-
-/** A query that `copy` runs in its transaction, after it has taken the locks and before it reads the rows. */
-export interface StatementBefore {
-  readonly text: string
-  /** Called with each row; the values are text. */
-  readonly onRow: (row: TextRow) => void
 }
 
 export interface PoolStatistics {

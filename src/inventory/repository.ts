@@ -1,5 +1,5 @@
 import type { Database } from '../database/database.ts'
-import { type ListReads, listReads } from './list/reads.ts'
+import { type ListReader, listReader } from './list/reader.ts'
 import type { PetStatus } from './schemas.ts'
 import { type UpdateRepository, updateRepository } from './updates/repository.ts'
 
@@ -7,7 +7,7 @@ import { type UpdateRepository, updateRepository } from './updates/repository.ts
  * Reads and writes the table `inventory`. The statements of lists are in `list`, those of updates in `updates`, and the others
  * here. Every method rejects with a DatabaseUnavailableError if the database cannot serve.
  */
-export interface InventoryRepository extends ListReads, UpdateRepository {
+export interface InventoryRepository extends ListReader, UpdateRepository {
   /** Returns the number of entries with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
 }
@@ -22,7 +22,7 @@ export function inventoryRepository(
   probe = database,
 ): InventoryRepository {
   return {
-    ...listReads(lists),
+    ...listReader(lists),
     ...updateRepository(database, probe),
 
     async countByStatus() {

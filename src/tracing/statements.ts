@@ -50,17 +50,8 @@ export function traceStatements(database: Database, pool: string, tracer: Tracer
     query: (statement, values) =>
       within(start(...namesOf(statement)), () => database.query(statement, values)),
 
-    async *copy(query, before) {
-      const span = start('COPY', 'COPY')
-      try {
-        yield* database.copy(query, before)
-      } catch (error) {
-        fail(span, error)
-        throw error
-      } finally {
-        span.end()
-      }
-    },
+    readRows: (statement, onRow) =>
+      within(start(...namesOf(statement)), () => database.readRows(statement, onRow)),
   }
 }
 

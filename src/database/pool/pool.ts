@@ -1,11 +1,11 @@
 import type pg from 'pg'
-import type { Database, Statement, StatementBefore, TimeLimits } from '../database.ts'
+import type { Database, Statement, TimeLimits } from '../database.ts'
 import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from '../errors/errors.ts'
 import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
 import { isIdleTimeout, isInternalError, isOutdatedStatement } from '../errors/sqlstate.ts'
 import { commitWatchOf } from '../protocol/commit-warnings.ts'
-import { CopyOut } from '../protocol/copy-out.ts'
 import { LateStatementError, PreparedStatement } from '../protocol/prepared-statement.ts'
+import { RowReader } from '../protocol/row-reader.ts'
 import { parseAddress } from '../server/address.ts'
 import type { PrimaryServer } from '../server/primary.ts'
 import { HAS_CITUS } from '../server/server-status.ts'
@@ -134,7 +134,7 @@ export function openDatabase({
     const { name, text, answer } = configOf(statement)
     const texts = textsOf(values)
     if (name === undefined || texts === undefined) {
-      // Set per statement: a limit for the whole pool would also end a `copy`, whose chunks may keep arriving for longer.
+      // Set per statement: a limit for the whole pool would also end `readRows`, whose rows may keep arriving for longer.
       const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
       return (await client.query<Row>(config)).rows
     }
@@ -148,20 +148,17 @@ export function openDatabase({
   }
 
   /**
-   * Returns the statements of a `copy`. They are sent as one text, which PostgreSQL runs as one transaction. COPY takes its
-   * snapshot before it waits for a lock; if TRUNCATE or a rewrite of the table commits meanwhile, the snapshot is too old to
-   * see any row (PostgreSQL manual, section 13.6). So a query that works on every kind of relation takes the locks first. At
-   * READ COMMITTED, the COPY then takes a new snapshot.
+   * Returns the statements of `readRows`. They are sent as one text, which PostgreSQL runs as one transaction. At READ COMMITTED,
+   * a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite of the table
+   * commits while it waits (PostgreSQL manual, section 13.6).
    */
-  const copyText = (query: string, before: StatementBefore | undefined): string =>
+  const rowsText = (query: string): string =>
     [
       'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
       ...(behindPooler
         ? [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`]
         : []),
-      `SELECT FROM (${query}) AS rows LIMIT 0`,
-      ...(before === undefined ? [] : [before.text]),
-      `COPY (${query}) TO STDOUT`,
+      query,
     ].join('; ')
 
   return {
@@ -197,26 +194,22 @@ export function openDatabase({
       }
     },
 
-    async *copy(query, before) {
+    async readRows(statement, onRow) {
       const client = await connect()
-      // Stays true if the caller stops reading, because the rest of the response is still on its way.
-      let isBroken = true
-      let limit: NodeJS.Timeout | undefined
+      let isBroken = false
+      const reader = new RowReader(rowsText(configOf(statement).text), (row) => {
+        timer.refresh()
+        onRow(row)
+      })
+      const timer = setTimeout(() => reader.giveUp(), limits.answer)
       try {
-        const chunks = client.query(new CopyOut(copyText(query, before), before?.onRow))
-        const timer = setTimeout(() => chunks.destroy(new Error('No data in time')), limits.answer)
-        limit = timer
-        for await (const chunk of chunks) {
-          timer.refresh()
-          yield chunk
-        }
+        await client.query(reader).done
         checkGeneration(client)
-        isBroken = false
       } catch (error) {
         isBroken = isFatal(error)
         throw await failureOf(error, client)
       } finally {
-        clearTimeout(limit)
+        clearTimeout(timer)
         connections.release(client, isBroken)
       }
     },

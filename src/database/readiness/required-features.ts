@@ -42,10 +42,8 @@ const features: readonly Feature[] = [
   },
 ]
 
-const COPY = 'COPY (SELECT …) TO STDOUT'
-
 /** The names of the features that are asked for, in that order. */
-export const requiredFeatures: readonly string[] = [...features.map(({ name }) => name), COPY]
+export const requiredFeatures: readonly string[] = features.map(({ name }) => name)
 
 /** A feature that the server lacks. */
 export interface MissingFeature {
@@ -65,10 +63,7 @@ export async function missingFeature(database: Database): Promise<MissingFeature
     const cause = await refusalOf(() => database.query(text))
     if (cause !== undefined) return { name, cause }
   }
-  const cause = await refusalOf(async () => {
-    for await (const _ of database.copy('SELECT 1'));
-  })
-  return cause === undefined ? undefined : { name: COPY, cause }
+  return undefined
 }
 
 /**

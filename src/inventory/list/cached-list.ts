@@ -4,9 +4,9 @@ import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { coalesceReads } from './coalesce-reads.ts'
-import { entriesOfLines, withChanges } from './pieces.ts'
-import type { ListSource, ListState, ListValidator } from './reads.ts'
-import { Snapshot, snapshotOfLines } from './snapshot.ts'
+import { countEntries, withChanges } from './pieces.ts'
+import type { ListState, ListValidator, WholeList } from './reader.ts'
+import { Snapshot } from './snapshot.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
 interface CachedList {
@@ -46,7 +46,7 @@ export function inventoryList(
   let cached: CachedList | undefined
   let known: { readonly version: string; readonly comparable: boolean } | undefined
 
-  const logSource = ({ version, state }: ListSource): void => {
+  const logSource = ({ version, state }: WholeList): void => {
     const comparable = state !== undefined
     if (known?.version === version && known.comparable === comparable) return
     known = { version, comparable }
@@ -59,21 +59,17 @@ export function inventoryList(
     if (changes === undefined) return undefined
     if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
     // All commits since then changed other tables or databases.
-    if (changes.lines.length === 0 && changes.count === former.count)
+    if (changes.lines === '' && changes.count === former.count)
       return { snapshot: former, state: changes.state }
-    const latest = new Snapshot(await withChanges(former.pieces, entriesOfLines(changes.lines)), true)
-    if (latest.count !== changes.count) return undefined
-    return { snapshot: latest, state: changes.state }
+    const pieces = await withChanges(former.pieces, changes.lines)
+    if (pieces === undefined || countEntries(pieces) !== changes.count) return undefined
+    return { snapshot: new Snapshot(pieces), state: changes.state }
   }
 
   const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
-    // The state is read before the entries, so a commit in between may be read twice but is never missed.
-    let state: ListState | undefined
-    const lines = repository.lines((source) => {
-      state = source.state
-      logSource(source)
-    })
-    return { snapshot: await snapshotOfLines(lines, former), state }
+    const whole = await repository.readAll(former?.pieces ?? [])
+    logSource(whole)
+    return { snapshot: new Snapshot(whole.pieces), state: whole.state }
   }
 
   /** Whether the last read found changes, so that the next one probably finds some, too. */

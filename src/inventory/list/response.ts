@@ -6,9 +6,8 @@ import { matches } from '../../contract/entity-tag.ts'
 import { ApiError } from '../../contract/errors.ts'
 import { meetsIfMatch } from '../condition.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
-import { type Encoding, encodings } from './codings.ts'
 import { inShares } from './shares.ts'
-import type { Snapshot } from './snapshot.ts'
+import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
@@ -24,7 +23,7 @@ export async function sendList(
 ): Promise<FastifyReply> {
   const { headers } = request
   const known = knownEncoding(headers, snapshot)
-  const preferred = preferredCoding(headers, snapshot.encodings)
+  const preferred = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
   const currentTag = snapshot.etagOf(known ?? preferred)
   if (!meetsIfMatch(headers, currentTag)) throw listNotMatched(currentTag)
@@ -32,7 +31,7 @@ export async function sendList(
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
   if (matches(headers['if-none-match'], currentTag)) return reply.header('etag', currentTag).code(304).send()
-  const encoding = known !== undefined && snapshot.encodings.includes(known) ? known : preferred
+  const encoding = known ?? preferred
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   reply.header('etag', etag)
   reply.type('application/json; charset=utf-8')

@@ -1,6 +1,12 @@
 import { hash } from 'node:crypto'
-import { compressed, type Encoding, encodings, encodingsOfPatchedLists } from './codings.ts'
-import { countEntries, type Piece, PieceBuilder } from './pieces.ts'
+import { gzip } from './gzip.ts'
+import { countEntries, type Piece } from './pieces.ts'
+
+/** A content coding of RFC 9110, section 8.4.1. */
+export type Encoding = 'identity' | 'gzip'
+
+/** The content codings of a list, in order of preference. */
+export const encodings: readonly Encoding[] = ['gzip', 'identity']
 
 /** The bytes of a list in one content coding. */
 export interface Representation {
@@ -15,6 +21,7 @@ export interface Representation {
 const LARGE_LIST_BYTES = 1_048_576
 
 const EMPTY_LIST = Buffer.from('[]')
+const CLOSING_BRACKET = Buffer.from(']')
 
 /** The list as of one moment, serialized once for all clients. Immutable. */
 export class Snapshot implements Representation {
@@ -25,16 +32,14 @@ export class Snapshot implements Representation {
   readonly chunks: readonly Buffer[]
   readonly size: number
   readonly etag: string
-  readonly #isPatched: boolean
   readonly #digest: string
-  readonly #encoded = new Map<Encoding, Promise<Representation>>()
+  #gzip: Promise<Representation> | undefined
 
-  /** @param isPatched whether the list was made from an earlier one and the changes since then */
-  constructor(pieces: readonly Piece[], isPatched = false) {
-    this.#isPatched = isPatched
+  constructor(pieces: readonly Piece[]) {
     this.pieces = pieces
     this.count = countEntries(pieces)
-    this.chunks = pieces.length === 0 ? [EMPTY_LIST] : merged(pieces.map(({ bytes }) => bytes))
+    this.chunks =
+      pieces.length === 0 ? [EMPTY_LIST] : merged([...pieces.map(({ bytes }) => bytes), CLOSING_BRACKET])
     this.size = sizeOf(this.chunks)
     // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
@@ -42,47 +47,26 @@ export class Snapshot implements Representation {
     this.etag = this.etagOf('identity')
   }
 
-  /** The content codings in which the list is available, in order of preference. */
-  get encodings(): readonly Encoding[] {
-    return this.#isPatched && this.chunks.length > 1 ? encodingsOfPatchedLists : encodings
-  }
-
   /** The `ETag` of the list in a content coding. */
   etagOf(encoding: Encoding): string {
     return encoding === 'identity' ? `"${this.#digest}"` : `"${this.#digest}-${encoding}"`
   }
 
-  /**
-   * Returns the list in a content coding. The first call compresses it in Node's thread pool; later calls reuse the result.
-   */
+  /** Returns the list in a content coding. It is compressed at the first call only, in Node's thread pool. */
   encoded(encoding: Encoding): Representation | Promise<Representation> {
     if (encoding === 'identity') return this
-    let representation = this.#encoded.get(encoding)
-    if (representation === undefined) {
-      representation = this.#compress(encoding)
-      this.#encoded.set(encoding, representation)
-    }
-    return representation
+    this.#gzip ??= this.#compress()
+    return this.#gzip
   }
 
-  async #compress(encoding: Encoding): Promise<Representation> {
-    const chunks = merged(await compressed(this.chunks, this.size, encoding))
-    return { chunks, size: sizeOf(chunks), etag: this.etagOf(encoding) }
+  async #compress(): Promise<Representation> {
+    const chunks = merged(await gzip(this.chunks))
+    return { chunks, size: sizeOf(chunks), etag: this.etagOf('gzip') }
   }
-}
-
-/**
- * Makes a snapshot from lines that arrive in chunks of any length. Each line is the JSON text of an entry, in ascending
- * petId. Processes one chunk at a time, so that the event loop is not blocked for long. Reuses equal pieces of `former`.
- */
-export async function snapshotOfLines(lines: AsyncIterable<Buffer>, former?: Snapshot): Promise<Snapshot> {
-  const builder = new PieceBuilder(former?.pieces)
-  for await (const part of lines) builder.add(part)
-  return new Snapshot(builder.finish())
 }
 
 function merged(chunks: Buffer[]): Buffer[] {
-  return chunks.length > 1 && sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
+  return sizeOf(chunks) < LARGE_LIST_BYTES ? [Buffer.concat(chunks)] : chunks
 }
 
 function sizeOf(chunks: readonly Buffer[]): number {

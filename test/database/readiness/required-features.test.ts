@@ -19,7 +19,6 @@ const texts: Readonly<Record<string, string>> = {
   'unnest() of several arrays': 'unnest(',
   'WITH … AS MATERIALIZED': 'AS MATERIALIZED',
   'FOR NO KEY UPDATE SKIP LOCKED': 'SKIP LOCKED',
-  'COPY (SELECT …) TO STDOUT': 'COPY (',
 }
 
 t.test('each feature has a test', async (t) => {

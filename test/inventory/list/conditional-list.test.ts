@@ -91,20 +91,15 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
   const { send } = await startApp(t, database.url)
   const plain = await send('GET', '/v1/inventory')
   t.equal(plain.headers['content-encoding'], undefined)
-  const best = typeof zlib.createZstdCompress === 'function' ? 'zstd' : 'br'
   const expectations = [
     ['gzip', 'gzip'],
-    ['br', 'br'],
-    ['gzip, deflate, br', 'br'],
-    ['gzip, deflate, br, zstd', best],
-    ['br;q=0, gzip', 'gzip'],
-    ['br;q=0.5, gzip', 'gzip'],
-    ['br;q=0.5, gzip;q=0.6, *;q=0.1', 'gzip'],
+    ['gzip, deflate, br, zstd', 'gzip'],
+    ['br;q=0.5, gzip;q=0.4, *;q=0.1', 'gzip'],
     ['gzip;q=0.5, identity;q=0.1', 'gzip'],
-    ['gzip;q=0.3, br;q=0.3', 'br'],
     ['identity, gzip', 'gzip'],
+    ['*', 'gzip'],
     ['*;q=0.5, identity', undefined],
-    ['*', best],
+    ['br', undefined],
     ['deflate', undefined],
     ['identity', undefined],
     ['identity;q=1, gzip;q=0.5', undefined],
@@ -112,12 +107,8 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
     ['', undefined],
     ['identity;q=0, deflate', undefined],
   ] as const
-  const decode = (coding: string | undefined, body: Buffer): string => {
-    if (coding === 'gzip') return zlib.gunzipSync(body).toString()
-    if (coding === 'br') return zlib.brotliDecompressSync(body).toString()
-    if (coding === 'zstd') return zlib.zstdDecompressSync(body).toString()
-    return body.toString()
-  }
+  const decode = (coding: string | undefined, body: Buffer): string =>
+    (coding === 'gzip' ? zlib.gunzipSync(body) : body).toString()
   const tags = new Map<string | undefined, string | undefined>()
   for (const [accepted, coding] of expectations) {
     const answer = await send('GET', '/v1/inventory', { headers: { 'accept-encoding': accepted } })
@@ -144,58 +135,29 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
   t.equal(onlyCompressed.headers['content-encoding'], 'gzip')
 })
 
-t.test('an unchanged list is a 304 from every process, whichever compression it prefers', async (t) => {
+t.test('an unchanged list is a 304 from every process, compressed or not', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 40000) n")
   const changed = await startApp(t, database.url)
-  const accepted = { 'accept-encoding': 'gzip, br' }
-  const first = await changed.send('GET', '/v1/inventory', { headers: accepted })
-  t.equal(first.headers['content-encoding'], 'br')
+  await changed.send('GET', '/v1/inventory')
   const update = await changed.send('PATCH', '/v1/inventory/1', {
     headers: { 'content-type': 'application/json' },
     body: '{"quantity":5}',
   })
   t.equal(update.status, 200)
-  const second = await changed.send('GET', '/v1/inventory', { headers: accepted })
-  t.equal(second.headers['content-encoding'], 'gzip', 'preferred after a change')
   const fresh = await startApp(t, database.url)
-  for (const condition of ['if-none-match', 'if-match']) {
-    const { status, headers } = await fresh.send('GET', '/v1/inventory', {
-      headers: { ...accepted, [condition]: second.headers.etag },
-    })
-    t.equal(status, condition === 'if-match' ? 200 : 304, condition)
-    t.equal(headers.etag, second.headers.etag)
-  }
-
-  await t.test('also in a compression that a changed list does not have', async (t) => {
-    const onlyBrotli = { 'accept-encoding': 'br' }
-    const { headers } = await fresh.send('GET', '/v1/inventory', { headers: onlyBrotli })
-    t.equal(headers['content-encoding'], 'br')
-    const plain = await changed.send('GET', '/v1/inventory', { headers: onlyBrotli })
-    t.equal(plain.headers['content-encoding'], undefined, 'each change would compress it in full')
+  for (const coding of ['gzip', 'identity']) {
+    const accepted = { 'accept-encoding': coding }
+    const { headers, text } = await changed.send('GET', '/v1/inventory', { headers: accepted })
+    t.equal(headers['content-encoding'], coding === 'gzip' ? 'gzip' : undefined)
     const conditional = (condition: string) =>
-      changed.send('GET', '/v1/inventory', { headers: { ...onlyBrotli, [condition]: headers.etag } })
+      fresh.send('GET', '/v1/inventory', { headers: { ...accepted, [condition]: headers.etag } })
     const unchanged = await conditional('if-none-match')
     t.equal(unchanged.status, 304)
     t.equal(unchanged.headers.etag, headers.etag)
     const matched = await conditional('if-match')
     t.equal(matched.status, 200)
-    t.equal(matched.headers.etag, plain.headers.etag)
-    t.equal(matched.text, plain.text)
-  })
-
-  await t.test('also in none, which a changed list has instead', async (t) => {
-    const onlyBrotli = { 'accept-encoding': 'br' }
-    const plain = await changed.send('GET', '/v1/inventory', { headers: onlyBrotli })
-    t.equal(plain.headers['content-encoding'], undefined)
-    const conditional = (condition: string) =>
-      fresh.send('GET', '/v1/inventory', { headers: { ...onlyBrotli, [condition]: plain.headers.etag } })
-    const unchanged = await conditional('if-none-match')
-    t.equal(unchanged.status, 304)
-    t.equal(unchanged.headers.etag, plain.headers.etag)
-    const matched = await conditional('if-match')
-    t.equal(matched.status, 200)
-    t.equal(matched.headers.etag, plain.headers.etag)
-    t.equal(matched.text, plain.text)
-  })
+    t.equal(matched.headers.etag, headers.etag)
+    t.equal(matched.text, text)
+  }
 })

@@ -1,0 +1,196 @@
+import type { Database } from '../../database/database.ts'
+import { isCanceled, isUnknownColumn } from '../../database/errors/sqlstate.ts'
+import { onlyRow } from '../../database/protocol/only-row.ts'
+import type { TextRow } from '../../database/protocol/row-reader.ts'
+import { isPlainPostgres } from '../../database/server/plain-postgres.ts'
+import { ENTRIES_PER_PIECE, type Piece, pieceOf } from './pieces.ts'
+import { changesText, ENTRIES, piecesText, VERSION, validatorText } from './sql.ts'
+
+/**
+ * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
+ * and the table's name resolves to the same table.
+ */
+export interface ListValidator {
+  /**
+   * Identifies the server's start, the session, and the table that its name resolves to in this session. Transaction ids of
+   * two states are comparable only if their sources are equal.
+   */
+  readonly source: string
+  /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.8). */
+  readonly snapshot: string
+}
+
+/** The state that a list was read from, with everything that is needed to find later changes. */
+export interface ListState {
+  readonly validator: ListValidator
+  /** The snapshot's xmin: the transaction that wrote a change missing from the list has this id or a later one. */
+  readonly xmin: bigint
+  /** Identifies the definition of the table. If it is equal, an unchanged row has the same JSON text. */
+  readonly table: string
+}
+
+/** All entries as of one moment. */
+export interface WholeList {
+  readonly pieces: readonly Piece[]
+  /** Undefined if changes of the table cannot be detected reliably. */
+  readonly state: ListState | undefined
+  /** The text that `version()` returns. */
+  readonly version: string
+}
+
+/** How a list differs from an earlier one. */
+export interface ListChanges {
+  readonly state: ListState
+  /** Number of entries in the list. */
+  readonly count: number
+  /** The entries that are new or may have changed, in ascending petId, one per line. The last line has no newline. */
+  readonly lines: string
+}
+
+/** Reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
+export interface ListReader {
+  /** Reads all entries. Pieces of `former` replace equal ones. */
+  readAll(former: readonly Piece[]): Promise<WholeList>
+
+  /**
+   * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
+   * reported: if there are any, `count` is less than the number of former and new entries together. Returns undefined if
+   * the changes are unknown or more than `limit`, or if the server canceled the statement after its own time limit.
+   */
+  changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
+
+  /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
+  validator(): Promise<ListValidator>
+}
+
+interface ValidatorRow {
+  readonly source: string
+  readonly snapshot: string
+  readonly isReadOnly: boolean
+}
+
+interface ChangesRow extends ValidatorRow {
+  readonly table: string | null
+  /** Whether the row has all changes if the table is the same. */
+  readonly isExact: boolean
+  readonly count: bigint
+  readonly changed: number
+  readonly lines: string | null
+}
+
+/**
+ * Maximum number of transactions between two states that are compared. Row versions store the lower 32 bits of a
+ * transaction id, so PostgreSQL can order only ids that are less than 2^31 apart.
+ */
+const MAX_TRANSACTION_AGE = 2n ** 30n
+
+/** Returns a reader that uses one pool. */
+export function listReader(lists: Database): ListReader {
+  const { isPooled } = lists
+  const validator = { name: 'inventory_list_validator', text: validatorText(isPooled) }
+  const changes = { name: 'inventory_list_changes', text: changesText(isPooled) }
+  const version = { name: 'inventory_list_version', text: VERSION }
+  const pieces = { name: 'inventory_list_pieces', text: piecesText(isPooled, ENTRIES_PER_PIECE) }
+  const everything = { name: 'inventory_list_entries', text: ENTRIES }
+
+  /**
+   * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
+   * server processes but keeps its start time, PostgreSQL may reuse the ids of transactions that had not committed, and a
+   * new connection may get the same process id.
+   */
+  const validatorOf = ({ source, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
+    // If this server is read-only, other processes may already be sending their updates to another one.
+    if (isReadOnly) throw lists.refuseServer()
+    return { source: `${source} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
+  }
+
+  /** Returns the state in a row of `piecesText`; undefined if the entries are not in the row. */
+  const stateIn = ([source, snapshot, isReadOnly, table, isComparable]: TextRow): ListState | undefined => {
+    if (source == null || snapshot == null)
+      throw new Error('PostgreSQL did not report the source of the list')
+    const latest = validatorOf({ source, snapshot, isReadOnly: isReadOnly === 't' })
+    return isComparable === 't' && table != null
+      ? { validator: latest, xmin: boundsOf(snapshot).xmin, table }
+      : undefined
+  }
+
+  /** Reads the pieces and their state in one statement. Returns undefined if lists of the table cannot be cached. */
+  const readPieces = async (
+    former: readonly Piece[],
+  ): Promise<{ pieces: Piece[]; state: ListState } | undefined> => {
+    const read: Piece[] = []
+    let first: TextRow | undefined
+    await lists.readRows(pieces, (row) => {
+      first ??= row
+      const [count, text] = row.slice(-2)
+      if (text != null) read.push(pieceOf({ text, count: Number(count) }, read.length, former[read.length]))
+    })
+    const state = first && stateIn(first)
+    return state && { pieces: read, state }
+  }
+
+  /** Reads a list that cannot be cached, one row for each entry. */
+  const readEntries = async (former: readonly Piece[]): Promise<Piece[]> => {
+    const read: Piece[] = []
+    let entries: string[] = []
+    const cut = (): void => {
+      const piece = { text: entries.join(), count: entries.length }
+      if (piece.count > 0) read.push(pieceOf(piece, read.length, former[read.length]))
+      entries = []
+    }
+    await lists.readRows(everything, ([entry]) => {
+      entries.push(entry ?? '')
+      if (entries.length === ENTRIES_PER_PIECE) cut()
+    })
+    cut()
+    return read
+  }
+
+  const readValidator = async (): Promise<ListValidator> =>
+    validatorOf(onlyRow(await lists.query<ValidatorRow>(validator)))
+
+  return {
+    validator: readValidator,
+
+    async readAll(former) {
+      const rows = await lists.query<{ version: string; isComparable: boolean }>(version)
+      const { version: text, isComparable } = onlyRow(rows)
+      const whole = isComparable && isPlainPostgres(text) ? await readPieces(former) : undefined
+      if (whole !== undefined) return { ...whole, version: text }
+      const entries = await readEntries(former)
+      // The server may have become read-only.
+      await readValidator()
+      return { pieces: entries, state: undefined, version: text }
+    },
+
+    async changesSince(state, limit) {
+      const values = [BigInt.asUintN(32, state.xmin), limit]
+      const rows = await lists.query<ChangesRow>(changes, values).catch((error: unknown) => {
+        // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
+        // own. A view, which may have replaced the table, has no system columns.
+        if (isCanceled(error) || isUnknownColumn(error)) return undefined
+        throw error
+      })
+      if (rows === undefined) return undefined
+      const row = onlyRow(rows)
+      const { xmin, xmax } = boundsOf(row.snapshot)
+      const areKnown = row.isExact && xmax - state.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
+      const latest = validatorOf(row)
+      if (!areKnown || row.table !== state.table || latest.source !== state.validator.source) return undefined
+      return {
+        state: { validator: latest, xmin, table: state.table },
+        count: Number(row.count),
+        lines: row.lines ?? '',
+      }
+    },
+  }
+}
+
+/**
+ * Returns the bounds in the text of a snapshot: all transactions before `xmin` have ended, and none from `xmax` on has
+ * (PostgreSQL manual, section 9.27.8).
+ */
+function boundsOf(snapshot: string): { xmin: bigint; xmax: bigint } {
+  const [xmin = '', xmax = ''] = snapshot.split(':')
+  return { xmin: BigInt(xmin), xmax: BigInt(xmax) }
+}

@@ -1,0 +1,122 @@
+import { HAS_CITUS, IS_READ_ONLY } from '../../database/server/server-status.ts'
+import { COLUMN_TYPES, columns, ENTRY_JSON } from '../columns.ts'
+
+const TABLE = "to_regclass('inventory')::oid"
+
+const SNAPSHOT = 'pg_current_snapshot()::text'
+
+/** Settings of the sessions that read changes. Like updates (`updateSettings`), they look up a few rows. */
+export const listSettings = { random_page_cost: '1.1' }
+
+/**
+ * SQL text for everything that a validator depends on and that can change without a commit: the server, its process, and
+ * how `search_path` and `row_security`, which a configuration reload can change, affect the table. Everything else that a
+ * validator depends on is in the table and in the system catalogs, which change only by a commit.
+ *
+ * @param isPooled behind a pooler, the number of this client's connections does not identify the server process. The additional
+ *   expression is as expensive as the other parts together.
+ */
+const sourceText = (isPooled: boolean): string =>
+  `concat_ws(' ', pg_postmaster_start_time(), pg_backend_pid(), ${isPooled ? '(SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())), ' : ''}${TABLE}, row_security_active(${TABLE}))`
+
+const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
+
+const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
+
+/**
+ * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
+ * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
+ * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
+ * the text of a value of a type that is not in `COLUMN_TYPES` on a setting or on the definition of the type.
+ */
+const IS_COMPARABLE = `${WITHOUT_CITUS}
+  AND EXISTS (
+    SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
+    WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
+      AND NOT row_security_active(pg_class.oid)
+      AND ${columns.length} = (
+        SELECT count(*) FROM pg_attribute
+        WHERE ${IS_COLUMN} AND attgenerated <> 'v'
+          AND atttypid = ANY (${COLUMN_TYPES})
+      )
+      AND EXISTS (
+        SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+        WHERE indrelid = pg_class.oid AND indisprimary AND indisvalid AND indimmediate AND indnkeyatts = 1
+          AND attname = 'pet_id'
+      )
+  )`
+
+/**
+ * Identifies the definition and the storage of the table. Changes if a command other than UPDATE changes the text or the
+ * versions of rows, such as ALTER TABLE or VACUUM FULL, and if anything changes that `IS_COMPARABLE` reads about the table. A
+ * catalog row that is changed back has another transaction id.
+ */
+const TABLE_STATE = `(
+  SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
+    (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}),
+    (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary))
+  FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+  WHERE pg_class.oid = ${TABLE}
+)`
+
+/** The columns that a validator is made from. */
+const validatorColumns = (isPooled: boolean): string =>
+  `${sourceText(isPooled)} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
+
+/** Returns a statement for the validator. It reads no table, so it does not wait for locks. */
+export const validatorText = (isPooled: boolean): string => `SELECT ${validatorColumns(isPooled)}`
+
+/** The server's version, and whether lists of the table can be cached. */
+export const VERSION = `SELECT version(), ${IS_COMPARABLE} AS "isComparable"`
+
+/**
+ * Returns a statement that finds the changes since an earlier snapshot with the xmin `$1`. A row version that was not
+ * visible to that snapshot was written by a transaction that was in progress then or began later, so the version's xmin is
+ * `$1` or later; docs/decisions.md has the proof. If at most `$2` entries have changed, they are fetched by ctid, so that
+ * PostgreSQL never builds the JSON text of the whole table.
+ *
+ * `isExact` tells whether the snapshot is from after the wait for locks, because at other isolation levels, it may be from before,
+ * and not see the rows of a table that was rewritten or truncated meanwhile; and whether the name still stands for the table that
+ * the prepared statement reads: PostgreSQL does not parse it again for a new table that is found earlier in `search_path`.
+ */
+export const changesText = (isPooled: boolean): string =>
+  `SELECT ${validatorColumns(isPooled)}, ${TABLE_STATE} AS "table",
+          ${WITHOUT_CITUS} AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
+            AND 'inventory'::regclass::oid = ${TABLE} AS "isExact",
+          count, changed,
+          CASE WHEN changed <= $2 THEN (
+            SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id) FROM inventory WHERE ctid = ANY (places)
+          ) END AS lines
+   FROM (
+     SELECT count, places, coalesce(cardinality(places), 0) AS changed
+     FROM (
+       SELECT count(*) AS count,
+              array_agg(ctid) FILTER (WHERE age(xmin) <= (SELECT age($1::xid))) AS places
+       FROM inventory
+     ) AS scan
+   ) AS scan`
+
+/**
+ * Returns a statement that reads all entries by their primary key, `size` at a time, so that PostgreSQL makes a row of their
+ * texts, separated by commas. Each row begins with the state of the table in the same snapshot. If there are no entries, or
+ * lists cannot be cached, there is one row without a text.
+ */
+export const piecesText = (isPooled: boolean, size: number): string => {
+  const piece = (condition: string): string =>
+    `SELECT max(pet_id) AS last, count(*) AS count, string_agg(entry, ',' ORDER BY pet_id) AS entries
+     FROM (SELECT pet_id, ${ENTRY_JSON} AS entry FROM inventory WHERE ${condition} ORDER BY pet_id LIMIT ${size}) AS piece`
+  return `
+    WITH RECURSIVE state AS MATERIALIZED (
+      SELECT ${validatorColumns(isPooled)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AS "isComparable"
+    ), pieces AS (
+      (${piece('(SELECT "isComparable" FROM state)')})
+      UNION ALL
+      SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('pet_id > pieces.last')}) AS next
+      WHERE pieces.count = ${size}
+    )
+    SELECT state.source, state.snapshot, state."isReadOnly", state."table", state."isComparable", count, entries
+    FROM state LEFT JOIN pieces ON entries IS NOT NULL`
+}
+
+/** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
+export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
