@@ -1,7 +1,8 @@
 #!/bin/sh
 # Deploys this checkout and the settings in .env with docker compose, one container of `api` after the other, or goes back to
 # the image of an earlier version: ops/deploy.sh 1.0.0
-# Leaves the database alone. Ends at the first failure; the containers that are not yet replaced keep serving.
+# Leaves the database alone. Ends at the first failure; the containers that are not yet replaced keep serving. `docker compose up`
+# cannot do that: it replaces all containers before a service that they depend on could check anything.
 set -eu
 cd "$(dirname "$0")/.."
 

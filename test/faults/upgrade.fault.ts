@@ -141,7 +141,7 @@ t.test(
       'COMPOSE_FILE=docker-compose.yml:ops/compose.replicas.yml',
       'REPLICAS=3',
     )
-    await deployment.sh('docker compose up --quiet-pull --detach --wait')
+    await deployment.sh('docker compose up --quiet-pull --detach --wait --no-deps api balancer')
     t.match(await underLoad(t, deployment, port, DEPLOY), { isDone: true, failures: { length: 0 } })
     const [killed] = await deployment.containers('api')
     const crash = await underLoad(
