@@ -10,7 +10,7 @@ import { testRole } from '../../support/roles.ts'
 const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
   database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
 
-/** Sends one update after the other on one connection without waiting, and returns all that came back. */
+/** Sends updates on one connection without waiting, which are served one after the other, and returns all that came back. */
 async function pipeline(
   port: number,
   updates: readonly (readonly [petId: number, quantity: number])[],
@@ -29,15 +29,17 @@ async function pipeline(
 t.test('commits updates that arrive together at once, and gives each caller its own', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 100)
-  const { port, send } = await startApp(t, database.url)
-  await pipeline(
-    port,
-    Array.from({ length: 100 }, (_, index) => [index + 1, 7] as const),
+  // With so few connections, at most two batches are in flight, however slow PostgreSQL is.
+  const { send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
+  await Promise.all(
+    Array.from({ length: 100 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 7 })),
+    ),
   )
   const [commits] = await database.query(
     'SELECT count(DISTINCT xmin::text), min(quantity), max(quantity) FROM inventory',
   )
-  t.ok(Number(commits?.['count']) < 20, '100 entries were written by a few transactions')
+  t.ok(Number(commits?.['count']) < 50, '100 entries were written by fewer transactions')
   t.match(commits, { min: '7', max: '7' })
   await Promise.all(
     Array.from({ length: 400 }, async (_, index) => {
@@ -62,11 +64,12 @@ t.test('looks up the few rows of a batch in the index, though the table is small
   const scans = (): Promise<number> =>
     count(`SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'inventory'`)
   const before = await scans()
-  const { close, port } = await startApp(t, database.url)
+  const { close, send } = await startApp(t, database.url)
   for (let round = 0; round < 20; round++)
-    await pipeline(
-      port,
-      Array.from({ length: 10 }, (_, index) => [round * 10 + index + 1, round] as const),
+    await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${round * 10 + index + 1}`, json({ quantity: round })),
+      ),
     )
   // A session reports its scans before it ends.
   await close()
@@ -316,7 +319,6 @@ t.test('a quantity that the store does not allow is refused, and no older update
     await addMany(database, 1)
     await database.query(`${definition}; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
     const { port } = await startApp(t, role.urlOf(database.url), { timings: longTimings })
-    // The first is sent alone, and the others wait for it together.
     const text = await pipeline(
       port,
       Array.from({ length: 50 }, (_, index) => [1, index + 1] as const),
@@ -358,7 +360,6 @@ t.test('answers with what is stored where a partition or a child table has the r
 
 t.test('a batch that runs into the statement timeout is not sent again', async (t) => {
   const database = await testDatabase(t)
-  // As many as one connection may have in flight, so that all of them are in the first batches.
   await addMany(database, 32)
   // A sequence counts what is rolled back, too. The first row of a statement takes all of its time.
   for (let petId = 1; petId <= 32; petId++) await database.query(`CREATE SEQUENCE attempts_${petId}`)
@@ -367,14 +368,15 @@ t.test('a batch that runs into the statement timeout is not sent again', async (
      BEGIN PERFORM nextval('attempts_' || NEW.pet_id), pg_sleep(60); RETURN NEW; END $$`,
   )
   await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
-  const { port } = await startApp(t, database.url, {
+  const { send } = await startApp(t, database.url, {
     timings: { requests: { ...requestLimits, statement: 1000, answer: 2000 } },
   })
-  const text = await pipeline(
-    port,
-    Array.from({ length: 32 }, (_, index) => [index + 1, 5] as const),
+  const answers = await Promise.all(
+    Array.from({ length: 32 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
+    ),
   )
-  t.equal(text.match(/HTTP\/1\.1 503/g)?.length, 32)
+  t.ok(answers.every(({ status }) => status === 503))
   const attempts = "SELECT max(last_value) FROM pg_sequences WHERE sequencename LIKE 'attempts%'"
   t.strictSame(await database.query(attempts), [{ max: '1' }])
 })
