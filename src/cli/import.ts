@@ -6,7 +6,6 @@ import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'
 import {
   type Conflict,
-  countRemovals,
   findConflicts,
   type ImportCounts,
   type ImportMode,
@@ -183,7 +182,8 @@ async function stage(
 
 /** Asks the operator to confirm the removal of more than a tenth of the entries, which suggests a wrong file. */
 async function confirmRemovals(transaction: Transaction, signal: AbortSignal): Promise<void> {
-  const { removed, total } = await countRemovals(transaction)
+  const { changed, unchanged, removed } = await previewImport(transaction, 'replace')
+  const total = changed + unchanged + removed
   if (removed * 10 <= total) return
   const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`
   await transaction.allowIdle(2 * CONFIRMATION_TIMEOUT_MS, () =>

@@ -55,11 +55,6 @@ export function isUnknownColumn(error: unknown): boolean {
   return stateOf(error) === '42703'
 }
 
-/** Whether the server does not support the statement for this table (SQLSTATE 0A000). */
-function isNotSupported(error: unknown): boolean {
-  return stateOf(error) === '0A000'
-}
-
 /** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
 export function isUnsupportedFeature(error: unknown): boolean {
   return unsupportedStates.includes(stateOf(error) ?? '')
@@ -81,14 +76,6 @@ export function isOutdatedStatement(error: unknown): boolean {
  */
 export function isIdleTimeout(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '57P05' && error.routine === 'ProcessInterrupts'
-}
-
-/**
- * Whether the server may not know a correct statement: it does not support it, cannot parse it (SQLSTATE 42601), or reports
- * XX000, as Citus does for some statements.
- */
-export function mayBeUnknown(error: unknown): boolean {
-  return stateOf(error) === '42601' || isNotSupported(error) || isInternalError(error)
 }
 
 /** Whether a row violates a unique constraint (SQLSTATE 23505). */

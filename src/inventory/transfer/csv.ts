@@ -1,5 +1,3 @@
-import { pipeline } from 'node:stream'
-import { parse } from 'csv-parse'
 import {
   type ImportField,
   type ImportLine,
@@ -8,75 +6,72 @@ import {
   optionalFields,
   requiredFields,
 } from './import-line.ts'
-
-/** Maximum characters of a line. A valid line has at most about 50. */
-const MAX_LINE_LENGTH = 65_536
-
-/** Maximum lines to yield at a time. */
-const MAX_BATCH_SIZE = 1000
+import { MAX_LINE_LENGTH, splitLines } from './lines.ts'
 
 /**
  * Parses CSV (RFC 4180) in UTF-8, and yields batches of lines. The first line must have the names of the columns, in any order.
  * Empty lines are skipped. Errors of `source` are thrown.
  */
 export async function* readCsv(source: AsyncIterable<Buffer>): AsyncGenerator<ImportLine[]> {
-  const records = parse({
-    bom: true,
-    record_delimiter: ['\n', '\r\n'],
-    relax_column_count: true,
-    // A quote in the middle of a value makes only that value invalid, and not the rest of the file.
-    relax_quotes: true,
-    max_record_size: MAX_LINE_LENGTH,
-    // Otherwise an error would discard the records before it that have not been read yet.
-    skip_records_with_error: true,
-  })
-  let recordsBeforeError = Number.POSITIVE_INFINITY
-  records.once('skip', () => {
-    recordsBeforeError = records.info.records
-  })
-  // After an error, the parser would skip the rest of the input, which may have no end.
-  async function* untilError(): AsyncGenerator<Buffer> {
-    for await (const chunk of source) {
-      yield chunk
-      if (recordsBeforeError !== Number.POSITIVE_INFINITY) return
-    }
-  }
-  // An error of the source destroys the parser, so that the loop below throws it.
-  pipeline(untilError, records, () => {})
   let columns: readonly ImportField[] | undefined
-  let lines: ImportLine[] = []
-  let number = 0
-  let read = 0
-  for await (const record of records) {
-    if (read === recordsBeforeError) break
-    const values: string[] = record
-    read += 1
-    number += 1
-    if (columns === undefined) {
-      columns = readHeader(values)
-      if (columns === undefined) {
-        yield [{ number, error: headerError(values), endsReading: true }]
+  /** The beginning of a record whose last value continues in the next line. */
+  let open: string | undefined
+  let linesBefore = 0
+  let linesRead = 0
+  for await (const texts of splitLines(source)) {
+    const lines: ImportLine[] = []
+    for (const text of texts) {
+      linesRead += 1
+      const record = open === undefined ? text : `${open}\n${text}`
+      const values = record.length > MAX_LINE_LENGTH ? undefined : splitRecord(record)
+      if (values === undefined) {
+        open = record
+        if (record.length <= MAX_LINE_LENGTH) continue
+        yield [...lines, unreadable(linesBefore + 1)]
         return
       }
-    } else if (values.length > 1 || values[0] !== '') {
-      const line = readValues(number, columns, values)
-      lines.push(line)
-      // No valid value contains a line break, so only an invalid record can have several lines.
-      if ('error' in line) number += values.join('').split('\n').length - 1
-      if (lines.length >= MAX_BATCH_SIZE) {
-        yield lines
-        lines = []
-      }
+      open = undefined
+      const number = linesBefore + 1
+      linesBefore = linesRead
+      if (columns === undefined) {
+        columns = readHeader(values)
+        if (columns === undefined) {
+          yield [{ number, error: headerError(values), endsReading: true }]
+          return
+        }
+      } else if (values.length > 1 || values[0] !== '') lines.push(readValues(number, columns, values))
     }
+    yield lines
   }
-  if (recordsBeforeError !== Number.POSITIVE_INFINITY) {
-    lines.push({
-      number: number + 1,
-      error: 'the line is too long or a quote in it is not closed; the rest was not read',
-      endsReading: true,
-    })
-  } else if (columns === undefined) lines.push({ number: 1, error: headerError([]) })
-  yield lines
+  if (open !== undefined) yield [unreadable(linesBefore + 1)]
+  else if (columns === undefined) yield [{ number: 1, error: headerError([]) }]
+}
+
+/** A value: the content of quotes, the closing quote, and what follows it; or everything up to the next comma. */
+const VALUE = /"([^"]*(?:""[^"]*)*)("?)([^,]*)|[^,]*/y
+
+/**
+ * Splits a record into its values; undefined if the last one is quoted and continues in the next line. A quote in the middle of a
+ * value makes only that value invalid, and not the rest of the file.
+ */
+function splitRecord(record: string): string[] | undefined {
+  const text = record.endsWith('\r') ? record.slice(0, -1) : record
+  if (!text.includes('"')) return text.split(',')
+  const values: string[] = []
+  let comma = -1
+  do {
+    VALUE.lastIndex = comma + 1
+    const [value = '', quoted, closingQuote, rest] = VALUE.exec(text) ?? []
+    if (closingQuote === '') return undefined
+    values.push(quoted === undefined || rest !== '' ? value : quoted.replaceAll('""', '"'))
+    comma = VALUE.lastIndex
+  } while (comma < text.length)
+  return values
+}
+
+function unreadable(number: number): ImportLine {
+  const error = 'the line is too long or a quote in it is not closed; the rest was not read'
+  return { number, error, endsReading: true }
 }
 
 function readHeader(names: readonly string[]): ImportField[] | undefined {
@@ -101,11 +96,9 @@ function readValues(number: number, columns: readonly ImportField[], values: rea
   if (values.length !== columns.length) {
     return { number, error: `there must be ${columns.length} values, not ${values.length}` }
   }
-  const textOf = (field: ImportField): string | undefined => values[columns.indexOf(field)]
-  const givenText = (field: ImportField): string | undefined => textOf(field) || undefined
-  return importLine(number, {
-    number: givenText,
-    text: givenText,
-    show: (field) => JSON.stringify(textOf(field)),
-  })
+  return importLine(
+    number,
+    (field) => values[columns.indexOf(field)] || undefined,
+    (field) => JSON.stringify(values[columns.indexOf(field)]),
+  )
 }

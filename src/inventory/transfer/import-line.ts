@@ -33,91 +33,83 @@ export const optionalFields: readonly ImportField[] = importFields.filter(
   (field) => !requiredFields.includes(field),
 )
 
-/** The values of one line. */
-export interface LineValues {
-  /** Returns the literal of a number; undefined if the file has no value, null if the value is not a number. */
-  number(field: ImportField): string | undefined | null
-  /** Returns a text; undefined if the file has no value, null if the value is not a text. */
-  text(field: ImportField): string | undefined | null
-  /** Returns a value as written in the file, for a message. */
-  show(field: ImportField): string
-}
+/** The text of a value, or the literal of a number; undefined if the file has no value, null if it has another type. */
+export type ImportValue = string | undefined | null
 
-/** Parses and validates the value of a field. */
-interface FieldReader {
+/** How the value of a field is checked. */
+interface FieldRule {
   readonly field: ImportField
   readonly isRequired: boolean
+  readonly isNumber: boolean
   /** Completes the sentence "FIELD must be …". */
   readonly expected: string
-  /** Returns the value as text for PostgreSQL; undefined if it is missing, null if it is invalid. */
-  readonly read: (values: LineValues) => string | undefined | null
+  /** Returns the text for PostgreSQL; undefined if the value is invalid. */
+  readonly read: (value: string) => string | undefined
 }
 
-const readers: readonly FieldReader[] = columns.map((column) => ({
+const rules: readonly FieldRule[] = columns.map((column) => ({
   field: column.field,
   isRequired: column.initial === undefined,
-  ...readerOf(column),
+  ...ruleOf(column),
 }))
 
-/** Validates the values of a line against the rules of the API. */
-export function importLine(number: number, values: LineValues): ImportLine {
+/**
+ * Checks the values of a line against the rules of the API.
+ *
+ * @param getValue returns the value of a field
+ * @param show returns a value as written in the file, for a message
+ */
+export function importLine(
+  number: number,
+  getValue: (field: ImportField, isNumber: boolean) => ImportValue,
+  show: (field: ImportField) => string,
+): ImportLine {
   const entry: (string | undefined)[] = []
   const errors: string[] = []
-  for (const { field, isRequired, expected, read } of readers) {
-    const value = read(values)
-    if (value === null || (value === undefined && isRequired)) {
-      const text = values.show(field)
-      const shown = text.length > 60 ? `${text.slice(0, 60)}…` : text
-      errors.push(`${field} must be ${expected}, not ${shown}`)
-    } else {
-      entry.push(value)
+  for (const { field, isRequired, isNumber, expected, read } of rules) {
+    const value = getValue(field, isNumber)
+    const text = typeof value === 'string' ? read(value) : undefined
+    if (text !== undefined || (value === undefined && !isRequired)) {
+      entry.push(text)
+      continue
     }
+    const shown = show(field)
+    errors.push(`${field} must be ${expected}, not ${shown.length > 60 ? `${shown.slice(0, 60)}…` : shown}`)
   }
   return errors.length === 0 ? { number, entry } : { number, error: errors.join('; ') }
 }
 
-function readerOf({ field, type, values: allowed }: Column): Pick<FieldReader, 'expected' | 'read'> {
+function ruleOf({ field, type, values: allowed }: Column): Omit<FieldRule, 'field' | 'isRequired'> {
   if (type === 'bigint') {
     return {
+      isNumber: true,
       expected: `an integer from ${INT64_MIN} to ${INT64_MAX} in plain decimal`,
-      read: (values) => {
-        const literal = values.number(field)
-        return typeof literal === 'string' && !isInt64Text(literal) ? null : literal
-      },
+      read: (literal) => (isInt64Text(literal) ? literal : undefined),
     }
   }
   if (type === 'integer') {
     const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
     return {
+      isNumber: true,
       expected: `an integer from ${minimum} to ${maximum}`,
-      read: (values) => readInteger(values.number(field), { minimum, maximum }),
+      read: (literal) => {
+        const value = readInteger(literal)
+        return value >= minimum && value <= maximum ? String(value) : undefined
+      },
     }
   }
-  const isAllowed = (text: string): boolean =>
-    allowed === undefined ? !text.includes('\0') : allowed.includes(text)
   return {
+    isNumber: false,
     expected: allowed === undefined ? 'a text without null characters' : `one of ${allowed.join(', ')}`,
-    read: (values) => {
-      const text = values.text(field)
-      return typeof text === 'string' && !isAllowed(text) ? null : text
-    },
+    read: (text) =>
+      (allowed === undefined ? !text.includes('\0') : allowed.includes(text)) ? text : undefined,
   }
 }
 
-interface Bounds {
-  readonly minimum: number
-  readonly maximum: number
-}
-
-/** Converts a JSON number to a decimal integer; null if it is not an integer within the bounds. `1e2` is valid, too. */
-function readInteger(
-  literal: string | undefined | null,
-  { minimum, maximum }: Bounds,
-): string | undefined | null {
-  if (typeof literal !== 'string') return literal
+/** Parses a JSON number; NaN if it is not an integer. `1e2` is one, too. */
+function readInteger(literal: string): number {
   // Nearly all numbers are plain, and need no checks for other notations.
-  const isPlain = /^(0|[1-9]\d{0,8})$/.test(literal)
-  if (!isPlain && !/^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(literal)) return null
-  const value = isPlain ? Number(literal) : readNumber(literal)
-  return Number.isInteger(value) && value >= minimum && value <= maximum ? String(value) : null
+  if (/^(0|[1-9]\d{0,8})$/.test(literal)) return Number(literal)
+  const value = /^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$/.test(literal) ? readNumber(literal) : Number.NaN
+  return Number.isInteger(value) ? value : Number.NaN
 }

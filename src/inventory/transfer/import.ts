@@ -1,5 +1,4 @@
 import type { Readable, Writable } from 'node:stream'
-import { mayBeUnknown } from '../../database/errors/sqlstate.ts'
 import type { Transaction } from '../../database/operator/transaction.ts'
 import { toCopyText } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
@@ -82,8 +81,9 @@ const stagedOrCurrent = ({ column, initial }: Column): string =>
 
 const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${stagedOrCurrent(column)}`).join(', ')
 
-/** SQL expressions of the values of a new entry. */
-const NEW_VALUES = columns.map((column) => valueOrInitial(`staged.${column.column}`, column)).join(', ')
+/** SQL expressions of the values of new entries from a table. */
+const newValues = (table: string): string =>
+  columns.map((column) => valueOrInitial(`${table}.${column.column}`, column)).join(', ')
 
 const DIFFERS = `(${valueColumns.map(({ column }) => `entry.${column}`).join(', ')})
   IS DISTINCT FROM (${valueColumns.map(stagedOrCurrent).join(', ')})`
@@ -114,16 +114,6 @@ export async function previewImport(transaction: Transaction, mode: ImportMode):
   }
 }
 
-/** Returns how many entries an import in mode `replace` would remove, and how many there are. */
-export async function countRemovals(transaction: Transaction): Promise<{ removed: number; total: number }> {
-  const rows = await transaction.query<{ named: string; total: string }>(
-    `SELECT count(*) AS named, (SELECT count(*) FROM inventory) AS total
-     FROM staged JOIN inventory USING (pet_id)`,
-  )
-  const { named, total } = onlyRow(rows)
-  return { removed: Number(total) - Number(named), total: Number(total) }
-}
-
 /**
  * Returns the entries that importing the staged entries would change, as CSV in ascending order of petId. The column `change` is
  * `add`, `change` or `remove`; the others have the current and the new values, which are empty if there is no entry.
@@ -150,7 +140,8 @@ export function listChanges(transaction: Transaction, mode: ImportMode): Readabl
 
 /**
  * Imports the staged entries, which must have no conflicts. If a line has no status, an existing entry keeps its status and a new
- * entry becomes `available`. Entries that the file does not change are neither written nor locked.
+ * entry becomes `available`. Entries that the file does not change are neither written nor locked. Temporary tables list what to
+ * remove and to add, because Citus supports joins of a distributed table with a temporary one only in queries.
  *
  * @param onProgress called after each statement with the fraction of rows that are written, from 0 to 1
  */
@@ -159,118 +150,63 @@ export async function mergeStaged(
   mode: ImportMode,
   onProgress: (fraction: number) => void,
 ): Promise<ImportCounts> {
-  const [, removed] =
-    mode === 'replace'
-      ? await firstSupported(transaction, [removeInOne, removeByList], (remove) => remove(transaction))
-      : [undefined, 0]
-  const before = await countRows(transaction, 'inventory')
-  const blocks = await countBlocks(transaction)
-  const step = Math.max(MIN_MERGED_BLOCKS, Math.ceil(blocks / MERGE_STATEMENTS))
-  let merges: Alternatives<Merge> = [mergeInOne, mergeInTwo]
-  let written = 0
+  let removed = 0
+  if (mode === 'replace') {
+    await transaction.query(
+      `CREATE TEMPORARY TABLE missing ON COMMIT DROP AS SELECT pet_id FROM ${MISSING_ENTRIES}`,
+    )
+    removed = await transaction.change(
+      'DELETE FROM inventory AS entry USING (SELECT pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
+    )
+  }
+  // In the order of the index, new entries take less time.
+  const added = await transaction.change(
+    `CREATE TEMPORARY TABLE added ON COMMIT DROP AS
+     SELECT staged.* FROM staged LEFT JOIN inventory AS entry USING (pet_id)
+     WHERE entry.pet_id IS NULL ORDER BY pet_id`,
+  )
+  const changed = await changeInParts(
+    transaction,
+    'staged',
+    (part) =>
+      `UPDATE inventory AS entry SET ${ASSIGNMENTS} FROM ${part} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
+    (fraction) => onProgress(fraction / 2),
+  )
+  await changeInParts(
+    transaction,
+    'added',
+    (part) => `INSERT INTO inventory (${COLUMN_NAMES}) SELECT ${newValues('added')} FROM ${part}`,
+    (fraction) => onProgress((1 + fraction) / 2),
+  )
+  const staged = await transaction.query<{ count: string }>('SELECT count(*) AS count FROM staged')
+  return { added, changed, unchanged: Number(onlyRow(staged).count) - changed - added, removed }
+}
+
+/**
+ * The number of statements for the rows of a large import, so that it can report progress, and the minimum number of blocks for
+ * each: 1,024 blocks are 8 MB, about 140,000 rows.
+ */
+const MAX_PARTS = 20
+const MIN_PART_BLOCKS = 1024
+
+/** Runs a statement for each part of a temporary table, and returns the number of rows that they changed. */
+async function changeInParts(
+  transaction: Transaction,
+  table: 'staged' | 'added',
+  statementFor: (part: string) => string,
+  onProgress: (fraction: number) => void,
+): Promise<number> {
+  const rows = await transaction.query<{ blocks: string }>(
+    `SELECT pg_relation_size('${table}') / current_setting('block_size')::bigint AS blocks`,
+  )
+  const blocks = Number(onlyRow(rows).blocks)
+  const step = Math.max(MIN_PART_BLOCKS, Math.ceil(blocks / MAX_PARTS))
+  let changed = 0
   for (let block = 0; block < blocks; block += step) {
     // PostgreSQL finds rows by block number without an index and without reading the other blocks.
-    const part = `(SELECT * FROM staged WHERE ctid >= '(${block},0)' AND ctid < '(${block + step},0)') AS staged`
-    const [supported, rows] = await firstSupported(transaction, merges, (merge) => merge(transaction, part))
-    merges = [supported]
-    written += rows
+    const part = `(SELECT * FROM ${table} WHERE ctid >= '(${block},0)' AND ctid < '(${block + step},0)') AS ${table}`
+    changed += await transaction.change(statementFor(part))
     onProgress(Math.min(1, (block + step) / blocks))
   }
-  // Only imports add entries, and only one runs at a time.
-  const added = (await countRows(transaction, 'inventory')) - before
-  const staged = await countRows(transaction, 'staged')
-  const changed = merges[0] === mergeInTwo ? written : written - added
-  return { added, changed, unchanged: staged - changed - added, removed }
-}
-
-/**
- * The number of statements that write the rows of a large import, so that it can report progress, and the minimum number of
- * blocks of staged rows for each: 1,024 blocks are 8 MB, about 140,000 rows.
- */
-const MERGE_STATEMENTS = 20
-const MIN_MERGED_BLOCKS = 1024
-
-async function countBlocks(transaction: Transaction): Promise<number> {
-  const rows = await transaction.query<{ blocks: string }>(
-    "SELECT pg_relation_size('staged') / current_setting('block_size')::bigint AS blocks",
-  )
-  return Number(onlyRow(rows).blocks)
-}
-
-/** Writes some of the staged rows; `staged` is the FROM item that selects them. */
-type Merge = (transaction: Transaction, staged: string) => Promise<number>
-
-type Alternatives<Alternative> = readonly [Alternative, ...Alternative[]]
-
-/**
- * Tries alternatives until the server supports one, and returns it with its result. It tries the statements themselves, because
- * the version does not say what an extension or another server supports. An error of the last alternative is thrown.
- */
-async function firstSupported<Alternative>(
-  transaction: Transaction,
-  [first, second, ...others]: Alternatives<Alternative>,
-  run: (alternative: Alternative) => Promise<number>,
-): Promise<[Alternative, number]> {
-  if (second === undefined) return [first, await run(first)]
-  await transaction.query('SAVEPOINT before_alternative')
-  try {
-    const result = await run(first)
-    await transaction.query('RELEASE SAVEPOINT before_alternative')
-    return [first, result]
-  } catch (error) {
-    if (!mayBeUnknown(error)) throw error
-    await transaction.query('ROLLBACK TO SAVEPOINT before_alternative')
-    return firstSupported(transaction, [second, ...others], run)
-  }
-}
-
-/** Removes the entries whose petId is in no line. Citus does not support this statement for a distributed table. */
-function removeInOne(transaction: Transaction): Promise<number> {
-  return transaction.change(
-    'DELETE FROM inventory AS entry WHERE NOT EXISTS (SELECT FROM staged WHERE staged.pet_id = entry.pet_id)',
-  )
-}
-
-/** Removes the same entries in two steps: Citus sends the result of a subquery on local rows to the servers with the entries. */
-async function removeByList(transaction: Transaction): Promise<number> {
-  await transaction.query(
-    `CREATE TEMPORARY TABLE missing ON COMMIT DROP AS SELECT pet_id FROM ${MISSING_ENTRIES}`,
-  )
-  return transaction.change(
-    'DELETE FROM inventory AS entry USING (SELECT pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
-  )
-}
-
-/**
- * Returns the number of added and changed rows. INSERT … ON CONFLICT would take twice as long for new entries. PostgreSQL 14 and
- * Citus do not support this statement.
- */
-function mergeInOne(transaction: Transaction, staged: string): Promise<number> {
-  return transaction.change(
-    `MERGE INTO inventory AS entry USING ${staged} ON entry.pet_id = staged.pet_id
-     WHEN MATCHED AND ${DIFFERS}
-       THEN UPDATE SET ${ASSIGNMENTS}
-     WHEN NOT MATCHED
-       THEN INSERT (${COLUMN_NAMES}) VALUES (${NEW_VALUES})`,
-  )
-}
-
-/** Returns the number of changed rows only: for the INSERT, Citus reports the number of given rows and not of added ones. */
-async function mergeInTwo(transaction: Transaction, staged: string): Promise<number> {
-  const changed = await transaction.change(
-    `UPDATE inventory AS entry SET ${ASSIGNMENTS}
-     FROM ${staged} WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
-  )
-  // NOT EXISTS may take quadratic time if the table was small when it was last analyzed.
-  await transaction.change(
-    `INSERT INTO inventory (${COLUMN_NAMES})
-     SELECT ${NEW_VALUES} FROM ${staged}
-     ON CONFLICT (pet_id) DO NOTHING`,
-  )
   return changed
-}
-
-async function countRows(transaction: Transaction, table: 'inventory' | 'staged'): Promise<number> {
-  const rows = await transaction.query<{ count: string }>(`SELECT count(*) AS count FROM ${table}`)
-  return Number(onlyRow(rows).count)
 }
