@@ -1,7 +1,8 @@
 import type { Database } from '../database/database.ts'
 import { type ListReader, listReader } from './list/reader.ts'
+import { listTexts } from './list/sql.ts'
 import type { PetStatus } from './schemas.ts'
-import { type UpdateRepository, updateRepository } from './updates/repository.ts'
+import { type UpdateRepository, updateRepository, updateTexts } from './updates/repository.ts'
 
 /**
  * Reads and writes the table `inventory`. The statements of lists are in `list`, those of updates in `updates`, and the others
@@ -10,6 +11,14 @@ import { type UpdateRepository, updateRepository } from './updates/repository.ts
 export interface InventoryRepository extends ListReader, UpdateRepository {
   /** Returns the number of entries with each status. */
   countByStatus(): Promise<Record<PetStatus, number>>
+}
+
+/**
+ * Returns the texts of the statements that lists and updates need. The one that finds changes is not among them: without it, each
+ * list is read in full.
+ */
+export function inventoryStatements({ isPooled }: Database): readonly string[] {
+  return [...listTexts(isPooled), ...updateTexts]
 }
 
 /**

@@ -1,8 +1,10 @@
 import { setTimeout } from 'node:timers/promises'
+import type { Database } from '../database/database.ts'
 import { isOutOfConnections } from '../database/errors/sqlstate.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
-import { type NotReadyKind, reasonNotReady } from '../database/readiness/readiness.ts'
+import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness/readiness.ts'
 import { coalesceChecks, type Readiness } from '../http/health.ts'
+import { inventoryStatements } from '../inventory/repository.ts'
 import { privileges } from '../privileges.ts'
 import type { Databases } from './databases.ts'
 
@@ -15,12 +17,12 @@ const METRICS_CHECK_TIMEOUT_MS = 1500
 /** Returns the readiness check of a service. */
 export async function readinessOf({ probe, requests }: Databases): Promise<Readiness> {
   const migrations = await knownMigrations()
+  const check = (database: Database): Promise<NotReady | undefined> =>
+    reasonNotReady(database, migrations, privileges.server, inventoryStatements(database))
   return async () => {
-    const notReady = await reasonNotReady(probe, migrations, privileges.server)
+    const notReady = await check(probe)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return isOutOfConnections(notReady?.cause)
-      ? reasonNotReady(requests, migrations, privileges.server)
-      : notReady
+    return isOutOfConnections(notReady?.cause) ? check(requests) : notReady
   }
 }
 

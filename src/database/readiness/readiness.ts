@@ -1,11 +1,10 @@
 import type { Database } from '../database.ts'
-import { DatabaseUnavailableError } from '../errors/errors.ts'
+import { causeOf, DatabaseUnavailableError } from '../errors/errors.ts'
 import { isFormerPrimary, isReadOnly } from '../errors/failures.ts'
-import { isForbidden, isUnsupportedFeature } from '../errors/sqlstate.ts'
+import { isForbidden, isUnknownColumn, isUnsupportedFeature } from '../errors/sqlstate.ts'
 import { pendingMigrations } from '../migrations/applied.ts'
 import { hasPrivileges, type Privilege } from '../migrations/privileges.ts'
 import { isServerReadOnly } from '../server/server-status.ts'
-import { missingFeature } from './required-features.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [
@@ -45,11 +44,13 @@ const UNCHECKED = 'The database cannot be checked. See the log for details.'
  *
  * @param migrations names of the migrations that this version needs
  * @param privileges the privileges that requests need
+ * @param statements the texts of the statements of requests
  */
 export async function reasonNotReady(
   database: Database,
   migrations: readonly string[],
   privileges: readonly Privilege[],
+  statements: readonly string[],
 ): Promise<NotReady | undefined> {
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
@@ -59,7 +60,7 @@ export async function reasonNotReady(
       return { kind: 'schema_behind', reason }
     }
     if (!(await hasPrivileges(database, privileges))) return { kind: 'privileges', reason: FORBIDDEN }
-    return await unsupported(database)
+    return await unsupported(database, statements)
   } catch (error) {
     // For example a damaged table, or an error in the check.
     if (!(error instanceof DatabaseUnavailableError))
@@ -74,7 +75,7 @@ export async function reasonNotReady(
   }
 }
 
-/** Names, in PostgreSQL's words, what a statement of the checks above needs and the server does not know. */
+/** Names, in PostgreSQL's words, what a statement needs and the server does not know. */
 function unsupportedBy(cause: unknown): NotReady {
   const said = cause instanceof Error ? `: ${cause.message}` : ''
   return {
@@ -84,23 +85,27 @@ function unsupportedBy(cause: unknown): NotReady {
   }
 }
 
-/** The pools whose server has every feature, each with its generation at the time of the check. */
+/** The pools whose server knows every statement, each with its generation at the time of the check. */
 const checkedGenerations = new WeakMap<Database, number>()
 
-/** Checks the features of the server until it has all of them, and again after a failover. */
-async function unsupported(database: Database): Promise<NotReady | undefined> {
+/**
+ * Has the server parse the statements of the service until it knows all of them, and again after a failover: the version number of
+ * a server that is merely compatible with PostgreSQL does not say what it supports.
+ */
+async function unsupported(database: Database, statements: readonly string[]): Promise<NotReady | undefined> {
   const generation = database.generation()
   if (checkedGenerations.get(database) === generation) return undefined
-  const missing = await missingFeature(database)
-  if (missing === undefined) {
-    checkedGenerations.set(database, generation)
-    return undefined
+  for (const text of statements) {
+    try {
+      await database.query(`PREPARE inventory_readiness AS ${text}; DEALLOCATE inventory_readiness`)
+    } catch (error) {
+      if (isUnsupportedFeature(error) || isUnknownColumn(error)) return unsupportedBy(causeOf(error))
+      if (error instanceof DatabaseUnavailableError) throw error
+      // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
+    }
   }
-  return {
-    kind: 'unsupported',
-    reason: `The database does not support ${missing.name}, which this service needs.`,
-    cause: missing.cause,
-  }
+  checkedGenerations.set(database, generation)
+  return undefined
 }
 
 /** The server lacks a feature that this version needs, so waiting does not help. The message names the feature. */

@@ -120,3 +120,10 @@ export const piecesText = (isPooled: boolean, size: number): string => {
 
 /** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
 export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
+
+/** The texts of the statements without which no list can be read. */
+export const listTexts = (isPooled: boolean): readonly string[] => [
+  validatorText(isPooled),
+  VERSION,
+  piecesText(isPooled, 1),
+]

@@ -2,7 +2,7 @@ import type { Database } from '../../database/database.ts'
 import type { InventoryItem } from '../schemas.ts'
 import { Distribution } from './distributed.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import { arrayOf, TAG, type UpdatedRow, updateStatement } from './statements.ts'
+import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'
 
 /** Maximum updates in one statement. */
 export const MAX_BATCH_SIZE = 500
@@ -48,6 +48,9 @@ const LOCKED = `SELECT pet_id::bigint AS "petId" FROM inventory
   )`
 
 const TAGS = `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1::bigint[])`
+
+/** The texts of the statements of updates. */
+export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS]
 
 /** Creates the repository on a pool. The pool `probe` is for statements that no update is waiting for. */
 export function updateRepository(database: Database, probe: Database): UpdateRepository {

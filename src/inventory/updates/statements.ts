@@ -50,6 +50,9 @@ const setManyIf = {
          RETURNING new.pet_id AS key, ${selectFields('inventory')}`,
 }
 
+/** The texts of all statements that update entries. */
+export const statementTexts = [setOne, setOneIf, setMany, setManyIf].map(({ text }) => text)
+
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
  * another transaction, PostgreSQL evaluates the condition again, on what that one has committed (PostgreSQL manual, section

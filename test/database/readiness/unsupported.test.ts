@@ -1,5 +1,4 @@
 import t from 'tap'
-import { requiredFeatures } from '../../../src/database/readiness/required-features.ts'
 import { startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -7,33 +6,23 @@ import { json } from '../../support/http.ts'
 import { lackingServer } from '../../support/lacking-server.ts'
 import { startProgram } from '../../support/program.ts'
 
-/** The text of each feature in the statements that use it. */
-const texts: Readonly<Record<string, string>> = {
-  'pg_current_snapshot(), the snapshot of a transaction': 'pg_current_snapshot(',
-  'xmin, the system column of row versions': 'xmin',
-  'age(xid), the age of a transaction': 'age(',
-  'pg_postmaster_start_time(), the start of the server': 'pg_postmaster_start_time(',
-  'the columns of pg_attribute and pg_index, the system catalogs': 'attgenerated',
-  'concat_ws(), array_agg() and string_agg()': 'string_agg(',
-  'row_security_active()': 'row_security_active(',
-  'unnest() of several arrays': 'unnest(',
-  'WITH … AS MATERIALIZED': 'AS MATERIALIZED',
-  'FOR NO KEY UPDATE SKIP LOCKED': 'SKIP LOCKED',
-}
-
-t.test('each feature has a test', async (t) => {
-  t.strictSame(Object.keys(texts), requiredFeatures)
-})
-
-for (const [name, text] of Object.entries(texts)) {
-  t.test(`a server that lacks ${name}`, async (t) => {
+for (const [text, message] of [
+  ['pg_current_snapshot(', 'function pg_current_snapshoq() does not exist'],
+  ['xmin', /column pg_class.xmiq does not exist/],
+  ['string_agg(', /function string_agq\(.*\) does not exist/],
+  ['row_security_active(', /function row_security_activq\(.*\) does not exist/],
+  ['unnest(', /function unnesq\(.*\) does not exist/],
+  ['AS MATERIALIZED', /syntax error at or near/],
+  ['SKIP LOCKED', /syntax error at or near/],
+  ['string_to_array(', /function string_to_arraq\(.*\) does not exist/],
+] as const) {
+  t.test(`a server that lacks ${text}`, async (t) => {
     const database = await testDatabase(t)
     await addEntries(database, [
       ['1', 1, 'sold'],
       ['2', 2, 'sold'],
     ])
     const server = await lackingServer(t, database.url, text)
-    const reason = `The database does not support ${name}, which this service needs.`
 
     // A process that cannot reach the server yet says it on /readyz.
     const { send } = await startApp(t, server.url)
@@ -43,7 +32,8 @@ for (const [name, text] of Object.entries(texts)) {
       return answer.text.includes('cannot be reached') ? undefined : answer
     })
     t.equal(readiness.status, 503)
-    t.match(readiness.text, reason)
+    t.match(readiness.text, 'The database does not support a statement that this service needs: ')
+    t.match(readiness.text, message)
     const { headers, ...request } = json({ quantity: 3 })
     const conditional = { ...request, headers: { ...headers, 'if-match': '"2-sold"' } }
     const answers = await Promise.all([
@@ -54,7 +44,7 @@ for (const [name, text] of Object.entries(texts)) {
     ])
     for (const { status, text } of answers) t.ok([200, 412, 503].includes(status), `${status}: ${text}`)
 
-    await t.rejects(startApp(t, server.url), { message: reason })
+    await t.rejects(startApp(t, server.url), { message })
   })
 }
 
@@ -84,7 +74,7 @@ t.test('the program ends with one sentence', async (t) => {
   t.equal(code, 1)
   t.match(
     stderr,
-    'petstore-inventory: The database does not support xmin, the system column of row versions, which this service needs. See docs/compatibility.md.',
+    'petstore-inventory: The database does not support a statement that this service needs: column pg_class.xmiq does not exist. See docs/compatibility.md.',
   )
   t.notMatch(stderr, /\n {4}at /, 'no stack trace')
 })
