@@ -10,10 +10,14 @@ const CLOSE_TIMEOUT_MS = 1000
 const MAX_DISCARDED_BYTES = 65_536
 
 /** Why a connection ends with an error, after the responses to the requests before it. */
-export interface ConnectionError {
+export interface Refusal {
   readonly error: ApiError
   /** For the log. */
   readonly reason: string
+}
+
+/** The refusal of a connection, as it was when something on it was refused. */
+export interface ConnectionRefusal extends Refusal {
   /** The address of the client. */
   readonly client: string | undefined
   /** The request whose body has the error, or is not complete in time; undefined if the error is elsewhere. */
@@ -37,15 +41,11 @@ export class Connection {
   /** Whether the request in flight has waited too long to be served. */
   isLate = false
   /** Set once nothing else that arrives is served. */
-  error: ConnectionError | undefined
-  #isHalfClosed = false
+  refusal: ConnectionRefusal | undefined
   #isStopped = false
 
   constructor(socket: Socket) {
     this.socket = socket
-    socket.once('end', () => {
-      this.#isHalfClosed = true
-    })
     // Node calls it after the last response. Destroying the socket would reset the connection while the client is still
     // sending, and before it has read that response (RFC 9112, section 9.6).
     socket.destroySoon = () => {
@@ -66,7 +66,7 @@ export class Connection {
    */
   closesAfter({ shouldKeepAlive, req }: ServerResponse, isStopping: boolean): boolean {
     if (!shouldKeepAlive) return true
-    if (this.waiting.length === 0 && (isStopping || this.#isHalfClosed)) return true
+    if (this.waiting.length === 0 && (isStopping || this.socket.readableEnded)) return true
     if (req.complete) return false
     const length = Number(req.headers['content-length'] ?? 0)
     return (
@@ -84,6 +84,9 @@ export class Connection {
     // Node resumes the socket whenever a message or its body ends.
     socket.on('resume', () => socket.pause())
     socket.pause()
+    // Otherwise it would parse all that has been read, which can be a thousand requests.
+    const parser: unknown = Reflect.get(socket, 'parser')
+    if (isPausable(parser)) parser.pause()
   }
 
   /** Closes the connection after everything that was written to it, and after `last`, without reading any more. */
@@ -92,4 +95,8 @@ export class Connection {
     this.socket.end(last)
     setTimeout(() => this.socket.destroy(), CLOSE_TIMEOUT_MS).unref()
   }
+}
+
+function isPausable(parser: unknown): parser is { pause(): void } {
+  return typeof parser === 'object' && parser !== null && 'pause' in parser
 }

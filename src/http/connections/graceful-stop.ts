@@ -21,59 +21,52 @@ const CLOSE_PORT_TIMEOUT_MS = 500
 const IDLE_GRACE_MS = 500
 const IDLE_CHECK_INTERVAL_MS = 100
 
-/** Stops an HTTP server without dropping a response or losing a request. */
-export class GracefulStop {
-  readonly #connections: OpenConnections
-  readonly #admission: Admission
+/**
+ * Stops an HTTP server without dropping a response or losing a request. During the drain period it keeps listening, and
+ * `Connection: close` tells clients to reconnect elsewhere. Then it closes the port, sends the pending responses, and closes
+ * connections that stay idle. Resolves when all connections are closed.
+ */
+export async function stopGracefully(
+  server: Server,
+  connections: OpenConnections,
+  admission: Admission,
+): Promise<void> {
+  if (!server.listening) return
+  server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
+  server.requestTimeout = Math.min(server.requestTimeout, ARRIVAL_TIMEOUT_MS)
+  if (connections.size > 0) await setTimeout(DRAIN_MS)
+  const closed = once(server, 'close')
+  // Clients reconnect after each `Connection: close`, and the new connections would never cease.
+  admission.hold()
+  await waitForConnections(connections)
+  // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
+  // on which a request may be arriving.
+  NetServer.prototype.close.call(server)
+  admission.release()
+  const portClosedAt = performance.now()
+  const idleCheck = setInterval(() => void closeIdle(connections, portClosedAt), IDLE_CHECK_INTERVAL_MS)
+  await closed
+  clearInterval(idleCheck)
+}
 
-  constructor(connections: OpenConnections, admission: Admission) {
-    this.#connections = connections
-    this.#admission = admission
-  }
-
-  /**
-   * Stops the server. During the drain period it keeps listening, and `Connection: close` tells clients to reconnect
-   * elsewhere. Then it closes the port, sends the pending responses, and closes connections that stay idle. Resolves when
-   * all connections are closed.
-   */
-  async stop(server: Server): Promise<void> {
-    if (!server.listening) return
-    server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
-    server.requestTimeout = Math.min(server.requestTimeout, ARRIVAL_TIMEOUT_MS)
-    if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
-    const closed = once(server, 'close')
-    await this.#closePort(server)
-    const portClosedAt = performance.now()
-    const idleCheck = setInterval(() => void this.#closeIdle(portClosedAt), IDLE_CHECK_INTERVAL_MS)
-    await closed
-    clearInterval(idleCheck)
-  }
-
-  /**
-   * Closes the port once no connection is waiting to be accepted: the system would reset such a connection, and its request
-   * would be lost. New requests are deferred meanwhile, because clients reconnect after each `Connection: close`, and the
-   * new connections would never cease. A client that connects between the last check and the close is lost.
-   */
-  async #closePort(server: Server): Promise<void> {
-    this.#admission.hold()
-    const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
-    let acceptedBefore: number
-    do {
-      acceptedBefore = this.#connections.accepted
-      // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
-      await setImmediate()
-      await setImmediate()
-    } while (this.#connections.accepted > acceptedBefore && performance.now() < deadline)
-    // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
-    // on which a request may be arriving.
-    NetServer.prototype.close.call(server)
-    this.#admission.release()
-  }
-
-  async #closeIdle(portClosedAt: number): Promise<void> {
-    // Lets Node read requests that have already arrived.
+/**
+ * Waits until no connection is waiting to be accepted: the system would reset such a connection, and its request would be
+ * lost. A client that connects between the last check and the close of the port is lost.
+ */
+async function waitForConnections(connections: OpenConnections): Promise<void> {
+  const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
+  let acceptedBefore: number
+  do {
+    acceptedBefore = connections.accepted
+    // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
     await setImmediate()
-    const graceStart = performance.now() - IDLE_GRACE_MS
-    if (portClosedAt <= graceStart) this.#connections.closeIdleSince(graceStart)
-  }
+    await setImmediate()
+  } while (connections.accepted > acceptedBefore && performance.now() < deadline)
+}
+
+async function closeIdle(connections: OpenConnections, portClosedAt: number): Promise<void> {
+  // Lets Node read requests that have already arrived.
+  await setImmediate()
+  const graceStart = performance.now() - IDLE_GRACE_MS
+  if (portClosedAt <= graceStart) connections.closeIdleSince(graceStart)
 }

@@ -9,8 +9,8 @@ import type { Socket } from 'node:net'
 import type { FastifyBaseLogger, ConnectionError as ParserError } from 'fastify'
 import { ApiError, serviceUnavailable } from '../../contract/errors.ts'
 import { Admission } from './admission.ts'
-import type { Connection } from './connection.ts'
-import { GracefulStop } from './graceful-stop.ts'
+import type { Connection, Refusal } from './connection.ts'
+import { stopGracefully } from './graceful-stop.ts'
 import { parserError } from './malformed-requests.ts'
 import { OpenConnections } from './open-connections.ts'
 import { MAX_HEADERS, messageError } from './protocol.ts'
@@ -60,9 +60,7 @@ export class HttpServer {
   readonly #limits: HttpLimits
   readonly #connections = new OpenConnections()
   readonly #admission: Admission
-  readonly #unreadResponses: UnreadResponses
   readonly #refusals: Refusals
-  readonly #gracefulStop: GracefulStop
   #handler: RequestListener = () => {}
   #isStopping = false
 
@@ -73,12 +71,7 @@ export class HttpServer {
       start: (connection) => this.#start(connection),
       isUrgent: ({ waiting: [oldest] }) => oldest !== undefined && options.isUrgent(oldest.req),
     })
-    this.#unreadResponses = new UnreadResponses(this.#connections, {
-      stallMs: options.stallMs,
-      maxStalled: this.#limits.maxStalled,
-    })
     this.#refusals = new Refusals(options.statistics, options.log)
-    this.#gracefulStop = new GracefulStop(this.#connections, this.#admission)
   }
 
   /** Creates Node's server, which serves requests with the handler. Call it once. */
@@ -104,7 +97,8 @@ export class HttpServer {
     }
     // The type says Duplex, but the sockets of this server are net.Sockets.
     server.on('connect', (_request, socket: Socket) => this.#refuseConnect(socket))
-    this.#unreadResponses.watch(server)
+    const { stallMs } = this.#options
+    new UnreadResponses(this.#connections, { ...this.#limits, stallMs }).watch(server)
     return server
   }
 
@@ -113,10 +107,10 @@ export class HttpServer {
     return this.#isStopping
   }
 
-  /** Stops the server as `GracefulStop` does. */
+  /** Stops the server as `stopGracefully` does. */
   async stop(server: Server): Promise<void> {
     this.#isStopping = true
-    await this.#gracefulStop.stop(server)
+    await stopGracefully(server, this.#connections, this.#admission)
   }
 
   /** The connection of a request; undefined for a request that is injected. */
@@ -138,29 +132,19 @@ export class HttpServer {
 
   /** Answers data that Node's HTTP parser rejects, or a request that is not complete in time (event `clientError`). */
   refuseMalformed(error: ParserError, socket: Socket): void {
-    const connection = this.#connections.of(socket)
     // Data after a request with `Connection: close`. Node closes the connection after the response to that request
     // (RFC 9112, section 9.6).
     if (error.code === 'HPE_CLOSED_CONNECTION') return
+    const connection = this.#connections.of(socket)
     // A connection without any data gets no response.
-    if (
-      connection === undefined ||
-      error.code === 'ECONNRESET' ||
-      !socket.writable ||
-      socket.bytesRead === 0
-    ) {
-      socket.destroy()
-      return
-    }
-    this.#refusals.refuse(connection, parserError(error.code), error.code)
+    const isAnswered = error.code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0
+    if (connection === undefined || !isAnswered) socket.destroy()
+    else this.#refusals.refuse(connection, { error: parserError(error.code), reason: error.code })
   }
 
   #accept(socket: Socket): void {
     this.#admission.connectionAccepted()
-    if (this.#connections.size >= this.#limits.maxOpen) {
-      const closed = this.#connections.longestIdle ?? this.#unreadResponses.longestUnread
-      closed?.socket.destroy()
-    }
+    if (this.#connections.size >= this.#limits.maxOpen) this.#connections.closeLongestIdle()
     const connection = this.#connections.add(socket)
     socket.once('close', () => {
       this.#admission.delete(connection)
@@ -171,15 +155,11 @@ export class HttpServer {
   #add(response: ServerResponse): void {
     const connection = this.connectionOf(response)
     if (connection === undefined) return
-    if (connection.error !== undefined) {
-      connection.stopReading()
-      return
-    }
-    const [error, reason] = messageError(response.req) ?? this.#limitError(connection) ?? []
-    if (error !== undefined && reason !== undefined) {
+    const refusal = messageError(response.req) ?? this.#limitRefusal(connection)
+    if (connection.refusal !== undefined || refusal !== undefined) {
       // Anything behind it could be a smuggled request.
       connection.stopReading()
-      this.#refusals.refuse(connection, error, reason)
+      if (refusal !== undefined) this.#refusals.refuse(connection, refusal)
       return
     }
     const { isBusy } = connection
@@ -191,14 +171,12 @@ export class HttpServer {
     this.#admission.add(connection)
   }
 
-  #limitError({ current, waiting }: Connection): [error: ApiError, reason: string] | undefined {
-    if (current === undefined && waiting.length === 0) return undefined
+  #limitRefusal({ current, isBusy, waiting }: Connection): Refusal | undefined {
     // Each connection in the queue has one that waits for other connections.
     const pipelined = this.#options.statistics.queued - this.#admission.size
     const unanswered = waiting.length + (current === undefined ? 0 : 1)
-    return unanswered >= MAX_PER_CONNECTION || pipelined >= this.#limits.maxPipelined
-      ? [tooManyUnanswered, 'TOO_MANY_UNANSWERED']
-      : undefined
+    const isAllowed = unanswered < MAX_PER_CONNECTION && pipelined < this.#limits.maxPipelined
+    return !isBusy || isAllowed ? undefined : tooManyUnanswered
   }
 
   #start(connection: Connection): void {
@@ -206,7 +184,7 @@ export class HttpServer {
     if (response === undefined) return
     const { statistics } = this.#options
     statistics.queued--
-    if (connection.error !== undefined && connection.error.request === response.req) {
+    if (connection.refusal?.request === response.req) {
       if (!response.req.complete) {
         this.#refusals.send(connection)
         return
@@ -225,13 +203,13 @@ export class HttpServer {
 
   /** Continues with the next request after a response. */
   #continue(connection: Connection, { req }: ServerResponse): void {
-    const { socket, error, waiting } = connection
+    const { socket, refusal, waiting } = connection
     // Node sends nothing more on a connection that is being closed.
     if (!socket.writable) this.#discardWaiting(connection)
     if (socket.destroyed) return
-    if (error !== undefined && error.request === req) connection.end()
+    if (refusal?.request === req) connection.end()
     else if (waiting.length > 0) this.#admission.add(connection)
-    else if (error !== undefined) this.#refusals.send(connection)
+    else if (refusal !== undefined) this.#refusals.send(connection)
     else this.#connections.setIdle(connection)
   }
 
@@ -249,17 +227,19 @@ export class HttpServer {
     const connection = this.#connections.of(socket)
     socket.on('error', () => socket.destroy())
     socket.on('drain', () => connection?.current?.emit('drain'))
-    if (connection === undefined) socket.destroy()
-    else
-      this.#refusals.refuse(
-        connection,
-        new ApiError(405, 'CONNECT is not supported.', { allow: '' }),
-        'CONNECT',
-      )
+    if (connection !== undefined) this.#refusals.refuse(connection, connectUnsupported)
   }
 }
 
-const tooManyUnanswered = serviceUnavailable(
-  'overloaded',
-  'Too many requests are unanswered on this connection, or behind others on all connections. Wait for responses before sending more.',
-)
+const connectUnsupported: Refusal = {
+  error: new ApiError(405, 'CONNECT is not supported.', { allow: '' }),
+  reason: 'CONNECT',
+}
+
+const tooManyUnanswered: Refusal = {
+  error: serviceUnavailable(
+    'overloaded',
+    'Too many requests are unanswered on this connection. Wait for responses before sending more.',
+  ),
+  reason: 'TOO_MANY_UNANSWERED',
+}

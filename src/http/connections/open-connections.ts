@@ -48,10 +48,10 @@ export class OpenConnections implements Iterable<Connection> {
     this.#idle.set(connection, performance.now())
   }
 
-  /** The connection that has been idle for longest. One with an incomplete request line or header is idle, too. */
-  get longestIdle(): Connection | undefined {
+  /** Closes the connection that has been idle for longest, if there is one. */
+  closeLongestIdle(): void {
     const [longestIdle] = this.#idle.keys()
-    return longestIdle
+    longestIdle?.socket.destroy()
   }
 
   /**

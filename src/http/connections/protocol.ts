@@ -2,6 +2,7 @@ import { type IncomingMessage, METHODS } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
 import { authorityOf } from '../../contract/request-target.ts'
+import type { Refusal } from './connection.ts'
 import { notHttp } from './malformed-requests.ts'
 
 /**
@@ -19,17 +20,18 @@ const versions = ['1.1', '1.0']
  * section 6), and the number of headers. The connection must be closed after such a message: anything behind it could be a
  * smuggled request.
  */
-export function messageError(request: IncomingMessage): [error: ApiError, reason: string] | undefined {
+export function messageError(request: IncomingMessage): Refusal | undefined {
   const { method = '', httpVersion, rawHeaders } = request
   // Before `headers` is read: an object that Node makes of all headers.
-  if (rawHeaders.length / 2 > MAX_HEADERS) return [tooManyHeaders(), 'TOO_MANY_HEADERS']
-  if (!methods.has(method) || !versions.includes(httpVersion)) return [notHttp(), 'UNKNOWN_PROTOCOL']
+  if (rawHeaders.length / 2 > MAX_HEADERS) return { error: tooManyHeaders(), reason: 'TOO_MANY_HEADERS' }
+  if (!methods.has(method) || !versions.includes(httpVersion))
+    return { error: notHttp(), reason: 'UNKNOWN_PROTOCOL' }
   const coding = request.headers['transfer-encoding']
   if (coding === undefined || (coding.toLowerCase() === 'chunked' && httpVersion !== '1.0')) return undefined
-  return [
-    new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.'),
-    'UNKNOWN_TRANSFER_CODING',
-  ]
+  return {
+    error: new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.'),
+    reason: 'UNKNOWN_TRANSFER_CODING',
+  }
 }
 
 /** Creates the 431 for a request with more than `MAX_HEADERS` headers. */
@@ -39,47 +41,37 @@ function tooManyHeaders(): ApiError {
 
 /**
  * Checks the request line and headers of a message whose end is certain: a missing, repeated or malformed Host, repeated
- * headers that must be single, and the request target. A single pass, because it runs for every request.
+ * headers that must be single, and the request target.
  */
-export function headerError({ rawHeaders, httpVersion, url = '' }: IncomingMessage): ApiError | undefined {
-  let host: string | undefined
-  let hostCount = 0
-  let authorizationCount = 0
-  let contentTypeCount = 0
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const name = rawHeaders[index]
-    switch (name?.length) {
-      case 4:
-        if (name.toLowerCase() !== 'host') break
-        hostCount++
-        host = rawHeaders[index + 1]
-        break
-      case 12:
-        if (name.toLowerCase() === 'content-type') contentTypeCount++
-        break
-      case 13:
-        if (name.toLowerCase() === 'authorization') authorizationCount++
-        break
-    }
-  }
+export function headerError(request: IncomingMessage): ApiError | undefined {
+  const { headers, httpVersion, url = '' } = request
   // RFC 9112, section 3.2. Node keeps the first of several Host headers and drops the others.
-  if (hostCount > 1 || (hostCount === 0 && httpVersion !== '1.0')) {
-    return hostRequired()
-  }
-  if (host !== undefined && !isAuthority(host)) {
+  const hosts = countOf('host', request)
+  if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) return hostRequired()
+  if (headers.host !== undefined && !isAuthority(headers.host)) {
     return new ApiError(400, 'The header Host must be a host name or an IP address, with or without a port.')
   }
   // Node uses the first of these headers, but a proxy may have used the last (RFC 9110, section 5.3).
-  if (authorizationCount > 1) {
+  if (countOf('authorization', request) > 1) {
     return new ApiError(
       400,
       'The request must not have more than one Authorization header.',
       bearerChallenge('invalid_request'),
     )
   }
-  if (contentTypeCount > 1)
+  if (countOf('content-type', request) > 1)
     return new ApiError(400, 'The request must not have more than one Content-Type header.')
   return targetError(url)
+}
+
+/** Counts the headers of a name, which is in lower case. */
+function countOf(name: string, { rawHeaders }: IncomingMessage): number {
+  let count = 0
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const given = rawHeaders[index]
+    if (given?.length === name.length && given.toLowerCase() === name) count++
+  }
+  return count
 }
 
 /** Creates the 400 for a missing or repeated Host header. */

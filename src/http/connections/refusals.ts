@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { FastifyBaseLogger } from 'fastify'
-import type { ApiError } from '../../contract/errors.ts'
-import type { Connection } from './connection.ts'
+import type { Connection, Refusal } from './connection.ts'
 import { errorMessage } from './malformed-requests.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 
@@ -19,12 +18,12 @@ export class Refusals {
    * Ends a connection with an error: now or, if requests before it are not answered, once the caller calls `send`. A request
    * whose body has the error, and that was answered early, gets no second response.
    */
-  refuse(connection: Connection, error: ApiError, reason: string): void {
-    if (connection.error !== undefined) return
+  refuse(connection: Connection, refusal: Refusal): void {
+    if (connection.refusal !== undefined) return
     const { current, isBusy, newestRequest, socket } = connection
     const request = newestRequest?.complete === false ? newestRequest : undefined
     // The address is read now: a socket that its client has closed has none any more.
-    connection.error = { error, reason, request, client: socket.remoteAddress }
+    connection.refusal = { ...refusal, request, client: socket.remoteAddress }
     const isCurrent = current !== undefined && current.req === request
     if (!isBusy && request !== undefined) connection.end()
     else if (!isBusy || (isCurrent && !current.headersSent)) this.send(connection)
@@ -32,8 +31,8 @@ export class Refusals {
 
   /** Sends the error of a connection, and closes the connection. */
   send(connection: Connection): void {
-    if (connection.error === undefined) return
-    const { error, reason, client } = connection.error
+    if (connection.refusal === undefined) return
+    const { error, reason, client } = connection.refusal
     const { status, cause } = error
     const requestId = randomUUID()
     if (cause === undefined) this.#statistics.recordMalformed(status)

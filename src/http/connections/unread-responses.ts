@@ -43,12 +43,6 @@ export class UnreadResponses {
     server.once('close', () => clearInterval(timer))
   }
 
-  /** Of the clients that read nothing, returns the connection of the one that has not read for longest. */
-  get longestUnread(): Connection | undefined {
-    const [longest] = this.#byProgress()
-    return longest?.[0]
-  }
-
   /** At the limit, closes the connections that have made no progress for longest. */
   #check(now: number): void {
     const unread = new Map<Connection, Progress>()
@@ -64,15 +58,13 @@ export class UnreadResponses {
       )
     }
     this.#unread = unread
-    const stalled = this.#byProgress().filter(([, { since }]) => now - since >= STALL_MS)
+    const stalled = [...unread]
+      .filter(([, { since }]) => now - since >= STALL_MS)
+      .sort(([, a], [, b]) => a.since - b.since)
     const excess = stalled.length - this.#limits.maxStalled
     for (const [index, [{ socket }, { since }]] of stalled.entries()) {
       if (index < excess || now - since >= this.#limits.stallMs) socket.destroy()
     }
-  }
-
-  #byProgress(): [Connection, Progress][] {
-    return [...this.#unread].sort(([, a], [, b]) => a.since - b.since)
   }
 }
 
