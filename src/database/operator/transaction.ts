@@ -1,10 +1,9 @@
 import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
-import { from as copyFrom } from 'pg-copy-streams'
+import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import type { StatementRunner } from '../database.ts'
 import { wasRefused } from '../errors/failures.ts'
 import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
-import { CopyOut } from '../protocol/copy-out.ts'
 import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
 
 /**
@@ -91,6 +90,7 @@ export async function inTransaction<Result>(
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
   let isCommitting = false
+  let isDone = false
   try {
     signal.throwIfAborted()
     await connect(client)
@@ -108,12 +108,15 @@ export async function inTransaction<Result>(
       onCommit?.()
       await commit(client)
     }
+    isDone = true
     return result
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof OutcomeUnknownError) throw error
     throw outageOf(error, lost)
   } finally {
+    // PostgreSQL waits until a COPY that nobody reads any more is read.
+    if (readOnly && !isDone) close()
     // Rolls back a transaction that was not committed.
     await client.end()
     signal.removeEventListener('abort', close)
@@ -162,6 +165,6 @@ function transactionOf(client: pg.Client): Transaction {
     },
     change: async (text) => (await client.query(text)).rowCount ?? 0,
     copyIn: (text) => client.query(copyFrom(text)),
-    copyOut: (text) => client.query(new CopyOut(text)),
+    copyOut: (text) => client.query(copyTo(text)),
   }
 }
