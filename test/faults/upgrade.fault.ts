@@ -43,7 +43,8 @@ async function startFirstRelease(t: Test, replicas: number, setting: string): Pr
     appendFile(path.join(cwd, '.env'), `${settings.join('\n')}\n`)
   await set(`COMPOSE_PROJECT_NAME=upgrade-${process.pid}`, `API_KEYS=${apiKey}`, setting)
   await sh(`git -C '${checkout}' archive ${FIRST_RELEASE} | tar -x`)
-  t.teardown(() => sh('docker compose down --volumes --timeout 1'))
+  // Without the image, so that the next `docker compose up` on this machine builds its own.
+  t.teardown(() => sh('docker compose down --volumes --timeout 1 && docker image rm petstore-inventory'))
   await sh('docker compose build --quiet')
   await sh(`docker compose up --quiet-pull --detach --wait --scale api=${replicas}`)
   await sh(String.raw`printf 'petId,quantity\n1,0\n2,0\n' | docker compose exec -T api inventory import -`)
