@@ -17,6 +17,8 @@ type Row = Readonly<Record<string, string | null>>
 export interface OwnServer {
   /** A database with the newest schema and no rows, for a role that is no superuser; the same after every start. */
   readonly url: string
+  /** The same database for the superuser. */
+  readonly superuserUrl: string
   /** The name of that role. */
   readonly role: string
   /** Runs a statement in that database as the superuser; every value arrives as text. */
@@ -82,6 +84,7 @@ export async function startOwnServer(
 
   return {
     url: url.href,
+    superuserUrl,
     role,
     query,
     resume,

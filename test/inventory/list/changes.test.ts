@@ -10,58 +10,12 @@ import { Snapshot } from '../../../src/inventory/list/snapshot.ts'
 import { inventoryRepository } from '../../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startOwnServer } from '../../support/own-server.ts'
+import { randomChanges } from '../../support/random-changes.ts'
 
 /** `STEPS=50000 SEED=7 npm test -- test/inventory/list/changes.test.ts` tries others, and more of them. */
 const { STEPS = '800', SEED = '1' } = process.env
 
-/** A generator of numbers from 0 to below `limit`, the same for the same seed (mulberry32). */
-function randomOf(seed: number): (limit: number) => number {
-  let state = seed
-  return (limit) => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % limit
-  }
-}
-
-const random = randomOf(Number(SEED))
-
-const pick = <Item>(items: readonly [Item, ...Item[]]): Item => items[random(items.length)] ?? items[0]
-
-/** An id that may have an entry, or any other. */
-const anyId = (): string =>
-  pick([
-    String(random(3000)),
-    String(random(3000)),
-    String(random(3000)),
-    String(-random(100)),
-    String(BigInt(random(2 ** 31)) * BigInt(random(2 ** 31)) - 2n ** 60n),
-  ])
-
-const anyStatus = (): string => pick(['available', 'pending', 'sold'])
-
-const update = (): string => `UPDATE inventory SET quantity = ${random(1000)} WHERE pet_id = ${anyId()}`
-const updateMany = (): string =>
-  `UPDATE inventory SET quantity = quantity + 1 WHERE pet_id % ${50 + random(400)} = ${random(50)}`
-const setStatus = (): string => `UPDATE inventory SET status = '${anyStatus()}' WHERE pet_id = ${anyId()}`
-const insert = (): string =>
-  `INSERT INTO inventory VALUES (${anyId()}, ${random(1000)}, '${anyStatus()}') ON CONFLICT DO NOTHING`
-const remove = (): string => `DELETE FROM inventory WHERE pet_id = ${anyId()}`
-const replace = (): string => {
-  const id = anyId()
-  return `DELETE FROM inventory WHERE pet_id = ${id}; INSERT INTO inventory VALUES (${id}, ${random(9)}, 'sold')`
-}
-const exchange = (): string =>
-  `DELETE FROM inventory WHERE pet_id = (SELECT pet_id FROM inventory LIMIT 1); INSERT INTO inventory
-   SELECT max(pet_id) + 1, 1, 'sold' FROM inventory WHERE pet_id < 9223372036854775807`
-
-const change = (): string =>
-  pick([update, update, update, updateMany, setStatus, insert, insert, remove, replace, exchange])()
-
-/** A change with parts that are undone, and others of subtransactions. */
-const withSavepoints = (): string =>
-  `SAVEPOINT one; ${change()}; RELEASE one; SAVEPOINT two; ${change()}; ROLLBACK TO two; SAVEPOINT three; ${change()}`
+const { random, pick, change, withSavepoints } = randomChanges(Number(SEED))
 
 const whole = [
   'VACUUM inventory',

@@ -1,0 +1,165 @@
+import { setTimeout } from 'node:timers/promises'
+import pg from 'pg'
+import t from 'tap'
+import { ENTRY_JSON } from '../../src/inventory/columns.ts'
+import { longTimings, startApp } from '../support/app.ts'
+import { startOwnServer } from '../support/own-server.ts'
+import { randomChanges } from '../support/random-changes.ts'
+
+/** `STEPS=20000 SEED=7 npm run test:faults -- test/faults/list-histories.fault.ts` tries others, and more of them. */
+const { STEPS = '3000', SEED = '1' } = process.env
+
+const { random, pick, change, withSavepoints } = randomChanges(Number(SEED))
+
+const ROLE = 'service'
+
+const TABLE = `(pet_id bigint PRIMARY KEY, quantity integer NOT NULL, status text NOT NULL DEFAULT 'available')`
+
+/** What the name `inventory` may stand for. Each begins with the rows in the temporary table `kept`. */
+const kinds = [
+  `CREATE TABLE inventory ${TABLE}; INSERT INTO inventory TABLE kept`,
+  `CREATE TABLE inventory ${TABLE}; INSERT INTO inventory TABLE kept`,
+  `CREATE UNLOGGED TABLE inventory ${TABLE}; INSERT INTO inventory TABLE kept`,
+  `CREATE TABLE inventory AS TABLE kept`,
+  `CREATE TABLE stock ${TABLE}; INSERT INTO stock TABLE kept; CREATE VIEW inventory AS SELECT * FROM stock`,
+  `CREATE TABLE stock ${TABLE}; INSERT INTO stock TABLE kept; CREATE MATERIALIZED VIEW inventory AS SELECT * FROM stock`,
+  `CREATE TABLE inventory (LIKE kept) PARTITION BY HASH (pet_id);
+   CREATE TABLE one PARTITION OF inventory FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+   CREATE TABLE other PARTITION OF inventory FOR VALUES WITH (MODULUS 2, REMAINDER 1); INSERT INTO inventory TABLE kept`,
+  `CREATE TABLE inventory ${TABLE}; CREATE TABLE more () INHERITS (inventory); INSERT INTO more TABLE kept`,
+] as const
+
+const newKind = (): string => `
+  CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT pet_id, quantity::integer, status::text FROM inventory;
+  DO $$ BEGIN EXECUTE (SELECT format('DROP %s inventory CASCADE', CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN
+    'MATERIALIZED VIEW' ELSE 'TABLE' END) FROM pg_class WHERE oid = 'inventory'::regclass); END $$;
+  DROP TABLE IF EXISTS stock, more, one, other CASCADE; ${pick(kinds)}`
+
+const definitions = [
+  newKind,
+  newKind,
+  () => 'ALTER TABLE inventory ADD COLUMN noted timestamptz DEFAULT clock_timestamp()',
+  () => 'ALTER TABLE inventory DROP COLUMN noted',
+  () => `ALTER TABLE inventory ALTER quantity TYPE ${pick(['bigint', 'integer', 'smallint', 'numeric'])}`,
+  () => `ALTER TABLE inventory ALTER status TYPE ${pick(['text', 'varchar', 'varchar(20)'])}`,
+  () =>
+    "ALTER TABLE inventory RENAME status TO was; ALTER TABLE inventory ADD status text NOT NULL DEFAULT 'sold'",
+  () => 'ALTER TABLE inventory DROP COLUMN was',
+  () => 'ALTER TABLE inventory DROP CONSTRAINT inventory_pkey',
+  () => 'ALTER TABLE inventory ADD CONSTRAINT inventory_pkey PRIMARY KEY (pet_id)',
+  () => 'ALTER TABLE inventory ADD CONSTRAINT inventory_pkey PRIMARY KEY (pet_id) DEFERRABLE',
+  () => `CREATE OR REPLACE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF pg_trigger_depth() < 2 THEN UPDATE inventory SET quantity = new.quantity WHERE pet_id = new.pet_id + 1; END IF;
+      RETURN new; END $$;
+    CREATE OR REPLACE TRIGGER follow AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION follow()`,
+  () => 'DROP TRIGGER IF EXISTS follow ON inventory',
+  () => 'DROP POLICY IF EXISTS half ON inventory; CREATE POLICY half ON inventory USING (quantity % 2 = 0)',
+  () => `ALTER TABLE inventory ${pick(['ENABLE', 'DISABLE', 'DISABLE'])} ROW LEVEL SECURITY`,
+  () => `CREATE SCHEMA IF NOT EXISTS nearer; GRANT USAGE ON SCHEMA nearer TO ${ROLE};
+    CREATE TABLE nearer.inventory ${TABLE}; INSERT INTO nearer.inventory SELECT n, 1, 'sold' FROM generate_series(1, 50) n;
+    GRANT SELECT ON nearer.inventory TO ${ROLE}`,
+  () => 'UPDATE nearer.inventory SET quantity = quantity + 1 WHERE pet_id = 7',
+  () => 'DROP TABLE nearer.inventory',
+  () => 'ALTER SCHEMA nearer RENAME TO farther',
+  () => 'ALTER SCHEMA farther RENAME TO nearer',
+  () => `REFRESH MATERIALIZED VIEW inventory`,
+  () => 'TRUNCATE inventory',
+] as const
+
+/** Cannot run in a transaction. */
+const alone = [
+  'VACUUM inventory',
+  'VACUUM FULL inventory',
+  'VACUUM (FREEZE) inventory',
+  'CLUSTER inventory USING inventory_pkey',
+  'ALTER SYSTEM SET search_path = nearer, public',
+  'ALTER SYSTEM SET search_path = public',
+] as const
+
+t.test('every list is what SQL says, in every process, through any history of the table', async (t) => {
+  const server = await startOwnServer(t, { max_prepared_transactions: '20' })
+  await server.query(`INSERT INTO inventory SELECT n, n % 100, 'sold' FROM generate_series(1, 2500) n`)
+  const open = async (url: string): Promise<pg.Client> => {
+    const client = new pg.Client({ connectionString: url, options: '-c lock_timeout=50ms' })
+    await client.connect()
+    t.teardown(() => client.end())
+    return client
+  }
+  const main = await open(server.superuserUrl)
+  const other = await open(server.superuserUrl)
+  const reader = await open(server.url)
+  const apps = await Promise.all([
+    startApp(t, server.url, { timings: longTimings }),
+    startApp(t, server.url, { timings: longTimings, env: { DATABASE_POOLER: 'transaction' } }),
+  ])
+  let rejected = 0
+  const run = async (client: pg.Client, text: string): Promise<void> => {
+    try {
+      await client.query(text)
+    } catch (error) {
+      if (!(error instanceof pg.DatabaseError)) throw error
+      rejected++
+      await client.query('ROLLBACK')
+    }
+  }
+  let isOpen = false
+  let prepared: string[] = []
+
+  const step = async (index: number): Promise<string> => {
+    const kind = random(100)
+    if (kind < 45) {
+      const text = `BEGIN; ${pick([change, withSavepoints])()}; ${pick(['COMMIT', 'COMMIT', 'ROLLBACK'])}`
+      await run(main, text)
+      return text
+    }
+    if (kind < 60) {
+      const text = isOpen ? pick(['COMMIT', 'ROLLBACK', change()]) : `BEGIN; ${change()}`
+      await run(other, text)
+      isOpen = (await other.query('SELECT now() <> statement_timestamp() AS open')).rows[0]?.open === true
+      return text
+    }
+    if (kind < 66 && prepared.length < 3) {
+      const text = `BEGIN; ${withSavepoints()}; PREPARE TRANSACTION 'step_${index}'`
+      await run(main, text)
+      const { rows } = await main.query<{ gid: string }>('SELECT gid FROM pg_prepared_xacts')
+      prepared = rows.map(({ gid }) => gid)
+      return text
+    }
+    if (kind < 74) {
+      const [gid] = prepared
+      prepared = prepared.slice(1)
+      const text = gid === undefined ? 'SELECT 1' : `${pick(['COMMIT', 'ROLLBACK'])} PREPARED '${gid}'`
+      await run(main, text)
+      return text
+    }
+    if (kind < 82) {
+      const text = pick(alone)
+      await run(main, text)
+      await run(main, 'SELECT pg_reload_conf()')
+      // Each session takes the new setting before its next statement, once the signal has arrived.
+      if (text.startsWith('ALTER SYSTEM')) await setTimeout(200)
+      return text
+    }
+    const text = pick(definitions)()
+    await run(main, `BEGIN; ${text}; GRANT SELECT, UPDATE ON inventory TO ${ROLE}; COMMIT`)
+    return text
+  }
+
+  let compared = 0
+  for (let index = 0; index < Number(STEPS); index++) {
+    const what = await step(index)
+    const { rows } = await reader.query<{ list: string }>(
+      `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list FROM inventory`,
+    )
+    const expected = rows[0]?.list
+    for (const [process, { send }] of apps.entries()) {
+      const { status, text } = await send('GET', '/v1/inventory')
+      compared++
+      if (status === 200 && text === expected) continue
+      t.fail(`process ${process}, step ${index} of seed ${SEED}: ${status} after ${what}`)
+      return
+    }
+  }
+  t.ok(rejected < Number(STEPS) / 2, `${compared} lists, none different; ${rejected} steps were rejected`)
+  t.comment(`${compared} lists, none different; ${rejected} of ${STEPS} steps were rejected`)
+})
