@@ -5,23 +5,17 @@ import { inTransaction, type Transaction } from '../database/operator/transactio
 import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'
 import {
-  type Conflict,
   findConflicts,
   type ImportCounts,
   type ImportMode,
   listChanges,
   mergeStaged,
   previewImport,
-  stagedText,
   stageEntries,
 } from '../inventory/transfer/import.ts'
-import {
-  type ImportLine,
-  type InvalidLine,
-  optionalFields,
-  requiredFields,
-} from '../inventory/transfer/import-line.ts'
+import { type ImportLine, optionalFields, requiredFields } from '../inventory/transfer/import-line.ts'
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
+import { type InputErrors, SHOWN_ERRORS, Staging } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { CONFIRMATION_TIMEOUT_MS, confirm } from './confirmation.ts'
@@ -30,9 +24,6 @@ import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
 import { print, writeOutput } from './output.ts'
 import { formatCount, formatNumber, startProgress } from './progress.ts'
-
-/** Maximum errors to show; the others are counted. */
-const SHOWN_ERRORS = 20
 
 const readers: Record<FileFormat, (source: AsyncIterable<Buffer>) => AsyncIterable<ImportLine[]>> = {
   csv: readCsv,
@@ -86,12 +77,6 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         await source.close()
       }
     })
-}
-
-/** The first errors of a file, in the order of lines, and their total number. */
-interface InputErrors {
-  readonly first: readonly Conflict[]
-  readonly count: number
 }
 
 /** Thrown in the transaction, to roll it back. */
@@ -189,39 +174,6 @@ async function confirmRemovals(transaction: Transaction, signal: AbortSignal): P
   await transaction.allowIdle(2 * CONFIRMATION_TIMEOUT_MS, () =>
     confirm(consequence, '--allow-removals', signal),
   )
-}
-
-/** Converts valid lines to text for the staging table, and collects the first errors. */
-class Staging {
-  rows = 0
-  /** True if an error ended the reading before the end of the file. */
-  endedEarly = false
-  readonly #first: Conflict[] = []
-  #count = 0
-
-  async *textOf(batches: AsyncIterable<ImportLine[]>): AsyncGenerator<string> {
-    for await (const batch of batches) {
-      let text = ''
-      for (const line of batch) {
-        this.rows += 1
-        if ('entry' in line) text += stagedText(line.number, line.entry)
-        else this.#add(line)
-      }
-      if (text !== '') yield text
-    }
-  }
-
-  /** All errors: those of single lines, and conflicts between lines. */
-  errorsWith(conflicts: InputErrors): InputErrors {
-    const first = [...this.#first, ...conflicts.first].sort((one, other) => one.line - other.line)
-    return { first: first.slice(0, SHOWN_ERRORS), count: this.#count + conflicts.count }
-  }
-
-  #add({ number: line, error, endsReading }: InvalidLine): void {
-    this.#count += 1
-    if (endsReading) this.endedEarly = true
-    if (this.#first.length < SHOWN_ERRORS) this.#first.push({ line, error })
-  }
 }
 
 function reportOf(

@@ -6,11 +6,8 @@ import {
   apiKeyRepository,
   NameTakenError,
 } from '../api-keys/repository.ts'
-import {
-  inTransaction,
-  OutcomeUnknownError,
-  type TransactionOptions,
-} from '../database/operator/transaction.ts'
+import { OutcomeUnknownError } from '../database/errors/errors.ts'
+import { inTransaction, type TransactionOptions } from '../database/operator/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'

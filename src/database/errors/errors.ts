@@ -56,3 +56,15 @@ export class ServerChangedError extends Error {
     super('the connections were renewed while the statement was under way')
   }
 }
+
+/**
+ * The connection was lost during COMMIT, so that nobody knows whether the transaction was committed, or PostgreSQL warned about
+ * the commit, so that the change may be lost or take effect later.
+ */
+export class OutcomeUnknownError extends Error {
+  override readonly name = 'OutcomeUnknownError'
+
+  constructor(cause: unknown) {
+    super('The outcome of the transaction is unknown', { cause })
+  }
+}

@@ -2,6 +2,7 @@ import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import type { StatementRunner } from '../database.ts'
+import { OutcomeUnknownError } from '../errors/errors.ts'
 import { wasRefused } from '../errors/failures.ts'
 import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
 import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
@@ -41,18 +42,6 @@ export interface TransactionOptions {
   readonly answerTimeoutMs?: number
   /** Further parameters of the session. */
   readonly session?: pg.ClientConfig
-}
-
-/**
- * The connection was lost during COMMIT, so that nobody knows whether the transaction was committed, or PostgreSQL warned about
- * the commit, so that the change may be lost or take effect later.
- */
-export class OutcomeUnknownError extends Error {
-  override readonly name = 'OutcomeUnknownError'
-
-  constructor(cause: unknown) {
-    super('The outcome of the transaction is unknown', { cause })
-  }
 }
 
 /** Runs statements in a transaction. */
