@@ -73,7 +73,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
-    frameworkErrors: (error, request, reply) => requests.refuse(error, request, reply),
+    frameworkErrors: (error, request, reply) => requests.answerFrameworkError(error, request, reply),
     serverFactory: (handler) => http.create(handler),
     clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
     // Requests on open connections are served as usual during the drain period.

@@ -30,7 +30,7 @@ export class RequestLife {
   }
 
   /** Answers a request whose path the framework rejects before it runs any hook. */
-  refuse(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
+  answerFrameworkError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): void {
     this.#begin(request, reply)
     this.#end(reply)
     sendError(headerError(request.raw) ?? error, request, reply)

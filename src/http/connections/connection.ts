@@ -42,10 +42,15 @@ export class Connection {
   isLate = false
   /** Set once nothing else that arrives is served. */
   refusal: ConnectionRefusal | undefined
+  #isPaused = false
   #isStopped = false
 
   constructor(socket: Socket) {
     this.socket = socket
+    // Node resumes the socket whenever a message or its body ends.
+    socket.on('resume', () => {
+      if (this.#isPaused) socket.pause()
+    })
     // Node calls it after the last response. Destroying the socket would reset the connection while the client is still
     // sending, and before it has read that response (RFC 9112, section 9.6).
     socket.destroySoon = () => {
@@ -76,17 +81,23 @@ export class Connection {
     )
   }
 
-  /** Stops reading. What has been read may contain further requests. */
+  /** Stops reading until `resumeReading`. What has been read may contain further requests. */
+  pauseReading(): void {
+    if (this.#isPaused) return
+    this.#isPaused = true
+    this.socket.pause()
+  }
+
+  resumeReading(): void {
+    if (!this.#isPaused || this.#isStopped) return
+    this.#isPaused = false
+    this.socket.resume()
+  }
+
+  /** Stops reading for good. */
   stopReading(): void {
-    if (this.#isStopped) return
     this.#isStopped = true
-    const { socket } = this
-    // Node resumes the socket whenever a message or its body ends.
-    socket.on('resume', () => socket.pause())
-    socket.pause()
-    // Otherwise it would parse all that has been read, which can be a thousand requests.
-    const parser: unknown = Reflect.get(socket, 'parser')
-    if (isPausable(parser)) parser.pause()
+    this.pauseReading()
   }
 
   /** Closes the connection after everything that was written to it, and after `last`, without reading any more. */
@@ -95,8 +106,4 @@ export class Connection {
     this.socket.end(last)
     setTimeout(() => this.socket.destroy(), CLOSE_TIMEOUT_MS).unref()
   }
-}
-
-function isPausable(parser: unknown): parser is { pause(): void } {
-  return typeof parser === 'object' && parser !== null && 'pause' in parser
 }

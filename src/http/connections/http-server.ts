@@ -25,8 +25,8 @@ import { UnreadResponses } from './unread-responses.ts'
  */
 const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
-/** Maximum requests of one connection that are not answered. */
-const MAX_PER_CONNECTION = 64
+/** A connection with more waiting requests is not read until all have started. */
+const MAX_READ_AHEAD = 16
 
 export interface HttpServerOptions {
   readonly statistics: RequestStatistics
@@ -49,7 +49,7 @@ export interface HttpLimits {
   readonly maxStalled: number
 }
 
-export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 4000, maxStalled: 1000 }
+export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 20_000, maxStalled: 1000 }
 
 /**
  * The HTTP server: its connections, and which of their requests is served when. Each connection has at most one request in
@@ -166,17 +166,16 @@ export class HttpServer {
     connection.newestRequest = response.req
     connection.waiting.push(response)
     this.#options.statistics.queued++
+    if (connection.waiting.length > MAX_READ_AHEAD) connection.pauseReading()
     if (isBusy) return
     this.#connections.setBusy(connection)
     this.#admission.add(connection)
   }
 
-  #limitRefusal({ current, isBusy, waiting }: Connection): Refusal | undefined {
+  #limitRefusal({ isBusy }: Connection): Refusal | undefined {
     // Each connection in the queue has one that waits for other connections.
     const pipelined = this.#options.statistics.queued - this.#admission.size
-    const unanswered = waiting.length + (current === undefined ? 0 : 1)
-    const isAllowed = unanswered < MAX_PER_CONNECTION && pipelined < this.#limits.maxPipelined
-    return !isBusy || isAllowed ? undefined : tooManyUnanswered
+    return isBusy && pipelined >= this.#limits.maxPipelined ? tooManyPipelined : undefined
   }
 
   #start(connection: Connection): void {
@@ -184,6 +183,7 @@ export class HttpServer {
     if (response === undefined) return
     const { statistics } = this.#options
     statistics.queued--
+    if (connection.waiting.length === 0) connection.resumeReading()
     if (connection.refusal?.request === response.req) {
       if (!response.req.complete) {
         this.#refusals.send(connection)
@@ -236,10 +236,10 @@ const connectUnsupported: Refusal = {
   reason: 'CONNECT',
 }
 
-const tooManyUnanswered: Refusal = {
+const tooManyPipelined: Refusal = {
   error: serviceUnavailable(
     'overloaded',
-    'Too many requests are unanswered on this connection. Wait for responses before sending more.',
+    'Too many requests are queued behind others of their connection. Wait for responses before sending more.',
   ),
-  reason: 'TOO_MANY_UNANSWERED',
+  reason: 'TOO_MANY_PIPELINED',
 }
