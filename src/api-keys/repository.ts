@@ -1,5 +1,5 @@
 import type { StatementRunner } from '../database/database.ts'
-import { isDuplicate } from '../database/errors/sqlstate.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
 import { onlyRow } from '../database/protocol/only-row.ts'
 import { parseOptionalTime, parseTime, timeText } from '../database/protocol/time.ts'
 
@@ -136,7 +136,9 @@ export function apiKeyRepository(database: StatementRunner): ApiKeyRepository {
         )
         return keyOf(onlyRow(rows))
       } catch (error) {
-        throw isDuplicate(error) ? new NameTakenError(`A key named "${name}" exists already.`) : error
+        throw hasCause(error, 'duplicate')
+          ? new NameTakenError(`A key named "${name}" exists already.`)
+          : error
       }
     },
 

@@ -1,5 +1,5 @@
 import type { Database, TimeLimits } from '../database/database.ts'
-import { isForbidden, isUnknownTable } from '../database/errors/sqlstate.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
 import { APPLIED_TABLE } from '../database/migrations/applied.ts'
 import { openDatabase, requestLimits } from '../database/pool/pool.ts'
 import { hasTable } from '../database/server/server-status.ts'
@@ -26,11 +26,11 @@ export async function withDatabase<Result>(
  * PostgreSQL reports as a table that does not exist. Returns any other error unchanged.
  */
 export async function withSchemaReason(error: unknown, url: string): Promise<unknown> {
-  if (!isUnknownTable(error)) return error
+  if (!hasCause(error, 'unknownTable')) return error
   try {
     await withDatabase(url, (database) => hasTable(database, APPLIED_TABLE))
     return error
   } catch (reason) {
-    return isForbidden(reason) ? reason : error
+    return hasCause(reason, 'forbidden') ? reason : error
   }
 }

@@ -2,7 +2,7 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from
 import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
 import { DatabaseUnavailableError } from '../database/errors/errors.ts'
 import { isFormerPrimary, isLate, isReadOnly } from '../database/errors/failures.ts'
-import { isLocked } from '../database/errors/sqlstate.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 
@@ -77,7 +77,7 @@ export function databaseUnavailable(cause: UnavailableCause): ApiError {
 
 function causeOf(error: DatabaseUnavailableError): UnavailableCause {
   if (isReadOnly(error) || isFormerPrimary(error)) return 'read_only'
-  if (isLocked(error)) return 'locked'
+  if (hasCause(error, 'locked')) return 'locked'
   return isLate(error) ? 'late' : 'database_unreachable'
 }
 

@@ -1,7 +1,7 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors/errors.ts'
 import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/errors/failures.ts'
-import { isForbidden } from '../database/errors/sqlstate.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
 import { UncertainCommitError } from '../database/protocol/commit-warnings.ts'
 import { UnsupportedServerError } from '../database/readiness/readiness.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
@@ -46,7 +46,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     case 'getaddrinfo EAI_AGAIN':
       return `The host ${hostOf(error)} cannot be found (${codeOf(error)}). Set HOST to an address of this machine, or to 0.0.0.0 for all.`
     default:
-      if (isForbidden(error) || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
+      if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
         return explainOutage(error, variable)
       // The message of a failed system call names the file or host. Any other error is a bug.
       return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
@@ -65,7 +65,7 @@ function explainOutage(cause: unknown, variable: string): string {
       'The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.'
     )
   }
-  if (isForbidden(cause)) {
+  if (hasCause(cause, 'forbidden')) {
     const remedy = variable.startsWith('OPERATOR_DATABASE_URL')
       ? 'Run "inventory migrate up --operator-role ROLE" as the owner of the tables.'
       : 'The command line can use another role: set OPERATOR_DATABASE_URL.'

@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Database } from '../database/database.ts'
-import { isOutOfConnections } from '../database/errors/sqlstate.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
 import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness/readiness.ts'
 import { coalesceChecks, type Readiness } from '../http/health.ts'
@@ -22,7 +22,7 @@ export async function readinessOf({ probe, requests }: Databases): Promise<Readi
   return async () => {
     const notReady = await check(probe)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return isOutOfConnections(notReady?.cause) ? check(requests) : notReady
+    return hasCause(notReady?.cause, 'outOfConnections') ? check(requests) : notReady
   }
 }
 

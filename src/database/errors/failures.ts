@@ -6,47 +6,15 @@ import {
   ReadOnlyServerError,
   ServerChangedError,
 } from './errors.ts'
-import { isCanceled, isConflict, unsupportedStates } from './sqlstate.ts'
-
-/** SQLSTATE 25006: the transaction is read-only. */
-const READ_ONLY_STATE = '25006'
-
-/**
- * SQLSTATE codes, and classes of two characters, that concern the state of the server rather than the statement (PostgreSQL
- * manual, appendix A).
- */
-const unavailableStates = new Set([
-  '08', // connection exceptions
-  '28', // invalid authorization, which the operator has to fix
-  '53', // insufficient resources, such as too many connections
-  '57', // operator intervention: shutdown, crash, cancellation by statement_timeout
-  '58', // system errors
-  READ_ONLY_STATE, // for example after a failover, when the server has become a standby
-  '25P03', // idle_in_transaction_session_timeout
-  '25P04', // transaction_timeout
-  '3D000', // the database does not exist
-  '40001', // serialization failure
-  '40P01', // deadlock
-  '42P01', // the table does not exist: the migrations have not been run
-  '42703', // a column does not exist: the migrations have not been run
-  '42501', // the role lacks a privilege for the table
-  '55P03', // lock_timeout
-  // Citus, or a server that is only compatible with PostgreSQL, lacks a feature. The request is correct.
-  ...unsupportedStates,
-])
+import { effectOf, hasCause } from './sqlstate.ts'
 
 /** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof pg.DatabaseError) {
-    const state = error.code ?? ''
-    const isListed = unavailableStates.has(state) || unavailableStates.has(state.slice(0, 2))
-    return isListed && !isRuleViolation(error)
+    return effectOf(error.code ?? '').isUnavailable && !isRuleViolation(error)
   }
   return !isProgrammingError(error)
 }
-
-/** SQLSTATE codes and classes after which the server closes the connection, or the state of the session is unknown. */
-const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', 'XX']
 
 /**
  * Whether the connection is lost or in an unknown state, so that it must not be used again. The error's severity cannot be
@@ -54,7 +22,7 @@ const fatalStates = ['08', '25P03', '25P04', '28', '3D000', '53', '57P', '58', '
  */
 export function isFatal(error: unknown): boolean {
   if (isRemoteRefusal(error)) return false
-  if (error instanceof pg.DatabaseError) return fatalStates.some((state) => error.code?.startsWith(state))
+  if (error instanceof pg.DatabaseError) return effectOf(error.code ?? '').isFatal
   return !isProgrammingError(error)
 }
 
@@ -122,7 +90,7 @@ export function wasRefused(error: unknown): boolean {
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
   if (!wasRefused(error)) return false
-  return !(error instanceof DatabaseUnavailableError) || isConflict(error) || isRemoteRefusal(error)
+  return !(error instanceof DatabaseUnavailableError) || hasCause(error, 'conflict') || isRemoteRefusal(error)
 }
 
 /**
@@ -152,7 +120,7 @@ const lateness =
 /** Whether a server that is connected did not respond in time, or all connections were in use. */
 export function isLate(error: unknown): boolean {
   const cause = causeOf(error)
-  return isCanceled(error) || (cause instanceof Error && lateness.test(cause.message))
+  return hasCause(error, 'canceled') || (cause instanceof Error && lateness.test(cause.message))
 }
 
 /** Whether PgBouncer or RDS Proxy refuses the settings that a session requests in its startup message. */
@@ -209,8 +177,7 @@ export function messageWithDetail({ message, detail }: pg.DatabaseError): string
 export function isReadOnly(error: unknown): boolean {
   const cause = causeOf(error)
   if (cause instanceof AggregateError) return cause.errors.some(isReadOnly)
-  if (cause instanceof pg.DatabaseError) return cause.code === READ_ONLY_STATE
-  return cause instanceof ReadOnlyServerError
+  return hasCause(cause, 'readOnly') || cause instanceof ReadOnlyServerError
 }
 
 /** Whether the server is a former primary; with several hosts, whether one of them is. */

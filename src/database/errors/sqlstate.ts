@@ -1,63 +1,84 @@
 import pg from 'pg'
 import { causeOf } from './errors.ts'
 
-/** The SQLSTATE of an error that PostgreSQL has reported, also if it is the cause of a DatabaseUnavailableError. */
-function stateOf(error: unknown): string | undefined {
+/** What an error means, beside its message. */
+interface Effect {
+  /** The server cannot serve now; the statement is correct. */
+  readonly isUnavailable: boolean
+  /** The server closes the connection, or the state of the session is unknown. */
+  readonly isFatal: boolean
+}
+
+const UNAVAILABLE: Effect = { isUnavailable: true, isFatal: false }
+const FATAL: Effect = { isUnavailable: false, isFatal: true }
+const LOST: Effect = { isUnavailable: true, isFatal: true }
+const REJECTED: Effect = { isUnavailable: false, isFatal: false }
+
+/** The effects of SQLSTATE codes, or of all that begin alike (PostgreSQL manual, appendix A). Any other code rejects the statement. */
+const effects: Readonly<Record<string, Effect>> = {
+  '08': LOST, // connection exceptions
+  '0A000': UNAVAILABLE, // feature not supported, by Citus or a server that is only compatible with PostgreSQL
+  '25006': UNAVAILABLE, // the transaction is read-only, for example after a failover
+  '25P03': LOST, // idle_in_transaction_session_timeout
+  '25P04': LOST, // transaction_timeout
+  '28': LOST, // invalid authorization, which the operator has to fix
+  '3D000': LOST, // the database does not exist
+  '40001': UNAVAILABLE, // serialization failure
+  '40P01': UNAVAILABLE, // deadlock
+  '42501': UNAVAILABLE, // the role lacks a privilege for the table
+  '42601': UNAVAILABLE, // syntax error: as for 0A000
+  '42703': UNAVAILABLE, // a column does not exist: the migrations have not been run
+  '42704': UNAVAILABLE, // undefined object, such as a type: as for 0A000
+  '42883': UNAVAILABLE, // undefined function: as for 0A000
+  '42P01': UNAVAILABLE, // the table does not exist: the migrations have not been run
+  '53': LOST, // insufficient resources, such as too many connections
+  '55P03': UNAVAILABLE, // lock_timeout
+  '57': UNAVAILABLE, // operator intervention, such as the cancellation by statement_timeout
+  '57P': LOST, // shutdown or crash
+  '58': LOST, // system errors
+  XX: FATAL, // internal errors
+}
+
+/** Returns what a SQLSTATE means. */
+export function effectOf(code: string): Effect {
+  return effects[code] ?? effects[code.slice(0, 3)] ?? effects[code.slice(0, 2)] ?? REJECTED
+}
+
+/** SQLSTATE codes that callers tell apart. */
+const causes = {
+  /** The transaction is read-only. */
+  readOnly: ['25006'],
+  /** A serialization failure or a deadlock. */
+  conflict: ['40001', '40P01'],
+  /** The statement did not get a lock in time. */
+  locked: ['55P03'],
+  /** The role lacks a privilege. */
+  forbidden: ['42501'],
+  /** PostgreSQL canceled the statement, for example after `statement_timeout`. */
+  canceled: ['57014'],
+  /** The statement does not work on this kind of relation. */
+  wrongKind: ['42809'],
+  /** An internal error of the server. */
+  internal: ['XX000'],
+  /** The table does not exist, or is in a schema that the role may not use. */
+  unknownTable: ['42P01'],
+  unknownColumn: ['42703'],
+  /** The server does not support the statement or something in it. */
+  unsupported: ['0A000', '42601', '42704', '42883'],
+  /** The row violates a unique constraint. */
+  duplicate: ['23505'],
+  /** The server has no connection left. */
+  outOfConnections: ['53300'],
+} satisfies Record<string, readonly string[]>
+
+/**
+ * Whether PostgreSQL reported an error with this cause, also behind a DatabaseUnavailableError; with several hosts, whether one of
+ * them did.
+ */
+export function hasCause(error: unknown, name: keyof typeof causes): boolean {
   const cause = causeOf(error)
-  return cause instanceof pg.DatabaseError ? cause.code : undefined
-}
-
-/** SQLSTATE codes with which a server reports that it does not support a statement. */
-export const unsupportedStates = [
-  '0A000', // feature not supported
-  '42601', // syntax error
-  '42704', // undefined object, such as a type
-  '42883', // undefined function
-]
-
-/** Whether this is a serialization failure (SQLSTATE 40001) or a deadlock (40P01). */
-export function isConflict(error: unknown): boolean {
-  return ['40001', '40P01'].includes(stateOf(error) ?? '')
-}
-
-/** Whether PostgreSQL canceled a statement that did not get a lock in time (SQLSTATE 55P03). */
-export function isLocked(error: unknown): boolean {
-  return stateOf(error) === '55P03'
-}
-
-/** Whether the role lacks a privilege (SQLSTATE 42501). */
-export function isForbidden(error: unknown): boolean {
-  return stateOf(error) === '42501'
-}
-
-/** Whether PostgreSQL canceled a statement, for example after `statement_timeout` (SQLSTATE 57014). */
-export function isCanceled(error: unknown): boolean {
-  return stateOf(error) === '57014'
-}
-
-/** Whether the statement does not work on this kind of relation (SQLSTATE 42809). */
-export function isWrongKind(error: unknown): boolean {
-  return stateOf(error) === '42809'
-}
-
-/** Whether this is an internal error of the server (SQLSTATE XX000). */
-export function isInternalError(error: unknown): boolean {
-  return stateOf(error) === 'XX000'
-}
-
-/** Whether a table does not exist, or is in a schema that the role may not use (SQLSTATE 42P01). */
-export function isUnknownTable(error: unknown): boolean {
-  return stateOf(error) === '42P01'
-}
-
-/** Whether a column does not exist (SQLSTATE 42703). */
-export function isUnknownColumn(error: unknown): boolean {
-  return stateOf(error) === '42703'
-}
-
-/** Whether the server does not support a feature that a statement uses (SQLSTATE 0A000, 42601, 42704 or 42883). */
-export function isUnsupportedFeature(error: unknown): boolean {
-  return unsupportedStates.includes(stateOf(error) ?? '')
+  if (cause instanceof AggregateError) return cause.errors.some((each) => hasCause(each, name))
+  return cause instanceof pg.DatabaseError && causes[name].includes(cause.code ?? '')
 }
 
 /**
@@ -76,16 +97,4 @@ export function isOutdatedStatement(error: unknown): boolean {
  */
 export function isIdleTimeout(error: unknown): boolean {
   return error instanceof pg.DatabaseError && error.code === '57P05' && error.routine === 'ProcessInterrupts'
-}
-
-/** Whether a row violates a unique constraint (SQLSTATE 23505). */
-export function isDuplicate(error: unknown): boolean {
-  return stateOf(error) === '23505'
-}
-
-/** Whether the server has no connection left (SQLSTATE 53300); with several hosts, whether one of them has none. */
-export function isOutOfConnections(error: unknown): boolean {
-  const cause = causeOf(error)
-  if (cause instanceof AggregateError) return cause.errors.some(isOutOfConnections)
-  return stateOf(cause) === '53300'
 }

@@ -1,5 +1,5 @@
 import type { StatementRunner } from '../database.ts'
-import { isLocked } from '../errors/sqlstate.ts'
+import { hasCause } from '../errors/sqlstate.ts'
 import { MigrationError } from './errors.ts'
 
 /** How long to wait for other migrations of the same database. */
@@ -33,7 +33,7 @@ export async function lockMigrations(
   try {
     await database.query('SELECT pg_advisory_xact_lock($1)', [PG_MIGRATE_LOCK_ID])
   } catch (error) {
-    if (!isLocked(error)) throw error
+    if (!hasCause(error, 'locked')) throw error
     throw new MigrationError(
       `Other migrations of this database ran for longer than ${WAIT_TIMEOUT_S} s${pid}; nothing was changed. Run it again when they have ended.`,
     )

@@ -2,7 +2,7 @@ import path from 'node:path'
 import type { MigrationBuilder, RunnerOption } from 'node-pg-migrate'
 import pg from 'pg'
 import { isFatal, messageWithDetail } from '../errors/failures.ts'
-import { isForbidden, isLocked } from '../errors/sqlstate.ts'
+import { hasCause } from '../errors/sqlstate.ts'
 import { APPLIED_TABLE } from './applied.ts'
 import { MigrationError } from './errors.ts'
 import { MIGRATIONS_FOLDER, type MigrationFile, readMigration } from './files.ts'
@@ -21,7 +21,7 @@ export async function runMigrations(client: pg.Client, steps: MigrationSteps): P
       last = migration
     })
   } catch (error) {
-    if (last === undefined || isForbidden(error) || isFatal(error)) throw error
+    if (last === undefined || hasCause(error, 'forbidden') || isFatal(error)) throw error
     await client.query('ROLLBACK')
     throw new MigrationError(
       `The migration ${last.name} failed${await reasonOf(client, error, last, steps.direction)}`,
@@ -101,7 +101,7 @@ async function reasonOf(
   migration: MigrationFile,
   direction: MigrationSteps['direction'],
 ): Promise<string> {
-  if (isLocked(error)) {
+  if (hasCause(error, 'locked')) {
     const holders = await lockHolders(client)
     const advice =
       holders.length === 0

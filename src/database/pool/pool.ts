@@ -2,7 +2,7 @@ import type pg from 'pg'
 import type { Database, Statement, TimeLimits } from '../database.ts'
 import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from '../errors/errors.ts'
 import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
-import { isIdleTimeout, isInternalError, isOutdatedStatement } from '../errors/sqlstate.ts'
+import { hasCause, isIdleTimeout, isOutdatedStatement } from '../errors/sqlstate.ts'
 import { commitWatchOf } from '../protocol/commit-warnings.ts'
 import { LateStatementError, PreparedStatement } from '../protocol/prepared-statement.ts'
 import { RowReader } from '../protocol/row-reader.ts'
@@ -116,7 +116,7 @@ export function openDatabase({
     if (isReadOnly(error) && server?.isCurrent(client)) server.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
-    return isInternalError(error) && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
+    return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
   }
 
   /** A statement without values has no name. Behind a pooler, the name is empty, because another session may run it next. */

@@ -1,7 +1,7 @@
 import type { Database } from '../database.ts'
 import { causeOf, DatabaseUnavailableError } from '../errors/errors.ts'
 import { isFormerPrimary, isReadOnly } from '../errors/failures.ts'
-import { isForbidden, isUnknownColumn, isUnsupportedFeature } from '../errors/sqlstate.ts'
+import { hasCause } from '../errors/sqlstate.ts'
 import { pendingMigrations } from '../migrations/applied.ts'
 import { hasPrivileges, type Privilege } from '../migrations/privileges.ts'
 import { isServerReadOnly } from '../server/server-status.ts'
@@ -67,10 +67,10 @@ export async function reasonNotReady(
       return { kind: 'unreachable', reason: UNCHECKED, cause: error }
     error.countFailure()
     const { cause } = error
-    if (isForbidden(error)) return { kind: 'privileges', reason: FORBIDDEN, cause }
+    if (hasCause(error, 'forbidden')) return { kind: 'privileges', reason: FORBIDDEN, cause }
     if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
     if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
-    if (isUnsupportedFeature(error)) return unsupportedBy(cause)
+    if (hasCause(error, 'unsupported')) return unsupportedBy(cause)
     return { kind: 'unreachable', reason: 'The database cannot be reached.', cause }
   }
 }
@@ -99,7 +99,8 @@ async function unsupported(database: Database, statements: readonly string[]): P
     try {
       await database.query(`PREPARE inventory_readiness AS ${text}; DEALLOCATE inventory_readiness`)
     } catch (error) {
-      if (isUnsupportedFeature(error) || isUnknownColumn(error)) return unsupportedBy(causeOf(error))
+      if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
+        return unsupportedBy(causeOf(error))
       if (error instanceof DatabaseUnavailableError) throw error
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
     }

@@ -1,5 +1,5 @@
 import type { Database } from '../../database/database.ts'
-import { isCanceled, isUnknownColumn, isUnsupportedFeature } from '../../database/errors/sqlstate.ts'
+import { hasCause } from '../../database/errors/sqlstate.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
 import type { TextRow } from '../../database/protocol/row-reader.ts'
 import { isPlainPostgres } from '../../database/server/plain-postgres.ts'
@@ -168,7 +168,8 @@ export function listReader(lists: Database): ListReader {
       const rows = await lists.query<ChangesRow>(changes, values).catch((error: unknown) => {
         // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
         // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-        if (isCanceled(error) || isUnknownColumn(error) || isUnsupportedFeature(error)) return undefined
+        if (hasCause(error, 'canceled') || hasCause(error, 'unknownColumn') || hasCause(error, 'unsupported'))
+          return undefined
         throw error
       })
       if (rows === undefined) return undefined

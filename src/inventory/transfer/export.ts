@@ -1,4 +1,4 @@
-import { isWrongKind } from '../../database/errors/sqlstate.ts'
+import { hasCause } from '../../database/errors/sqlstate.ts'
 import type { Transaction } from '../../database/operator/transaction.ts'
 import { copyOutputReader } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
@@ -17,7 +17,7 @@ export async function lockEntries(transaction: Transaction): Promise<void> {
   try {
     await transaction.query('LOCK TABLE inventory IN ACCESS SHARE MODE')
   } catch (error) {
-    if (!isWrongKind(error)) throw error
+    if (!hasCause(error, 'wrongKind')) throw error
     await transaction.query('ROLLBACK TO SAVEPOINT before_lock')
   }
 }

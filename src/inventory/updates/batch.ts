@@ -1,6 +1,6 @@
 import { ApiError } from '../../contract/errors.ts'
 import { mayConcernOneRow } from '../../database/errors/failures.ts'
-import { isLocked } from '../../database/errors/sqlstate.ts'
+import { hasCause } from '../../database/errors/sqlstate.ts'
 import { isMet } from '../condition.ts'
 import type { InventoryItem } from '../schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
@@ -82,7 +82,7 @@ export class BatchSender {
     error: unknown,
     attempt: number,
   ): Promise<readonly PendingUpdates[]> {
-    if (isLocked(error)) return this.#withoutLocked(pets, attempt)
+    if (hasCause(error, 'locked')) return this.#withoutLocked(pets, attempt)
     if (pets.length > 1 && mayConcernOneRow(error)) {
       const middle = Math.ceil(pets.length / 2)
       const locked = await this.send(pets.slice(0, middle), attempt)
