@@ -133,13 +133,17 @@ t.test('requests count by route template, method and status, in the buckets of O
 
 t.test('they tell what the inventory does: batches, lists that cost nothing, pools', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
+  const pets = Array.from({ length: 20 }, (_, index) => String(index + 1))
+  await addEntries(
+    database,
+    pets.map((petId) => [petId, 9, 'available']),
+  )
   const { request, scrape } = await startServer(t, database.url)
   let rounds = 0
   const metrics = await eventually('a batch, an unchanged list and one that joined another', async () => {
     rounds++
     await Promise.all(
-      Array.from({ length: 20 }, (_, quantity) => request('PATCH', '/v1/inventory/1', json({ quantity }))),
+      pets.map((petId, quantity) => request('PATCH', `/v1/inventory/${petId}`, json({ quantity }))),
     )
     await Promise.all(Array.from({ length: 20 }, () => request('GET', '/v1/inventory')))
     await request('GET', '/v1/inventory')

@@ -121,7 +121,6 @@ t.test('a list has its statements, and probes make no spans', async (t) => {
 
 t.test('updates that share a statement and that statement link to each other', async (t) => {
   const { collector, server } = await startTraced(t)
-  // All in one piece, so that most of them wait.
   const count = 100
   const requests = Array.from({ length: count }, (_, index) => {
     const own = `00-${(index + 1).toString(16).padStart(32, '0')}-${parentSpanId}-01`
@@ -130,10 +129,12 @@ t.test('updates that share a statement and that statement link to each other', a
       'Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":3}'
     )
   })
-  const { socket } = await openRaw(await portOf(server))
-  socket.write(requests.join(''))
+  const port = await portOf(server)
+  const sockets = await Promise.all(requests.map(async () => (await openRaw(port)).socket))
+  // All at once, so that most of them wait.
+  for (const [index, socket] of sockets.entries()) socket.write(requests[index] ?? '')
   const served = await collector.received('PATCH /v1/inventory/:petId', count)
-  socket.destroy()
+  for (const socket of sockets) socket.destroy()
   t.equal(new Set(served.map(({ traceId }) => traceId)).size, count)
   await until('the spans of all updates', () => servedBy(collector).size === count)
   t.strictSame([...servedBy(collector)].sort(), served.map(({ spanId }) => spanId).sort())
