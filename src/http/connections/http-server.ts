@@ -49,7 +49,7 @@ export interface HttpLimits {
   readonly maxStalled: number
 }
 
-export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 10_000, maxStalled: 1000 }
+export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 4000, maxStalled: 1000 }
 
 /**
  * The HTTP server: its connections, and which of their requests is served when. Each connection has at most one request in
