@@ -58,13 +58,6 @@ export interface DatabaseOptions {
 /** The default lifetime of a connection. */
 const LIFETIME_SECONDS = 1800
 
-/** Returns the hosts and the database name of an address for logs, without the user and the password. */
-export function hostAndDatabaseOf(url: string): { host: string; database: string } {
-  const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
-  const [, authority = '', database = '', parameters] = parts ?? []
-  return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
-}
-
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase({
   url,

@@ -102,6 +102,13 @@ export function parseAddress(url: string): DatabaseAddress {
   return { hosts: [first, ...rest], target }
 }
 
+/** Returns the hosts and the database name of an address for logs, without the user and the password. */
+export function hostAndDatabaseOf(url: string): { host: string; database: string } {
+  const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
+  const [, authority = '', database = '', parameters] = parts ?? []
+  return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
+}
+
 function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   if ((parameters.get('load_balance_hosts') ?? 'disable') !== 'disable')
     throw new AddressError('not set load_balance_hosts: its hosts are tried in their order')
