@@ -81,7 +81,7 @@ export interface NodeOptions {
 }
 
 /** Starts three servers that do not know each other. */
-export async function startNodes(
+async function startNodes(
   t: Pick<Test, 'teardown'>,
   { makeFolder = () => temporaryFolder(t), settings = { fsync: 'off' } }: NodeOptions = {},
 ): Promise<{ coordinator: CitusNode; workers: [CitusNode, CitusNode] }> {
@@ -92,7 +92,7 @@ export async function startNodes(
 }
 
 /** Makes a database of three servers a cluster. The coordinator finds the workers at `ports`. */
-export async function formCluster(
+async function formCluster(
   coordinator: CitusNode,
   workers: readonly CitusNode[],
   ports: readonly number[],

@@ -61,7 +61,7 @@ const lostConnection =
  * class 08). Nothing has changed, and the connection to this server still works. Losing that connection is a different error,
  * which the server cannot report; a connection pooler that reports it does so with FATAL.
  */
-export function isRemoteRefusal(error: unknown): boolean {
+function isRemoteRefusal(error: unknown): boolean {
   const cause = causeOf(error)
   return isRemoteFailure(cause) && !lostConnection.test(cause.message)
 }

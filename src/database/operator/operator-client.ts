@@ -29,26 +29,6 @@ export async function connect(client: pg.Client): Promise<void> {
 }
 
 /**
- * Runs `work` on a connected client.
- *
- * @throws {DatabaseUnavailableError} if the server cannot serve, or the connection is lost
- */
-export async function reportOutage<Result>(client: pg.Client, work: () => Promise<Result>): Promise<Result> {
-  let lost: Error | undefined
-  const remember = (error: Error): void => {
-    lost ??= error
-  }
-  client.on('error', remember)
-  try {
-    return await work()
-  } catch (error) {
-    throw outageOf(error, lost)
-  } finally {
-    client.off('error', remember)
-  }
-}
-
-/**
  * Returns a DatabaseUnavailableError if a session failed because of the server or the connection. Returns any other error
  * unchanged, such as one for an invalid file.
  *
