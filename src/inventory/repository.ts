@@ -1,7 +1,7 @@
 import type { Database } from '../database/database.ts'
-import { type ListReader, listReader } from './list/reader.ts'
-import { listTexts } from './list/sql.ts'
-import type { PetStatus } from './schemas.ts'
+import type { PetStatus } from './entry/schemas.ts'
+import { type ListReader, listReader } from './list/reads/reader.ts'
+import { listTexts } from './list/reads/sql.ts'
 import { type UpdateRepository, updateRepository, updateTexts } from './updates/repository.ts'
 
 /**

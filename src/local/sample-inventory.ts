@@ -1,4 +1,4 @@
-import type { InventoryItem } from '../inventory/schemas.ts'
+import type { InventoryItem } from '../inventory/entry/schemas.ts'
 
 /** Sample entries, one of them with a petId that a JavaScript number cannot represent. Absent fields get their initial value. */
 export const sampleInventory: readonly Partial<InventoryItem>[] = [

@@ -3,8 +3,8 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
+import type { StockLevel } from '../inventory/reports/stock-sample.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
-import type { StockLevel } from '../inventory/stock-sample.ts'
 
 /** What the metrics of the service are read from at each scrape. */
 export interface ServiceSources {

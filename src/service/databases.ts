@@ -10,7 +10,7 @@ import {
 } from '../database/pool/pool.ts'
 import { parseAddress } from '../database/server/address.ts'
 import { PrimaryServer } from '../database/server/primary.ts'
-import { listSettings } from '../inventory/list/sql.ts'
+import { listSettings } from '../inventory/list/reads/sql.ts'
 import { updateSettings } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 

@@ -13,7 +13,7 @@ import {
   readItems,
 } from '../../examples/typescript/client.ts'
 import { errorCodes } from '../../src/contract/errors.ts'
-import { petStatuses } from '../../src/inventory/schemas.ts'
+import { petStatuses } from '../../src/inventory/entry/schemas.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import t from 'tap'
-import { ENTRY_JSON } from '../../src/inventory/columns.ts'
+import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
 import { longTimings, startApp } from '../support/app.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { randomChanges } from '../support/random-changes.ts'

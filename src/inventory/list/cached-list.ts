@@ -2,11 +2,11 @@ import type { FastifyBaseLogger } from 'fastify'
 import { lossOf } from '../../database/errors/failures.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import type { ActiveDownloads } from './active-downloads.ts'
-import { coalesceReads } from './coalesce-reads.ts'
-import { countEntries, withChanges } from './pieces.ts'
-import type { ListState, ListValidator, WholeList } from './reader.ts'
-import { Snapshot } from './snapshot.ts'
+import type { ActiveDownloads } from './delivery/active-downloads.ts'
+import { coalesceReads } from './reads/coalesce-reads.ts'
+import type { ListState, ListValidator, WholeList } from './reads/reader.ts'
+import { countEntries, withChanges } from './snapshot/pieces.ts'
+import { Snapshot } from './snapshot/snapshot.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
 interface CachedList {

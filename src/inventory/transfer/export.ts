@@ -2,7 +2,7 @@ import { hasCause } from '../../database/errors/sqlstate.ts'
 import type { Transaction } from '../../database/operator/transaction.ts'
 import { copyOutputReader } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
-import { ENTRY_JSON, selectFields } from '../columns.ts'
+import { ENTRY_JSON, selectFields } from '../entry/columns.ts'
 
 /** The formats of import and export. */
 export type FileFormat = 'csv' | 'ndjson'

@@ -1,7 +1,7 @@
 import type { IntegerOptions } from '@sinclair/typebox'
 import { INT64_MAX, INT64_MIN, isInt64Text, readNumber } from '../../contract/int64.ts'
-import { type Column, columns } from '../columns.ts'
-import { InventoryItem, MAX_QUANTITY } from '../schemas.ts'
+import { type Column, columns } from '../entry/columns.ts'
+import { InventoryItem, MAX_QUANTITY } from '../entry/schemas.ts'
 
 /** An entry to import: the text of each column for PostgreSQL, undefined if the file has no value for it. */
 export type ImportEntry = readonly (string | undefined)[]

@@ -2,7 +2,7 @@ import type { Readable, Writable } from 'node:stream'
 import type { Transaction } from '../../database/operator/transaction.ts'
 import { toCopyText } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
-import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../columns.ts'
+import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../entry/columns.ts'
 import type { ImportEntry } from './import-line.ts'
 
 /** Whether an import only adds new entries, adds and updates entries, or replaces the whole inventory. */

@@ -1,6 +1,6 @@
 import type { Context } from '@opentelemetry/api'
 import { serviceUnavailable } from '../../contract/errors.ts'
-import type { InventoryItem } from '../schemas.ts'
+import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 

@@ -1,4 +1,4 @@
-import type { Condition } from '../condition.ts'
+import type { Condition } from '../entry/condition.ts'
 
 /** The new quantity of one pet. */
 export interface QuantityUpdate {

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import { TransientMap } from '../../collections/transient-map.ts'
-import type { InventoryItem } from '../schemas.ts'
+import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { BatchSender } from './batch.ts'
 import { PendingUpdates } from './pending-updates.ts'

@@ -1,5 +1,5 @@
 import type { Database } from '../../database/database.ts'
-import type { InventoryItem } from '../schemas.ts'
+import type { InventoryItem } from '../entry/schemas.ts'
 import { Distribution } from './distributed.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'

@@ -1,6 +1,6 @@
 import type { Statement } from '../../database/database.ts'
-import { selectFields } from '../columns.ts'
-import type { InventoryItem } from '../schemas.ts'
+import { selectFields } from '../entry/columns.ts'
+import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
 /** A statement that updates entries, and its values. It returns an `UpdatedRow` for each entry that it has updated. */

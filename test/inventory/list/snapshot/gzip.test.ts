@@ -1,7 +1,7 @@
 import zlib from 'node:zlib'
 import t from 'tap'
-import { withChanges } from '../../../src/inventory/list/pieces.ts'
-import { Snapshot } from '../../../src/inventory/list/snapshot.ts'
+import { withChanges } from '../../../../src/inventory/list/snapshot/pieces.ts'
+import { Snapshot } from '../../../../src/inventory/list/snapshot/snapshot.ts'
 
 const entriesFrom = (first: number, count: number): string =>
   Array.from(

@@ -1,14 +1,19 @@
 import fc from 'fast-check'
 import { pino } from 'pino'
 import t from 'tap'
-import { listLimits, openDatabase } from '../../../src/database/pool/pool.ts'
-import { ActiveDownloads } from '../../../src/inventory/list/active-downloads.ts'
-import { inventoryList } from '../../../src/inventory/list/cached-list.ts'
-import { ENTRIES_PER_PIECE, type Piece, pieceOf, withChanges } from '../../../src/inventory/list/pieces.ts'
-import { Snapshot } from '../../../src/inventory/list/snapshot.ts'
-import { inventoryRepository } from '../../../src/inventory/repository.ts'
-import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { testDatabase } from '../../support/database.ts'
+import { listLimits, openDatabase } from '../../../../src/database/pool/pool.ts'
+import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
+import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
+import {
+  ENTRIES_PER_PIECE,
+  type Piece,
+  pieceOf,
+  withChanges,
+} from '../../../../src/inventory/list/snapshot/pieces.ts'
+import { Snapshot } from '../../../../src/inventory/list/snapshot/snapshot.ts'
+import { inventoryRepository } from '../../../../src/inventory/repository.ts'
+import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
+import { testDatabase } from '../../../support/database.ts'
 
 type Items = ReadonlyMap<bigint, number>
 

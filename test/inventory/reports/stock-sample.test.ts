@@ -1,9 +1,9 @@
 import t, { type Test } from 'tap'
-import type { Database } from '../../src/database/database.ts'
-import { openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
-import { StockSample } from '../../src/inventory/stock-sample.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
+import type { Database } from '../../../src/database/database.ts'
+import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
+import { StockSample } from '../../../src/inventory/reports/stock-sample.ts'
+import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
 
 interface Counted {
   readonly database: TestDatabase

@@ -1,5 +1,5 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Reference, StringEnum } from '../contract/schema-types.ts'
+import { Reference, StringEnum } from '../../contract/schema-types.ts'
 
 /** Maximum quantity: the range of PostgreSQL's `integer`, and of an integer without a format in generated clients. */
 export const MAX_QUANTITY = 2_147_483_647

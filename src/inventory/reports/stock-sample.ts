@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
-import type { Database } from '../database/database.ts'
-import { type PetStatus, petStatuses } from './schemas.ts'
+import type { Database } from '../../database/database.ts'
+import { type PetStatus, petStatuses } from '../entry/schemas.ts'
 
 /** The entries of one status. */
 export interface StockLevel {

@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { entityTags } from '../contract/entity-tag.ts'
-import { ApiError } from '../contract/errors.ts'
+import { entityTags } from '../../contract/entity-tag.ts'
+import { ApiError } from '../../contract/errors.ts'
 import type { InventoryItem } from './schemas.ts'
 
 /** The condition of an update. Every field that is present must hold. Tags are without quotes. */

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { coalesceReads } from '../../../src/inventory/list/coalesce-reads.ts'
-import { until } from '../../support/eventually.ts'
+import { coalesceReads } from '../../../../src/inventory/list/reads/coalesce-reads.ts'
+import { until } from '../../../support/eventually.ts'
 
 t.test('one read serves all callers that ask before it begins, and none that ask after', async (t) => {
   let begun = 0

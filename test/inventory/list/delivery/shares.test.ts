@@ -1,5 +1,5 @@
 import t from 'tap'
-import { inShares } from '../../../src/inventory/list/shares.ts'
+import { inShares } from '../../../../src/inventory/list/delivery/shares.ts'
 
 const kib = (count: number, content = 'x'): Buffer => Buffer.alloc(count * 1024, content)
 

@@ -1,9 +1,9 @@
-import type { Database } from '../../database/database.ts'
-import { hasCause } from '../../database/errors/sqlstate.ts'
-import { onlyRow } from '../../database/protocol/only-row.ts'
-import type { TextRow } from '../../database/protocol/row-reader.ts'
-import { isPlainPostgres } from '../../database/server/plain-postgres.ts'
-import { ENTRIES_PER_PIECE, type Piece, pieceOf } from './pieces.ts'
+import type { Database } from '../../../database/database.ts'
+import { hasCause } from '../../../database/errors/sqlstate.ts'
+import { onlyRow } from '../../../database/protocol/only-row.ts'
+import type { TextRow } from '../../../database/protocol/row-reader.ts'
+import { isPlainPostgres } from '../../../database/server/plain-postgres.ts'
+import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
 import { changesText, ENTRIES, piecesText, VERSION, validatorText } from './sql.ts'
 
 /**

@@ -1,8 +1,8 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
-import { removeItem } from '../../collections/remove-item.ts'
-import { TransientMap } from '../../collections/transient-map.ts'
-import type { Representation } from './snapshot.ts'
+import { removeItem } from '../../../collections/remove-item.ts'
+import { TransientMap } from '../../../collections/transient-map.ts'
+import type { Representation } from '../snapshot/snapshot.ts'
 
 export interface ActiveDownloadsOptions {
   /** Maximum memory that downloads of superseded snapshots may hold. */

@@ -1,13 +1,13 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { acceptedCodings, preferredCoding } from '../../contract/content-coding.ts'
-import { matches } from '../../contract/entity-tag.ts'
-import { ApiError } from '../../contract/errors.ts'
-import { meetsIfMatch } from '../condition.ts'
+import { acceptedCodings, preferredCoding } from '../../../contract/content-coding.ts'
+import { matches } from '../../../contract/entity-tag.ts'
+import { ApiError } from '../../../contract/errors.ts'
+import { meetsIfMatch } from '../../entry/condition.ts'
+import { type Encoding, encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { inShares } from './shares.ts'
-import { type Encoding, encodings, type Snapshot } from './snapshot.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list

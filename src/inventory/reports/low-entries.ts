@@ -1,6 +1,6 @@
-import type { StatementRunner } from '../database/database.ts'
-import { ENTRY_JSON } from './columns.ts'
-import type { PetStatus } from './schemas.ts'
+import type { StatementRunner } from '../../database/database.ts'
+import { ENTRY_JSON } from '../entry/columns.ts'
+import type { PetStatus } from '../entry/schemas.ts'
 
 /** An entry with a low quantity. Its petId is a decimal int64. */
 export interface LowEntry {
