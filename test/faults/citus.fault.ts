@@ -49,11 +49,16 @@ async function startService(t: Test, cluster: CitusCluster): Promise<{ server: P
   return { server, send: callerOf(await portOf(server), { authorization: `Bearer ${apiKey}` }) }
 }
 
+/** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */
+async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
+  await cluster.query(`SET ROLE owner; GRANT UPDATE ON inventory TO service; ${sql}`)
+}
+
 /** A cluster with a table of that many pets, each with the quantity 0, which is distributed as `sql` says. */
 async function startFilled(t: Test, sql: string): Promise<CitusCluster> {
   const cluster = await startCitus(t)
   await succeed(t, cluster, ['migrate', 'up', '--server-role', 'service'])
-  await cluster.query(`SET ROLE owner; ${sql}`)
+  await arrange(cluster, sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
   return cluster
 }
@@ -79,7 +84,7 @@ for (const [kind, sql] of Object.entries(kinds)) {
     await succeed(t, cluster, ['migrate', 'up'])
     await succeed(t, cluster, ['migrate', 'down', '2', '--yes'])
     await succeed(t, cluster, ['migrate', 'up', '--server-role', 'service'])
-    await cluster.query(`SET ROLE owner; ${sql}`)
+    await arrange(cluster, sql)
 
     const load = async (mode: string, csv: string, ...options: string[]): Promise<string> => {
       const args = ['import', '-', '--unverified', '--allow-removals', '--mode', mode, ...options]
@@ -179,8 +184,8 @@ t.test('one locked row does not hold up the others of its batch', async (t) => {
   await holder
 })
 
-t.test('an update whose commit is lost between two servers is not acknowledged', async (t) => {
-  const cluster = await startFilled(t, DISTRIBUTE)
+t.test('an update of a reference table whose commit is lost on one server is not acknowledged', async (t) => {
+  const cluster = await startFilled(t, kinds['a reference table'])
   const { send } = await startService(t, cluster)
   t.strictSame(statusesOf(await updateAll(send, 1)), [200])
   let unknown = 0
@@ -230,7 +235,7 @@ t.test('the table is distributed while the service runs', async (t) => {
   const load = (async () => {
     for (let quantity = 2; !isOver; quantity++) answers.push(...(await updateAll(send, quantity)))
   })()
-  await cluster.query(`SET ROLE owner; ${DISTRIBUTE}`)
+  await arrange(cluster, DISTRIBUTE)
   isOver = true
   await load
   const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
