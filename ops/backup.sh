@@ -4,7 +4,7 @@
 #   backup.sh now             write one backup
 #   backup.sh list            list the backups, oldest first, by their time in UTC
 #   backup.sh drill [file]    restore the backup, or the newest, into a scratch database, count its rows, and drop it
-#   backup.sh restore [file]  restore the backup, or the newest, into the database itself, which must be empty
+#   backup.sh restore [file]  replace the database with the backup, or the newest; the former one stays under another name
 # After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted.
 set -eu
 export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
@@ -71,11 +71,20 @@ drill() {
 }
 
 restore() {
-  if [ "$(query inventory "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")" != 0 ]; then
-    echo 'backup.sh: the database has tables already; nothing was changed. docs/operating.md says how to restore in place' >&2
+  sessions=$(query postgres "SELECT count(*) FROM pg_stat_activity WHERE datname = 'inventory'")
+  if [ "$sessions" != 0 ]; then
+    echo "backup.sh: the database is in use (sessions: $sessions); nothing was changed." \
+      'End them, the service with "docker compose stop api", and try again' >&2
     exit 1
   fi
-  restore_into inventory "${1:-}"
+  tables=$(query inventory "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+  dropdb --if-exists --force inventory_restored
+  createdb inventory_restored
+  trap 'dropdb --if-exists --force inventory_restored' EXIT
+  restore_into inventory_restored "${1:-}"
+  former="inventory_before_$(date -u +%Y%m%dT%H%M%SZ | tr TZ tz)"
+  query postgres "ALTER DATABASE inventory RENAME TO $former; ALTER DATABASE inventory_restored RENAME TO inventory"
+  if [ "$tables" = 0 ]; then dropdb "$former"; else echo "backup.sh: the former database is now $former"; fi
 }
 
 case "${1:-}" in

@@ -19,6 +19,8 @@ interface Situation {
   readonly command?: 'every' | 'now' | 'list' | 'drill' | 'restore'
   /** The name of the backup to restore. */
   readonly file?: string
+  /** The result of every query: sessions that use the database, or its tables. */
+  readonly count?: number
 }
 
 /** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
@@ -31,6 +33,7 @@ async function backUpOnce(
     keepDays = '14',
     command = 'every',
     file = '',
+    count = 0,
   }: Situation,
 ): Promise<{ files: string[]; stdout: string; stderr: string; exitCode: unknown }> {
   const folder = await temporaryFolder(t)
@@ -56,7 +59,7 @@ async function backUpOnce(
   const standIns = {
     pg_dump: `for option; do case $option in --file=*) echo dump >"\${option#--file=}" ;; esac; done; ${pgDump}`,
     pg_restore: 'echo "pg_restore $*"',
-    psql: 'echo 0',
+    psql: `echo ${count}`,
     createdb: 'exit 0',
     dropdb: 'exit 0',
     sleep: 'echo "pause of $1 seconds"; kill "$PPID"',
@@ -149,4 +152,11 @@ t.test('drill and restore take the newest backup, or the one of the list that is
     t.match(stderr, 'there is no backup other.dump; "backup.sh list" lists them')
     t.equal(exitCode, 1)
   }
+})
+
+t.test('restore changes nothing while something uses the database', async (t) => {
+  const { stdout, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 1', command: 'restore', count: 2 })
+  t.equal(stdout, '')
+  t.match(stderr, 'the database is in use (sessions: 2); nothing was changed.')
+  t.equal(exitCode, 1)
 })
