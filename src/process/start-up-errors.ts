@@ -17,7 +17,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof StartUpError) return error.message
   if (error instanceof UnsupportedServerError) {
     const said = error.cause instanceof Error ? error.cause.message : ''
-    return `${error.message} See docs/compatibility.md.${error.message.includes(said) ? '' : ` It said: ${said}`}`
+    return `${error.message} See docs/limits.md.${error.message.includes(said) ? '' : ` It said: ${said}`}`
   }
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (

@@ -9,7 +9,7 @@ import { visit } from 'unist-util-visit'
 export const repository = path.resolve(import.meta.dirname, '../..')
 
 /** Where pages for people are, from the repository's root. */
-const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops']
+const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops', 'ops/kubernetes']
 
 /** A page in Markdown. */
 export interface Page {

@@ -74,7 +74,7 @@ t.test('the program ends with one sentence', async (t) => {
   t.equal(code, 1)
   t.match(
     stderr,
-    'petstore-inventory: The database does not support a statement that this service needs: column pg_class.xmiq does not exist. See docs/compatibility.md.',
+    'petstore-inventory: The database does not support a statement that this service needs: column pg_class.xmiq does not exist. See docs/limits.md.',
   )
   t.notMatch(stderr, /\n {4}at /, 'no stack trace')
 })
