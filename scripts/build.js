@@ -1,4 +1,7 @@
-/** Compiles src to dist if anything has changed since the last time. Plain JavaScript, because it runs before every start. */
+/**
+ * Compiles src to dist if anything has changed since the last time, and with the argument `tests`, the tests to .test-build as
+ * well. Plain JavaScript, because it runs before every start.
+ */
 import { spawnSync } from 'node:child_process'
 import {
   accessSync,
@@ -9,53 +12,79 @@ import {
   readdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   utimesSync,
 } from 'node:fs'
 import path from 'node:path'
 
-/** The file with which tsc compiles incrementally. Its time is when the last compilation without errors began. */
-const STAMP = 'dist/.tsbuildinfo'
+const PROGRAMS = {
+  sources: ['src'],
+  output: 'dist',
+  project: 'tsconfig.build.json',
+  sourceOf: (module) => `src/${module}.ts`,
+}
+
+/** The tests are only translated, file by file: `npm run typecheck` finds their errors. */
+const TESTS = {
+  sources: ['test', 'examples'],
+  output: '.test-build',
+  project: 'tsconfig.test.json',
+  sourceOf: (module) => `${module}.ts`,
+}
+
+/**
+ * The file with which tsc compiles incrementally. Its time is when the last compilation without errors began.
+ */
+function stampOf({ output }) {
+  return `${output}/.tsbuildinfo`
+}
 
 /** Removing a file from a folder changes the folder. */
-function hasChanged() {
-  if (!existsSync(STAMP)) return true
-  const { mtimeMs: compiledAt } = statSync(STAMP)
-  const sources = readdirSync('src', { recursive: true }).map((name) => path.join('src', name))
-  return ['package-lock.json', 'tsconfig.json', 'tsconfig.build.json', 'src', ...sources].some(
+function hasChanged(target) {
+  if (!existsSync(stampOf(target))) return true
+  const { mtimeMs: compiledAt } = statSync(stampOf(target))
+  const files = target.sources.flatMap((folder) =>
+    readdirSync(folder, { recursive: true }).map((name) => path.join(folder, name)),
+  )
+  return ['package-lock.json', 'tsconfig.json', target.project, ...target.sources, ...files].some(
     (file) => statSync(file).mtimeMs > compiledAt,
   )
 }
 
 /** Returns the exit code. Throws if it may not write. */
-function compile() {
+function compile(target) {
   const startedAt = new Date()
-  const dist = path.resolve('dist')
-  mkdirSync(dist, { recursive: true })
-  accessSync(dist, constants.W_OK)
-  const tsc = ['node_modules/typescript/bin/tsc', '--project', 'tsconfig.build.json']
+  const output = path.resolve(target.output)
+  mkdirSync(output, { recursive: true })
+  accessSync(output, constants.W_OK)
+  const tsc = ['node_modules/typescript/bin/tsc', '--project', target.project]
   const { status } = spawnSync(process.execPath, tsc, { stdio: 'inherit' })
   if (status !== 0) {
-    rmSync(STAMP, { force: true })
+    rmSync(stampOf(target), { force: true })
     return 1
   }
-  for (const name of readdirSync(dist, { recursive: true })) {
+  for (const name of readdirSync(output, { recursive: true })) {
     const [, module] = /^(.+)\.js(\.map)?$/.exec(name) ?? []
-    if (module !== undefined && !existsSync(`src/${module}.ts`)) rmSync(path.join(dist, name))
+    if (module !== undefined && !existsSync(target.sourceOf(module))) rmSync(path.join(output, name))
   }
-  chmodSync('dist/cli.js', 0o755)
-  utimesSync(STAMP, startedAt, startedAt)
+  if (target === PROGRAMS) chmodSync('dist/cli.js', 0o755)
+  // Node resolves the link, so the tests import the modules of dist.
+  else if (!existsSync(`${output}/src`)) symlinkSync('../dist', `${output}/src`, 'junction')
+  utimesSync(stampOf(target), startedAt, startedAt)
   return 0
 }
 
-if (hasChanged()) {
-  console.error('Compiling src to dist…')
-  try {
-    process.exitCode = compile()
-  } catch ({ message }) {
-    console.error(
-      `Cannot compile: ${message}. Run "npm run build" as a user who may write there. Afterwards, any user can run ` +
-        '"node dist/server.js".',
-    )
-    process.exitCode = 1
+try {
+  for (const target of process.argv[2] === 'tests' ? [PROGRAMS, TESTS] : [PROGRAMS]) {
+    if (!hasChanged(target)) continue
+    console.error(`Compiling ${target.sources.join(' and ')} to ${target.output}…`)
+    process.exitCode = compile(target)
+    if (process.exitCode !== 0) break
   }
+} catch ({ message }) {
+  console.error(
+    `Cannot compile: ${message}. Run "npm run build" as a user who may write there. Afterwards, any user can run ` +
+      '"node dist/server.js".',
+  )
+  process.exitCode = 1
 }

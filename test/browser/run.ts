@@ -7,12 +7,15 @@ import path from 'node:path'
 import { runTap } from '../support/run-tap.ts'
 import { findChromium, MISSING } from './chromium.ts'
 
-const folder = import.meta.dirname
+const folder = 'test/browser'
 
 if ((await findChromium()) === undefined) {
   console.error(MISSING)
   process.exitCode = 1
 } else {
   const files = (await readdir(folder)).filter((file) => file.endsWith('.browser.ts'))
-  await runTap(['--jobs=1', ...files.map((file) => path.join(folder, file))])
+  await runTap(
+    files.map((file) => path.join(folder, file)),
+    ['--jobs=1'],
+  )
 }

@@ -7,6 +7,7 @@ import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { type TestRole, testRole } from '../support/roles.ts'
+import { root } from '../support/root.ts'
 
 const FORBIDDEN = { code: '42501' }
 
@@ -21,7 +22,7 @@ async function setUp(t: Test): Promise<Setup> {
   const server = await testRole(t)
   const operator = await testRole(t)
   const database = await testDatabase(t)
-  const page = await readFile(path.join(import.meta.dirname, '..', '..', 'docs', 'integrations.md'), 'utf8')
+  const page = await readFile(path.join(root, 'docs/integrations.md'), 'utf8')
   const [, statements = ''] = /```sql\n(CREATE ROLE inventory_server[\s\S]*?)```/.exec(page) ?? []
   for (const statement of statements.split(';\n').filter((text) => !/^\s*CREATE ROLE/.test(text))) {
     const text = statement

@@ -3,7 +3,8 @@ import path from 'node:path'
 import type { Command } from 'commander'
 import t from 'tap'
 import { commandLine } from '../../src/cli/commands.ts'
-import { readPages, repository } from './pages.ts'
+import { root } from '../support/root.ts'
+import { readPages } from './pages.ts'
 
 const pages = await readPages()
 
@@ -25,7 +26,7 @@ t.test('every link within the repository leads somewhere', async (t) => {
       const [target = '', anchor] = link.split('#')
       const found = path.join(path.dirname(file), target)
       const heading = target === '' ? anchors : pages.find((page) => page.file === found)?.anchors
-      if (target !== '') t.ok(await exists(path.join(repository, found)), `${file}: ${link}`)
+      if (target !== '') t.ok(await exists(path.join(root, found)), `${file}: ${link}`)
       if (anchor !== undefined) t.ok(heading?.includes(anchor), `${file}: ${link}`)
     }
   }
@@ -35,7 +36,7 @@ t.test('every file of the repository that is named exists', async (t) => {
   const named = /^(?:src|test|bench|docs|ops|examples|migrations)\/[\w./-]+$/
   for (const { file, words } of pages) {
     for (const word of words.filter((word) => named.test(word))) {
-      const from = [repository, path.join(repository, path.dirname(file))]
+      const from = [root, path.join(root, path.dirname(file))]
       const found = await Promise.all(from.map((folder) => exists(path.join(folder, word))))
       t.ok(found.includes(true), `${file}: ${word}`)
     }
@@ -43,7 +44,7 @@ t.test('every file of the repository that is named exists', async (t) => {
 })
 
 t.test('every script that is named can be run', async (t) => {
-  const { scripts } = JSON.parse(await readFile(path.join(repository, 'package.json'), 'utf8'))
+  const { scripts } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
   for (const { file, text } of commands) {
     for (const [, script = ''] of text.matchAll(
       /\bnpm (?:run (?:--silent )?)?((?<=run (?:--silent )?)[\w:]+|start|test)\b/g,
@@ -86,7 +87,7 @@ t.test('every command of the command line is one that it knows, with its options
 
 /** The names of the settings in a page's table of them. */
 async function settingsIn(file: string): Promise<string[]> {
-  const text = await readFile(path.join(repository, file), 'utf8')
+  const text = await readFile(path.join(root, file), 'utf8')
   const cells = text
     .split('\n')
     .flatMap((line) => (/^\| `[A-Z]/.test(line) ? [line.split('|')[1] ?? ''] : []))
@@ -94,7 +95,7 @@ async function settingsIn(file: string): Promise<string[]> {
 }
 
 t.test('the table of settings has each of .env.example once, and README a part of them', async (t) => {
-  const example = await readFile(path.join(repository, '.env.example'), 'utf8')
+  const example = await readFile(path.join(root, '.env.example'), 'utf8')
   const settings = Array.from(example.matchAll(/^#? ?([A-Z][A-Z_]+)=/gm), ([, name = '']) => name)
   t.strictSame((await settingsIn('docs/operating.md')).sort(), settings.sort())
   const first = await settingsIn('README.md')
@@ -104,12 +105,12 @@ t.test('the table of settings has each of .env.example once, and README a part o
 t.test(
   'docs/decisions.md names the purpose of each direct dependency, and of no other package',
   async (t) => {
-    const text = await readFile(path.join(repository, 'docs/decisions.md'), 'utf8')
+    const text = await readFile(path.join(root, 'docs/decisions.md'), 'utf8')
     const [, section = ''] = text.split('\n## Dependencies\n')
     const rows = section.matchAll(/^\| ([^|]+) \| [^|]*\w[^|]* \|$/gm)
     const names = Array.from(rows, ([, cell = '']) => cell.replace(/ \(optional\)$/, '').split(', ')).flat()
     const { dependencies, optionalDependencies } = JSON.parse(
-      await readFile(path.join(repository, 'package.json'), 'utf8'),
+      await readFile(path.join(root, 'package.json'), 'utf8'),
     )
     const direct = Object.keys({ ...dependencies, ...optionalDependencies })
     t.strictSame(names.filter((name) => !/^(Package|-+)$/.test(name)).sort(), direct.sort())
@@ -117,8 +118,8 @@ t.test(
 )
 
 t.test('the changelog begins with the version of package.json', async (t) => {
-  const { version } = JSON.parse(await readFile(path.join(repository, 'package.json'), 'utf8'))
-  const changelog = await readFile(path.join(repository, 'CHANGELOG.md'), 'utf8')
+  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
+  const changelog = await readFile(path.join(root, 'CHANGELOG.md'), 'utf8')
   const newest = changelog.split('\n').find((line) => line.startsWith('## '))
   if (version.includes('-')) t.equal(newest, '## Unreleased')
   else t.match(newest, new RegExp(`^## ${version} - \\d{4}-\\d\\d-\\d\\d$`))

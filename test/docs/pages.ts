@@ -5,8 +5,7 @@ import type { Nodes, Root } from 'mdast'
 import { fromMarkdown } from 'mdast-util-from-markdown'
 import { toString as textOf } from 'mdast-util-to-string'
 import { visit } from 'unist-util-visit'
-
-export const repository = path.resolve(import.meta.dirname, '../..')
+import { root } from '../support/root.ts'
 
 /** Where pages for people are, from the repository's root. */
 const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops', 'ops/kubernetes']
@@ -28,17 +27,17 @@ export interface Page {
 export async function readPages(): Promise<Page[]> {
   const pages: Page[] = []
   for (const folder of FOLDERS) {
-    const names = await readdir(path.join(repository, folder)).catch(() => [])
+    const names = await readdir(path.join(root, folder)).catch(() => [])
     for (const name of names.filter((name) => name.endsWith('.md'))) {
       const file = path.join(folder, name)
-      pages.push(readPage(file, await readFile(path.join(repository, file), 'utf8')))
+      pages.push(readPage(file, await readFile(path.join(root, file), 'utf8')))
     }
   }
   return pages
 }
 
 function readPage(file: string, text: string): Page {
-  const root: Root = fromMarkdown(text)
+  const tree: Root = fromMarkdown(text)
   const slugger = new GithubSlugger()
   const page = {
     file,
@@ -47,7 +46,7 @@ function readPage(file: string, text: string): Page {
     lines: [] as string[],
     words: [] as string[],
   }
-  visit(root, (node: Nodes) => {
+  visit(tree, (node: Nodes) => {
     if (node.type === 'link' || node.type === 'image' || node.type === 'definition') page.links.push(node.url)
     if (node.type === 'heading') page.anchors.push(slugger.slug(textOf(node)))
     if (node.type === 'code') page.lines.push(...joinLines(node.value))

@@ -1,12 +1,13 @@
 import { readFile } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
+import path from 'node:path'
 import t from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
+import { root } from '../support/root.ts'
 
-const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
+const configuration = path.join(root, 'ops/haproxy.cfg')
 const LIMIT = 20
 
 t.test('HAProxy limits the rate of each key, and of addresses that send none', async (t) => {

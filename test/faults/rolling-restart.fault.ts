@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import path from 'node:path'
 import { Transform } from 'node:stream'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -13,10 +13,11 @@ import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
+import { root } from '../support/root.ts'
 import { pathOf } from './needs.ts'
 
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
-const configuration = fileURLToPath(new URL('../../ops/haproxy.cfg', import.meta.url))
+const configuration = path.join(root, 'ops/haproxy.cfg')
 
 t.test(
   'two processes behind HAProxy are restarted one after the other without a failed request',

@@ -8,7 +8,7 @@ import { runTap } from '../support/run-tap.ts'
 import { missingFor } from './needs.ts'
 
 const SUFFIX = '.fault.ts'
-const folder = import.meta.dirname
+const folder = 'test/faults'
 
 const given = process.argv.slice(2).map((file) => path.basename(file))
 const files = given.length > 0 ? given : (await readdir(folder)).filter((file) => file.endsWith(SUFFIX))
@@ -18,5 +18,8 @@ if (missing.length > 0) {
   process.exitCode = 1
 } else {
   // One after the other: what one breaks must not fail another.
-  await runTap(['--jobs=1', '--timeout=900', ...files.map((file) => path.join(folder, file))])
+  await runTap(
+    files.map((file) => path.join(folder, file)),
+    ['--jobs=1', '--timeout=900'],
+  )
 }

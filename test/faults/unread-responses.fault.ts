@@ -9,6 +9,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
 import { portOf, startProgram } from '../support/program.ts'
+import { root } from '../support/root.ts'
 
 /** More connections than the server accepts, and for how long further ones follow. */
 const COUNT = 10_300
@@ -26,7 +27,7 @@ t.test('clients that send requests and read nothing keep nobody from being serve
   const port = await portOf(server)
   server.process.stdout?.removeAllListeners('data').resume()
 
-  const script = path.join(import.meta.dirname, '../support/unread-responses.py')
+  const script = path.join(root, 'test/support/unread-responses.py')
   const flood = spawn('python3', [script, port, COUNT, SECONDS, PER_SECOND].map(String), {
     stdio: ['ignore', 'pipe', 'inherit'],
   })

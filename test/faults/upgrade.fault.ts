@@ -1,7 +1,6 @@
 import { execFile } from 'node:child_process'
 import { appendFile, readFile } from 'node:fs/promises'
 import path from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { eventually } from '../support/eventually.ts'
@@ -9,9 +8,9 @@ import { callerOf } from '../support/http.ts'
 import { type Exchange, startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
+import { root } from '../support/root.ts'
 import { FIRST_RELEASE } from './needs.ts'
 
-const checkout = fileURLToPath(new URL('../..', import.meta.url))
 const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 /** Clients that send requests at the same time. */
 const CLIENTS = 12
@@ -24,7 +23,7 @@ interface Deployment {
   /** Adds lines to `.env`. */
   set(...settings: readonly string[]): Promise<void>
   containers(service: 'api' | 'db'): Promise<string[]>
-  /** Replaces the files of the first release with those of this checkout. */
+  /** Replaces the files of the first release with those of this root. */
   checkOut(): Promise<void>
 }
 
@@ -42,7 +41,7 @@ async function startFirstRelease(t: Test, replicas: number, setting: string): Pr
   const set: Deployment['set'] = (...settings) =>
     appendFile(path.join(cwd, '.env'), `${settings.join('\n')}\n`)
   await set(`COMPOSE_PROJECT_NAME=upgrade-${process.pid}`, `API_KEYS=${apiKey}`, setting)
-  await sh(`git -C '${checkout}' archive ${FIRST_RELEASE} | tar -x`)
+  await sh(`git -C '${root}' archive ${FIRST_RELEASE} | tar -x`)
   // Without the image, so that the next `docker compose up` on this machine builds its own.
   t.teardown(() => sh('docker compose down --volumes --timeout 1 && docker image rm petstore-inventory'))
   await sh('docker compose build --quiet')
@@ -54,8 +53,8 @@ async function startFirstRelease(t: Test, replicas: number, setting: string): Pr
     containers: async (service) => (await sh(`docker compose ps --quiet ${service}`)).split('\n').sort(),
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
-      const files = `git -C '${checkout}' ls-files -z --cached --others --exclude-standard`
-      await sh(`${files} | tar -C '${checkout}' --null --files-from=- -c | tar -x`)
+      const files = `git -C '${root}' ls-files -z --cached --others --exclude-standard`
+      await sh(`${files} | tar -C '${root}' --null --files-from=- -c | tar -x`)
     },
   }
 }
@@ -98,7 +97,7 @@ t.test(
     await deployment.checkOut()
     await startOtherProgram(t, 'haproxy', {
       args: ['-W', '-db', '-f'],
-      config: await readFile(path.join(checkout, 'ops/haproxy.cfg'), 'utf8'),
+      config: await readFile(path.join(root, 'ops/haproxy.cfg'), 'utf8'),
       env: {
         LISTEN: `127.0.0.1:${port}`,
         SERVER_1: `127.0.0.1:${first}`,

@@ -1,11 +1,13 @@
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, openSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
+import path from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
 import t from 'tap'
+import { root } from '../support/root.ts'
 
-const log = new URL('../../dist/process/log.js', import.meta.url).href
+const log = pathToFileURL(path.join(root, 'dist/process/log.js')).href
 
 /** Runs a program that has such a log, with a pipe for its standard output, and returns its lines. */
 function linesOf(program: string): Promise<{ code: unknown; lines: string[] }> {
@@ -14,7 +16,7 @@ function linesOf(program: string): Promise<{ code: unknown; lines: string[] }> {
     execFile(
       process.execPath,
       ['--input-type=module', '--eval', source],
-      { cwd: fileURLToPath(new URL('../..', import.meta.url)), maxBuffer: 1e8 },
+      { cwd: root, maxBuffer: 1e8 },
       (error, stdout) => resolve({ code: error?.code ?? 0, lines: stdout.trimEnd().split('\n') }),
     )
   })
@@ -69,7 +71,7 @@ t.test('where nobody reads it, memory is bounded and what was dropped is counted
     process.send({ used: heapUsed + external, dropped: droppedLogLines() })
     process.once('message', () => process.disconnect())`
   const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
-    cwd: fileURLToPath(new URL('../..', import.meta.url)),
+    cwd: root,
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
   })
   t.teardown(() => child.kill('SIGKILL'))
@@ -103,7 +105,7 @@ t.test('a stop waits for the lines that are being read', async (t) => {
     process.once('message', () => process.disconnect())
     process.send('written')`
   const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
-    cwd: fileURLToPath(new URL('../..', import.meta.url)),
+    cwd: root,
     stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
   })
   t.teardown(() => child.kill('SIGKILL'))
@@ -137,7 +139,7 @@ t.test(
     await setTimeout(20)
     process.send(droppedLogLines(), () => { log.info('lost'); process.exit(0) })`
     const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
-      cwd: fileURLToPath(new URL('../..', import.meta.url)),
+      cwd: root,
       stdio: ['ignore', full, 'inherit', 'ipc'],
     })
     t.teardown(() => child.kill('SIGKILL'))

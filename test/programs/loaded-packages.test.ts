@@ -4,6 +4,7 @@ import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { root } from '../support/root.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 
@@ -41,7 +42,7 @@ t.test('in production, the server loads only the packages that it uses', async (
 
   const modules = await loadedModules(folder)
   const { dependencies }: { dependencies: Record<string, string> } = JSON.parse(
-    await readFile(new URL('../../package.json', import.meta.url), 'utf8'),
+    await readFile(path.join(root, 'package.json'), 'utf8'),
   )
   t.strictSame(
     Object.keys(dependencies).filter((name) => modules.some((url) => url.includes(`/node_modules/${name}/`))),

@@ -1,14 +1,10 @@
-import { execFile } from 'node:child_process'
-import { appendFile, chmod, copyFile, mkdir } from 'node:fs/promises'
+import { appendFile, chmod } from 'node:fs/promises'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { migrate } from '../../src/database/migrations/migrate.ts'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
+import { asService, copyCluster } from './cluster.ts'
 import { temporaryFolder } from './program.ts'
-
-const run = promisify(execFile)
 
 /** One server of a pair. */
 export interface PairServer {
@@ -42,17 +38,8 @@ export async function startOwnPair(
   const first = path.join(folder, 'primary')
   const second = path.join(folder, 'standby')
   // The standby begins as a copy of the files of a primary that does not run.
-  const made = await startEmbeddedServer({ directory: first })
-  await migrate({ url: made.url, direction: 'up' })
-  const { directory } = made
-  await onServer(
-    made.url,
-    `CREATE ROLE service LOGIN PASSWORD 'of-a-test'; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO service`,
-  )
-  await made.stop()
-  await mkdir(second)
-  await run('cp', ['-a', `${directory}/.`, second])
-  await copyFile(path.join(directory, 'password'), path.join(second, 'password'))
+  await copyCluster(first)
+  await copyCluster(second)
   const primary = await startEmbeddedServer({ directory: first, settings })
   const { hostname, port, password } = new URL(primary.url)
   const connection = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
@@ -75,13 +62,10 @@ function serverOf(
     await stopping?.stop()
   }
   t.teardown(stop)
-  const url = new URL(server.url)
-  url.username = 'service'
-  url.password = 'of-a-test'
   return {
     superuserUrl: server.url,
     data: path.join(server.directory, 'data'),
-    url: url.href,
+    url: asService(server.url),
     query: (text) => onServer(server.url, text),
     stop,
     async start() {

@@ -3,9 +3,9 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import type { Test } from 'tap'
-import { migrate } from '../../src/database/migrations/migrate.ts'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
 import { EmbeddedServerError } from '../../src/local/embedded-programs.ts'
+import { asService, copyCluster, SERVICE } from './cluster.ts'
 import { temporaryFolder } from './program.ts'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
@@ -46,6 +46,7 @@ export async function startOwnServer(
   await chmod(folder, 0o755)
   const directory = path.join(folder, 'postgres')
   let running = true
+  await copyCluster(directory)
   let server = await startEmbeddedServer({ directory, settings })
   const halted = new Set<number>()
   const superuserUrl = server.url
@@ -74,18 +75,10 @@ export async function startOwnServer(
     resume()
     if (running) await server.stop()
   })
-  await migrate({ url: superuserUrl, direction: 'up' })
-  const role = 'service'
-  await query(`CREATE ROLE ${role} LOGIN PASSWORD 'of-a-test'`)
-  await query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role}`)
-  const url = new URL(superuserUrl)
-  url.username = role
-  url.password = 'of-a-test'
-
   return {
-    url: url.href,
+    url: asService(superuserUrl),
     superuserUrl,
-    role,
+    role: SERVICE,
     query,
     resume,
     async kill() {

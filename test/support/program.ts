@@ -3,14 +3,14 @@ import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { fileURLToPath } from 'node:url'
 import type { Test } from 'tap'
+import { root } from './root.ts'
 
-const dist = fileURLToPath(new URL('../../dist', import.meta.url))
+const dist = path.join(root, 'dist')
 
 /** Returns the flags with which `npm start` runs the server. */
 export async function serverFlags(): Promise<string[]> {
-  const manifest = await readFile(new URL('../../package.json', import.meta.url), 'utf8')
+  const manifest = await readFile(path.join(root, 'package.json'), 'utf8')
   const { scripts }: { scripts: Record<string, string> } = JSON.parse(manifest)
   return Array.from(scripts['start']?.matchAll(/--\S+/g) ?? [], ([flag]) => flag)
 }

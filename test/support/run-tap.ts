@@ -1,7 +1,13 @@
-import { spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { availableParallelism } from 'node:os'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { availableParallelism, tmpdir } from 'node:os'
+import path from 'node:path'
+import { createInterface } from 'node:readline'
+import { Report } from './report.ts'
+import { root } from './root.ts'
 import { startTestServer } from './server.ts'
+import { stopServersBelow } from './stray-servers.ts'
 import { makeTemplate } from './template.ts'
 
 /** Test files at a time: two for each processor, as many of them wait for time to pass. */
@@ -9,45 +15,83 @@ const JOBS = 2 * availableParallelism()
 
 /**
  * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
- * the server must belong to a parent of them all. The exit code of this process says how it went.
+ * the server must belong to a parent of them all. Prints a line for each file, each failure once, and a summary. The exit
+ * code of this process says how it went.
+ *
+ * All temporary files are in one folder. Its servers stop with this process, also when a signal ends it.
+ *
+ * @param files paths from the root of the project, as TypeScript
  */
-export async function runTap(args: readonly string[]): Promise<void> {
-  const server = await startTestServer()
-  console.log(`PostgreSQL for the tests: ${server.source}`)
+export async function runTap(files: readonly string[], options: readonly string[] = []): Promise<void> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
+  // For the account that the server runs as where this is root.
+  await chmod(folder, 0o755)
+  const interruption = new AbortController()
+  for (const [signal, number] of [
+    ['SIGHUP', 1],
+    ['SIGINT', 2],
+    ['SIGTERM', 15],
+  ] as const) {
+    process.on(signal, () => {
+      process.exitCode = 128 + number
+      interruption.abort()
+    })
+  }
   try {
+    const server = await startTestServer(folder)
+    console.log(`PostgreSQL for the tests: ${server.source}`)
     const template = await makeTemplate(server.url)
     try {
-      const tap = spawn('tap', ['run', `--jobs=${JOBS}`, ...args], {
-        stdio: 'inherit',
-        shell: process.platform === 'win32',
-        env: {
+      if (!interruption.signal.aborted) {
+        const env = {
           ...process.env,
+          TMPDIR: folder,
           TEST_SERVER_URL: server.url,
           TEST_TEMPLATE: template.name,
           TEST_TEMPLATE_STRATEGY: template.strategy,
-        },
-      })
-      const [code] = await once(tap, 'exit')
-      process.exitCode = code ?? 1
-      if (code && !process.stdout.isTTY) await repeatFailures(args)
+        }
+        const isOk = await run(files, options, env, interruption.signal)
+        process.exitCode ??= isOk ? 0 : 1
+      }
     } finally {
       await template.drop()
+      await server.stop()
     }
   } finally {
-    await server.stop()
+    await stopServersBelow(folder)
+    await rm(folder, { recursive: true, force: true, maxRetries: 3 })
   }
 }
 
-/**
- * Prints again, on stderr, what failed in the run that has just ended. Without a terminal, tap prints every one of
- * thousands of assertions, and a failure is hard to find in a log of CI; in a terminal, tap itself ends with the failures.
- */
-async function repeatFailures(args: readonly string[]): Promise<void> {
-  const replay = spawn('tap', ['replay', ...args, '--reporter=terse'], {
-    stdio: ['ignore', process.stderr, 'inherit'],
-    shell: process.platform === 'win32',
-    // Without CI, the reporter would print every intermediate state, with control characters.
-    env: { ...process.env, CI: 'true' },
+/** Returns whether all tests passed. */
+async function run(
+  files: readonly string[],
+  options: readonly string[],
+  env: NodeJS.ProcessEnv,
+  interruption: AbortSignal,
+): Promise<boolean> {
+  const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
+  const isWindows = process.platform === 'win32'
+  const tap = spawn('tap', ['run', '--reporter=tap', `--jobs=${JOBS}`, ...options, ...compiled], {
+    cwd: root,
+    env,
+    stdio: ['ignore', 'pipe', 'inherit'],
+    shell: isWindows,
+    // A process group of its own, so that a signal reaches the tests and the programs that they started.
+    detached: !isWindows,
   })
-  await once(replay, 'exit')
+  interruption.addEventListener('abort', () => endGroup(tap))
+  const report = new Report(files.length)
+  for await (const line of createInterface({ input: tap.stdout })) report.read(line)
+  if (tap.exitCode === null && tap.signalCode === null) await once(tap, 'exit')
+  return report.end() && tap.exitCode === 0
+}
+
+function endGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return
+  try {
+    process.kill(-pid, 'SIGKILL')
+  } catch {
+    // It has ended.
+  }
 }

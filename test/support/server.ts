@@ -1,5 +1,3 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 
@@ -16,14 +14,14 @@ export interface TestServer {
 const settings = { fsync: 'off', max_connections: '300' }
 
 /** The server that `TEST_DATABASE_URL` names, else one in a container, else the embedded one. */
-export async function startTestServer(): Promise<TestServer> {
+export async function startTestServer(folder: string): Promise<TestServer> {
   const url = process.env['TEST_DATABASE_URL']
   if (url) return { url, source: 'the one at TEST_DATABASE_URL, because that is set', stop: async () => {} }
   try {
     return await startContainer()
   } catch (error) {
     const reason = error instanceof Error ? error.message.split('\n', 1)[0] : String(error)
-    return startEmbedded(`TEST_DATABASE_URL is not set, and no container could be started: ${reason}`)
+    return startEmbedded(folder, `TEST_DATABASE_URL is not set, and no container could be started: ${reason}`)
   }
 }
 
@@ -43,18 +41,7 @@ async function startContainer(): Promise<TestServer> {
   }
 }
 
-async function startEmbedded(reason: string): Promise<TestServer> {
-  const directory = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
-  // For the account that the server runs as where this is root.
-  await chmod(directory, 0o711)
-  const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres'), settings })
-  return {
-    url: server.url,
-    source: `the embedded one, because ${reason}`,
-    stop: async () => {
-      await server.stop()
-      await rm(server.directory, { recursive: true })
-      await rm(directory, { recursive: true, force: true })
-    },
-  }
+async function startEmbedded(folder: string, reason: string): Promise<TestServer> {
+  const server = await startEmbeddedServer({ directory: path.join(folder, 'postgres'), settings })
+  return { url: server.url, source: `the embedded one, because ${reason}`, stop: server.stop }
 }
