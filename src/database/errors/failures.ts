@@ -104,18 +104,14 @@ export function isRefusal(error: unknown): boolean {
   return isUntrusted(error)
 }
 
-/** Whether a server did not respond in time while a connection was being opened. pg's errors have no code. */
+/** Whether a server did not respond in time while a connection was being opened. pg's error has no code. */
 export function isConnectTimeout(error: unknown): boolean {
-  return (
-    error instanceof Error &&
-    (error.message === 'timeout expired' ||
-      error.message === 'Connection terminated due to connection timeout')
-  )
+  return error instanceof Error && error.message === 'timeout expired'
 }
 
 /** Messages of pg and of this service about a connection or a response that did not come in time. */
 const lateness =
-  /^(PostgreSQL did not respond in time|No data in time|Query read timeout|timeout exceeded when trying to connect)$/
+  /^(PostgreSQL did not respond in time|No data in time|Query read timeout|all connections were in use for too long)$/
 
 /** Whether a server that is connected did not respond in time, or all connections were in use. */
 export function isLate(error: unknown): boolean {

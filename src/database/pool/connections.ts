@@ -1,16 +1,15 @@
-import { Socket } from 'node:net'
 import pg from 'pg'
 import { removeItem } from '../../collections/remove-item.ts'
-import { ServerChangedError } from '../errors/errors.ts'
 import { isReadOnly, isRefusal } from '../errors/failures.ts'
+import { CommitWatch } from '../protocol/commit-warnings.ts'
 import { noUsableHost } from '../server/no-usable-host.ts'
 import type { PrimaryServer } from '../server/primary.ts'
 
-/** How long a connection may be idle in pg's pool before it is closed. */
+/** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/** How long connections are kept for the next statement before the kept one is released to pg's pool. */
-const KEEP_MS = 1000
+/** Interval between the checks for idle connections to close. */
+const SWEEP_MS = 1000
 
 /** One of the hosts that connections may go to. */
 export interface ConnectionHost {
@@ -26,218 +25,219 @@ export interface ConnectionOptions {
   readonly server: PrimaryServer | undefined
   /** Maximum connections. */
   readonly size: number
-  /** How long a caller waits for a connection. */
+  /** How long a caller waits for a connection. Each host has an equal part of it. */
   readonly connectMs: number
-  /** Maximum part of `connectMs` for a single host. */
-  readonly hostConnectMs: number
   /** How long a connection is used before it is closed. */
   readonly lifetimeSeconds: number
   /** Called with the reason when an idle connection is lost. */
   readonly onConnectionLost: (reason: string) => void
 }
 
+/** An open connection, and what is known about it. */
+export interface PooledConnection {
+  readonly client: pg.Client
+  readonly commit: CommitWatch
+  /** The generation of the server in which it was verified. */
+  readonly generation: number
+  /** When it is closed, in `performance.now()` time. */
+  readonly expiresAt: number
+  idleSince: number
+  /** Why it was lost; undefined while it can be used. */
+  lost: string | undefined
+}
+
+/** A free place of the pool: an idle connection, or undefined for the right to open one. */
+type Place = PooledConnection | undefined
+
 /**
  * The connections of a pool. If there is a `server`, it verifies each new connection before its first use; if the connection
  * must not be used, the next host is tried. Connections of older generations are closed.
  */
 export class Connections {
-  readonly #hosts: readonly ConnectionHost[]
-  readonly #server: PrimaryServer | undefined
-  readonly #size: number
-  readonly #connectMs: number
-  readonly #hostConnectMs: number
-  readonly #onConnectionLost: (reason: string) => void
-  readonly #pool: pg.Pool
-  /** The sockets of connections that are being opened. */
-  readonly #connecting = new Set<Socket>()
-  readonly #busy: pg.PoolClient[] = []
-  /** Why connections were lost while they were in use. */
-  readonly #lost = new WeakMap<pg.PoolClient, string>()
-  #kept: pg.PoolClient | undefined
-  #keepTimer: NodeJS.Timeout | undefined
+  readonly #options: ConnectionOptions
+  /** The last one is taken first: the idle connection that was used last. */
+  readonly #free: Place[]
+  readonly #waiting: ((place: Place) => void)[] = []
+  /** The connections that a renewal closes: all but those that are being verified. */
+  readonly #clients = new Set<pg.Client>()
+  readonly #sweepTimer: NodeJS.Timeout
   #opened = 0
-  #isClosing = false
+  #onClosed: (() => void) | undefined
 
   constructor(options: ConnectionOptions) {
-    const { hosts, server, size, connectMs, hostConnectMs, lifetimeSeconds, onConnectionLost } = options
-    this.#hosts = hosts
-    this.#server = server
-    this.#size = size
-    this.#connectMs = connectMs
-    this.#hostConnectMs = hostConnectMs
-    this.#onConnectionLost = onConnectionLost
-    const connecting = this.#connecting
-    this.#pool = new pg.Pool({
-      Client: class extends pg.Client {
-        constructor() {
-          const socket = new Socket()
-          super({ ...hosts[server?.host ?? 0]?.config, stream: () => socket })
-          connecting.add(socket)
-          socket.once('close', () => connecting.delete(socket))
-          this.once('connect', () => connecting.delete(socket))
-        }
-      },
-      max: size,
-      connectionTimeoutMillis: connectMs,
-      idleTimeoutMillis: IDLE_TIMEOUT_MS,
-      maxLifetimeSeconds: lifetimeSeconds,
-    })
-    // Without a listener, an idle connection that breaks would crash the process. Only the message is passed on, because the
-    // error refers to the client, which contains the secret key for canceling its statements.
-    this.#pool.on('error', ({ message }) => onConnectionLost(message))
-    this.#pool.on('connect', (client) => {
-      this.#opened++
-      // pg's pool does not handle errors of a checked-out connection, which may break between two statements.
-      client.on('error', ({ message }) => this.#lose(client, message))
-    })
-    // The results of statements in progress are not used any more, and the old server may never respond.
-    server?.onRenewal(() => {
-      for (const client of this.#busy) void client.end()
-      for (const socket of connecting) socket.destroy()
-    })
+    this.#options = options
+    this.#free = Array.from({ length: options.size }, () => undefined)
+    this.#sweepTimer = setInterval(() => this.#sweep(), SWEEP_MS).unref()
+    options.server?.onRenewal(() => this.#renew())
   }
 
-  /** Returns the connection that is kept for the next statement, or undefined if there is none that can be used. */
-  takeKept(): pg.PoolClient | undefined {
-    const client = this.#kept
-    if (client === undefined) return undefined
-    this.#kept = undefined
-    if (this.#isCurrent(client)) {
-      this.#busy.push(client)
-      return client
-    }
-    client.release(true)
-    return undefined
+  /** Returns an idle connection; undefined if there is none. */
+  takeIdle(): PooledConnection | undefined {
+    const connection = this.#free.at(-1)
+    if (connection !== undefined) this.#free.pop()
+    return connection
   }
 
   /**
-   * Returns an idle connection or a new one; waits if the pool is exhausted. Rejects if no connection is available within
+   * Returns an idle connection or a new one; waits if all are in use. Rejects if no connection is available within
    * `connectMs`, or if no host can be used.
    */
-  async take(): Promise<pg.PoolClient> {
-    const kept = this.takeKept()
-    if (kept !== undefined) return kept
-    const client = await this.#checkOut()
-    this.#busy.push(client)
-    return client
+  async take(): Promise<PooledConnection> {
+    if (this.#onClosed !== undefined) throw new Error('the pool is closed')
+    const deadline = performance.now() + this.#options.connectMs
+    const hasToWait = this.#free.length === 0
+    const connection = hasToWait ? await this.#wait() : this.#free.pop()
+    if (connection !== undefined) return connection
+    try {
+      return await this.#open(deadline, hasToWait)
+    } catch (error) {
+      this.#give(undefined)
+      throw error
+    }
   }
 
-  /** Releases a connection, and closes it if it is broken or of an older generation. */
-  release(client: pg.PoolClient, isBroken: boolean): void {
-    removeItem(this.#busy, client)
-    client.release(isBroken || !this.#isCurrent(client))
-  }
-
-  /**
-   * Releases a connection whose statement has succeeded, and keeps it for the next statement, because checking it out of pg's
-   * pool and releasing it takes a third as long as a statement. Every `KEEP_MS`, the kept connection is released to pg's pool,
-   * which closes connections that are idle or have reached the end of their lifetime.
-   */
-  keep(client: pg.PoolClient): void {
+  /** Releases a connection for the next statement, or closes it if it is broken, expired or of an older generation. */
+  release(connection: PooledConnection, isBroken: boolean): void {
+    const { server, onConnectionLost } = this.#options
+    const { client, lost, generation, expiresAt } = connection
+    connection.idleSince = performance.now()
     // PostgreSQL can end a connection right after a response, before its caller continues.
-    const lost = this.#lost.get(client)
-    if (lost !== undefined) {
-      this.release(client, true)
-      this.#onConnectionLost(lost)
+    if (lost !== undefined && !isBroken) onConnectionLost(lost)
+    const isUsable = !isBroken && lost === undefined && this.#onClosed === undefined
+    if (isUsable && generation === (server?.generation ?? 0) && connection.idleSince < expiresAt) {
+      this.#give(connection)
       return
     }
-    const isKeeping = this.#keepTimer !== undefined
-    this.#keepTimer ??= setTimeout(() => this.#stopKeeping(), KEEP_MS).unref()
-    if (!isKeeping || this.#kept !== undefined || this.#isClosing || this.#pool.waitingCount > 0) {
-      this.release(client, false)
-      return
-    }
-    removeItem(this.#busy, client)
-    this.#kept = client
+    this.#end(client)
+    this.#give(undefined)
   }
 
   statistics(): { used: number; idle: number; waiting: number; opened: number } {
-    const idle = this.#pool.idleCount + (this.#kept === undefined ? 0 : 1)
     return {
-      used: this.#pool.totalCount - idle,
-      idle,
-      waiting: this.#pool.waitingCount,
+      used: this.#options.size - this.#free.length,
+      idle: this.#free.filter((place) => place !== undefined).length,
+      waiting: this.#waiting.length,
       opened: this.#opened,
     }
   }
 
-  /** Waits until all connections are released, then closes them. */
+  /** Waits until all connections are released, and closes them. */
   close(): Promise<void> {
-    this.#isClosing = true
-    this.#stopKeeping()
-    return this.#pool.end()
+    clearInterval(this.#sweepTimer)
+    this.#endIdle(() => true)
+    return new Promise((resolve) => {
+      this.#onClosed = resolve
+      if (this.#free.length === this.#options.size) resolve()
+    })
   }
 
-  #isCurrent(client: pg.PoolClient): boolean {
-    return this.#server === undefined || this.#server.isCurrent(client)
+  #wait(): Promise<Place> {
+    return new Promise((resolve, reject) => {
+      const waiter = (place: Place): void => {
+        clearTimeout(timer)
+        resolve(place)
+      }
+      const timer = setTimeout(() => {
+        removeItem(this.#waiting, waiter)
+        reject(new Error('all connections were in use for too long'))
+      }, this.#options.connectMs)
+      this.#waiting.push(waiter)
+    })
   }
 
-  #stopKeeping(): void {
-    clearTimeout(this.#keepTimer)
-    this.#keepTimer = undefined
-    const client = this.#kept
-    this.#kept = undefined
-    if (client !== undefined) this.release(client, false)
+  /** Gives a place to the caller that has waited longest. */
+  #give(place: Place): void {
+    const waiter = this.#waiting.shift()
+    if (waiter !== undefined) waiter(place)
+    else if (place !== undefined) this.#free.push(place)
+    else this.#free.unshift(undefined)
+    if (this.#free.length === this.#options.size) this.#onClosed?.()
   }
 
-  #lose(client: pg.PoolClient, reason: string): void {
-    if (client !== this.#kept) {
-      this.#lost.set(client, reason)
-      return
-    }
-    this.#kept = undefined
-    client.release(true)
-    this.#onConnectionLost(reason)
-  }
-
-  async #checkOut(): Promise<pg.PoolClient> {
-    const server = this.#server
-    if (server === undefined) return this.#pool.connect()
-    const deadline = performance.now() + this.#connectMs
+  /** @param hasWaited whether the caller had to wait, so that too little time may be left to judge a host */
+  async #open(deadline: number, hasWaited: boolean): Promise<PooledConnection> {
+    const { server, hosts, connectMs } = this.#options
+    if (server === undefined) return this.#connect(0, deadline)
     const failed: { host: string; error: unknown }[] = []
     for (;;) {
-      const isNew = this.#pool.idleCount === 0 && this.#pool.totalCount < this.#size
       // Read once: a refusal expires.
       const { host, generation, refusal } = server
-      if (isNew && failed.length === 0 && refusal !== undefined) throw refusal
-      const start = performance.now()
+      if (failed.length === 0 && refusal !== undefined) throw refusal
+      const end = Math.min(deadline, performance.now() + connectMs / hosts.length)
       try {
-        const client = await this.#pool.connect()
-        if (server.isCurrent(client)) return client
-        if (server.isKnown(client)) {
-          client.release(true)
-          if (performance.now() < deadline) continue
-          throw new ServerChangedError()
-        }
-        // A caller that had to wait tries no other host, so it has all of the remaining time.
-        const end = isNew ? start + this.#hostConnectMs : deadline
-        await verifyOrClose(server, client, host, Math.max(1, end - performance.now()))
-        return client
+        return await this.#connect(host, end)
       } catch (error) {
         // The address may have led to another server when this attempt began.
         if (server.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
-        if (!isNew || isRefusal(error)) throw error
-        failed.push({ host: this.#hosts[host]?.name ?? '', error })
+        if (hasWaited || isRefusal(error)) throw error
+        failed.push({ host: hosts[host]?.name ?? '', error })
         server.skip(host)
-        if (failed.length < this.#hosts.length) continue
+        if (failed.length < hosts.length) continue
         const reason = noUsableHost(failed)
         if (isReadOnly(reason)) server.refuse(reason)
         throw reason
       }
     }
   }
-}
 
-async function verifyOrClose(
-  server: PrimaryServer,
-  client: pg.PoolClient,
-  host: number,
-  limitMs: number,
-): Promise<void> {
-  try {
-    await server.verify(client, host, limitMs)
-  } catch (error) {
-    client.release(true)
-    throw error
+  /** Opens a connection to a host before the time `end`, and verifies its server. */
+  async #connect(host: number, end: number): Promise<PooledConnection> {
+    const { server, hosts, lifetimeSeconds } = this.#options
+    const remainingMs = (): number => Math.max(1, end - performance.now())
+    const client = new pg.Client({ ...hosts[host]?.config, connectionTimeoutMillis: remainingMs() })
+    let connection: PooledConnection | undefined
+    // pg reports here what happens between two statements. Only the message is passed on, because the error may refer to the
+    // client, which contains the secret key for canceling its statements.
+    client.on('error', ({ message }) => connection && this.#lose(connection, message))
+    try {
+      this.#clients.add(client)
+      await client.connect()
+      this.#clients.delete(client)
+      this.#opened++
+      const generation = (await server?.verify(client, host, remainingMs())) ?? 0
+      this.#clients.add(client)
+      const now = performance.now()
+      const expiresAt = now + lifetimeSeconds * 1000
+      const commit = new CommitWatch(client)
+      connection = { client, commit, generation, expiresAt, idleSince: now, lost: undefined }
+      return connection
+    } catch (error) {
+      this.#end(client)
+      throw error
+    }
+  }
+
+  #lose(connection: PooledConnection, reason: string): void {
+    connection.lost = reason
+    const [lost] = this.#endIdle((idle) => idle === connection)
+    if (lost !== undefined) this.#options.onConnectionLost(reason)
+  }
+
+  /** Closes idle connections that are too old, or that were not needed for a while. */
+  #sweep(): void {
+    const now = performance.now()
+    this.#endIdle(({ expiresAt, idleSince }) => now >= expiresAt || now >= idleSince + IDLE_TIMEOUT_MS)
+  }
+
+  #renew(): void {
+    // The results of statements in progress are not used any more, and the old server may never respond.
+    for (const { connection } of this.#clients) connection.stream.destroy()
+    this.#endIdle(() => true)
+  }
+
+  /** Closes the idle connections that match, and returns them. */
+  #endIdle(matches: (connection: PooledConnection) => boolean): PooledConnection[] {
+    const ended = this.#free.filter((place) => place !== undefined).filter(matches)
+    for (const connection of ended) {
+      this.#end(connection.client)
+      removeItem(this.#free, connection)
+      this.#free.unshift(undefined)
+    }
+    return ended
+  }
+
+  #end(client: pg.Client): void {
+    this.#clients.delete(client)
+    void client.end()
   }
 }

@@ -28,7 +28,7 @@ export async function areLateRunning(database: StatementRunner): Promise<boolean
 export class LateConnections {
   readonly #areRunning: () => Promise<boolean>
   readonly #checkMs: number
-  readonly #clients = new Set<pg.PoolClient>()
+  readonly #clients = new Set<pg.Client>()
   #timer: NodeJS.Timeout | undefined
 
   /** @param areRunning returns whether PostgreSQL still runs late statements. If it rejects, nothing is closed. */
@@ -38,7 +38,7 @@ export class LateConnections {
   }
 
   /** Keeps a connection until its statement is answered or the connection is lost; returns whether it can still be used. */
-  async keep(client: pg.PoolClient, { answered }: LateStatementError): Promise<boolean> {
+  async keep(client: pg.Client, { answered }: LateStatementError): Promise<boolean> {
     this.#clients.add(client)
     this.#timer ??= setInterval(() => this.#check(), this.#checkMs).unref()
     const error = await answered

@@ -3,13 +3,12 @@ import type { Database, Statement, TimeLimits } from '../database.ts'
 import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from '../errors/errors.ts'
 import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
 import { hasCause, isIdleTimeout, isOutdatedStatement } from '../errors/sqlstate.ts'
-import { commitWatchOf } from '../protocol/commit-warnings.ts'
 import { LateStatementError, PreparedStatement } from '../protocol/prepared-statement.ts'
 import { RowReader } from '../protocol/row-reader.ts'
 import { parseAddress } from '../server/address.ts'
 import type { PrimaryServer } from '../server/primary.ts'
 import { HAS_CITUS } from '../server/server-status.ts'
-import { Connections } from './connections.ts'
+import { Connections, type PooledConnection } from './connections.ts'
 import type { LateConnections } from './late-connections.ts'
 import { resultTypes, sessionConfig } from './session-config.ts'
 
@@ -71,27 +70,26 @@ export function openDatabase({
   onConnectionLost,
 }: DatabaseOptions): Database {
   const { hosts } = server?.address ?? parseAddress(url)
-  const hostConnectMs = limits.connect / hosts.length
   const connections = new Connections({
     hosts: hosts.map(({ name, url }) => ({
       name,
-      config: sessionConfig(url, { limits, behindPooler, settings, connectMs: hostConnectMs }),
+      config: sessionConfig(url, { limits, behindPooler, settings }),
     })),
     server,
     size,
     connectMs: limits.connect,
-    hostConnectMs,
     lifetimeSeconds,
     onConnectionLost,
   })
 
+  const currentGeneration = (): number => server?.generation ?? 0
   let failures = 0
   const unavailable = (cause: unknown): DatabaseUnavailableError =>
     new DatabaseUnavailableError(cause, () => {
       failures++
     })
 
-  const connect = async (): Promise<pg.PoolClient> => {
+  const connect = async (): Promise<PooledConnection> => {
     try {
       return await connections.take()
     } catch (error) {
@@ -100,13 +98,14 @@ export function openDatabase({
   }
 
   /** @throws {ServerChangedError} if the response may come from a server that is no longer in use */
-  const checkGeneration = (client: pg.PoolClient): void => {
-    if (server !== undefined && !server.isCurrent(client)) throw new ServerChangedError()
+  const checkGeneration = ({ generation }: PooledConnection): void => {
+    if (generation !== currentGeneration()) throw new ServerChangedError()
   }
 
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
-  const failureOf = async (error: unknown, client: pg.PoolClient): Promise<unknown> => {
-    if (isReadOnly(error) && server?.isCurrent(client)) server.renew('the server has become read-only')
+  const failureOf = async (error: unknown, { client, generation }: PooledConnection): Promise<unknown> => {
+    if (isReadOnly(error) && generation === currentGeneration())
+      server?.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
     return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
@@ -120,7 +119,7 @@ export function openDatabase({
   }
 
   const rowsOf = async <Row extends pg.QueryResultRow>(
-    client: pg.PoolClient,
+    client: pg.Client,
     statement: Statement,
     values: readonly unknown[],
   ): Promise<Row[]> => {
@@ -159,36 +158,35 @@ export function openDatabase({
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       for (let attempt = 0; ; attempt++) {
-        const client = connections.takeKept() ?? (await connect())
-        const commit = commitWatchOf(client)
+        const connection = connections.takeIdle() ?? (await connect())
+        const { client, commit } = connection
         commit.begin()
         try {
           const rows = await rowsOf<Row>(client, statement, values)
-          checkGeneration(client)
+          checkGeneration(connection)
           if (commit.warning !== undefined) throw commit.warning
-          connections.keep(client)
+          connections.release(connection, false)
           return rows
         } catch (error) {
           // Nothing has run: the type of a column has changed, and a new connection parses the statement again; or the
           // session was ended because it was idle, as every other open one may be.
           if (isOutdatedStatement(error) || (isIdleTimeout(error) && attempt < size)) {
-            connections.release(client, true)
+            connections.release(connection, true)
             continue
           }
           if (late !== undefined && error instanceof LateStatementError) {
-            void late.keep(client, error).then((isUsable) => connections.release(client, !isUsable))
+            void late.keep(client, error).then((isUsable) => connections.release(connection, !isUsable))
             throw unavailable(error)
           }
-          const failure = await failureOf(error, client)
-          // The connection can still be used after a rejected statement; pool.query() would close it.
-          connections.release(client, isFatal(error))
+          const failure = await failureOf(error, connection)
+          connections.release(connection, isFatal(error))
           throw failure
         }
       }
     },
 
     async readRows(statement, onRow) {
-      const client = await connect()
+      const connection = await connect()
       let isBroken = false
       const reader = new RowReader(rowsText(configOf(statement).text), (row) => {
         timer.refresh()
@@ -196,14 +194,14 @@ export function openDatabase({
       })
       const timer = setTimeout(() => reader.giveUp(), limits.answer)
       try {
-        await client.query(reader).done
-        checkGeneration(client)
+        await connection.client.query(reader).done
+        checkGeneration(connection)
       } catch (error) {
         isBroken = isFatal(error)
-        throw await failureOf(error, client)
+        throw await failureOf(error, connection)
       } finally {
         clearTimeout(timer)
-        connections.release(client, isBroken)
+        connections.release(connection, isBroken)
       }
     },
 
@@ -213,7 +211,7 @@ export function openDatabase({
       return unavailable(error)
     },
 
-    generation: () => server?.generation ?? 0,
+    generation: currentGeneration,
 
     statistics: () => ({ size, failures, ...connections.statistics() }),
 
@@ -236,7 +234,7 @@ function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
 }
 
 /** Returns whether the database has Citus; false if it does not answer. */
-async function hasCitus(client: pg.PoolClient, answerMs: number): Promise<boolean> {
+async function hasCitus(client: pg.Client, answerMs: number): Promise<boolean> {
   try {
     const config = { text: `SELECT WHERE ${HAS_CITUS}`, query_timeout: answerMs }
     const { rows } = await client.query(config)

@@ -9,8 +9,6 @@ interface SessionOptions {
   readonly limits: TimeLimits
   readonly behindPooler: boolean
   readonly settings: Readonly<Record<string, string>>
-  /** How long the server may take to accept a connection. */
-  readonly connectMs: number
 }
 
 /** How values of columns are read: `bigint` as BigInt. Set per pool, because pg.types.setTypeParser is for the whole process. */
@@ -26,7 +24,7 @@ export const resultTypes: pg.CustomTypesConfig = {
  */
 export function sessionConfig(
   url: string,
-  { limits, behindPooler, settings, connectMs }: SessionOptions,
+  { limits, behindPooler, settings }: SessionOptions,
 ): pg.ClientConfig {
   const own = {
     lock_timeout: limits.lock,
@@ -45,7 +43,6 @@ export function sessionConfig(
     ...address,
     // PgBouncer rejects options. If a setting occurs twice, PostgreSQL uses the last one.
     options: behindPooler ? given : [...ownOptions, given].join(' '),
-    connectionTimeoutMillis: connectMs,
     keepAlive: true,
     types: resultTypes,
   }

@@ -38,9 +38,9 @@ export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryR
 /**
  * Watches the implicit commit of each statement of a connection. The server completes the statement (CommandComplete) before
  * it commits, so a warning after that is about the commit, or of a deferred trigger. Warnings of other triggers and of functions come
- * earlier (PostgreSQL manual, section 54.2.3).
+ * earlier (PostgreSQL manual, section 54.2.3). One watch serves all statements, because adding listeners per statement is slow.
  */
-class CommitWatch {
+export class CommitWatch {
   #isComplete = false
   #warning: UncertainCommitError | undefined
 
@@ -64,17 +64,6 @@ class CommitWatch {
   get warning(): UncertainCommitError | undefined {
     return this.#warning
   }
-}
-
-const watches = new WeakMap<pg.Client, CommitWatch>()
-
-/** Returns the watch of a connection. All of its statements share one, because adding listeners per statement is slow. */
-export function commitWatchOf(client: pg.Client): CommitWatch {
-  const known = watches.get(client)
-  if (known !== undefined) return known
-  const watch = new CommitWatch(client)
-  watches.set(client, watch)
-  return watch
 }
 
 interface Notice {

@@ -34,7 +34,6 @@ export class PrimaryServer {
   readonly #onRenew: (reason: string) => void
   readonly #onServer: (server: SessionServer) => void
   readonly #renewals: (() => void)[] = []
-  readonly #generations = new WeakMap<ClientBase, number>()
   #generation = 1
   /** Whether a connection of this generation has been verified. */
   #isUsed = false
@@ -56,6 +55,7 @@ export class PrimaryServer {
     return this.#host
   }
 
+  /** The current generation. Connections of older ones must not be used. */
   get generation(): number {
     return this.#generation
   }
@@ -65,23 +65,13 @@ export class PrimaryServer {
     this.#renewals.push(listener)
   }
 
-  /** Whether the connection was verified and may be used. */
-  isCurrent(client: ClientBase): boolean {
-    return this.#generations.get(client) === this.#generation
-  }
-
-  /** Whether the connection was ever verified, in this generation or an older one. */
-  isKnown(client: ClientBase): boolean {
-    return this.#generations.has(client)
-  }
-
   /**
-   * Verifies a new connection to `host` within `limitMs`, and adds it to the current generation.
+   * Verifies a new connection to `host` within `limitMs`, and returns the generation that it belongs to.
    *
    * @throws {ReadOnlyServerError} if the server is read-only
    * @throws {FormerPrimaryError} if a newer primary has been in use
    */
-  async verify(client: ClientBase, host: number, limitMs: number): Promise<void> {
+  async verify(client: ClientBase, host: number, limitMs: number): Promise<number> {
     const server = await askServer(client, limitMs)
     if (server.isReadOnly) {
       const error = new ReadOnlyServerError(server.isStandby)
@@ -91,9 +81,9 @@ export class PrimaryServer {
     }
     this.#use(server)
     this.#verifiedHost = host
-    this.#generations.set(client, this.#generation)
     this.#isUsed = true
     this.#refusal = undefined
+    return this.#generation
   }
 
   #use(server: SessionServer): void {

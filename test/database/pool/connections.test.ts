@@ -10,21 +10,17 @@ import { eventually } from '../../support/eventually.ts'
 import { backend, backendOf, openPool } from '../../support/pool.ts'
 import { startRelay } from '../../support/relay.ts'
 
-t.test(
-  'a connection that is kept for the next statement counts as idle, and as lost when it ends',
-  async (t) => {
-    const { owner, pool, lost } = await openPool(t)
-    // The first one goes through the pool.
-    await pool.query(backend)
-    const before = await backendOf(pool)
-    t.match(pool.statistics(), { used: 0, idle: 1, waiting: 0, opened: 1 })
-    await owner.query('SELECT pg_terminate_backend($1)', [before])
-    await eventually('the lost connection', async () => (lost.length > 0 ? true : undefined))
-    t.match(pool.statistics(), { used: 0, idle: 0 })
-    t.not(await backendOf(pool), before)
-    t.equal(lost.length, 1)
-  },
-)
+t.test('a connection counts as idle between two statements, and as lost when it ends', async (t) => {
+  const { owner, pool, lost } = await openPool(t)
+  await pool.query(backend)
+  const before = await backendOf(pool)
+  t.match(pool.statistics(), { used: 0, idle: 1, waiting: 0, opened: 1 })
+  await owner.query('SELECT pg_terminate_backend($1)', [before])
+  await eventually('the lost connection', async () => (lost.length > 0 ? true : undefined))
+  t.match(pool.statistics(), { used: 0, idle: 0 })
+  t.not(await backendOf(pool), before)
+  t.equal(lost.length, 1)
+})
 
 /** Holds back what the database sends from `holds` on, until it ends the connection; then passes everything on at once. */
 class UntilEnd extends PassThrough {
@@ -62,7 +58,6 @@ t.test('a connection that PostgreSQL ends right after a response is not used aga
     onConnectionLost: (reason) => lost.push(reason),
   })
   t.teardown(() => pool.close())
-  // The first one goes through the pool.
   await pool.query(backend)
   const ended = await backendOf(pool)
   responses.holds = true
@@ -97,7 +92,6 @@ t.test('a statement that is sent while PostgreSQL ends the idle session runs onc
   t.teardown(() => pool.close())
   const text = 'UPDATE inventory SET quantity = quantity + 1 RETURNING quantity, pg_backend_pid() AS pid'
   for (const [round, statement] of [text, { name: 'update', text }].entries()) {
-    // The first one goes through the pool.
     await pool.query(backend)
     const ended = await backendOf(pool)
     blockUntilEnded(owner.url, ended)
@@ -226,7 +220,7 @@ t.test('a refusal that expires while it is reported keeps its reason', async (t)
   await t.rejects(pool.query(backend), { cause: { name: 'ReadOnlyServerError' } })
 })
 
-t.test('closing a pool closes the connection that is kept', async (t) => {
+t.test('closing a pool closes its idle connection', async (t) => {
   const owner = await testDatabase(t)
   const pool = openDatabase({ url: owner.url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
   await pool.query(backend)
