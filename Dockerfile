@@ -39,4 +39,4 @@ USER 1000:1000
 HEALTHCHECK --interval=5s --timeout=5s --start-period=30s \
   CMD ["node", "-e", "http.get({ host: '127.0.0.1', port: process.env.PORT || 3000, path: '/readyz' }, (response) => { response.pipe(process.stdout); process.exitCode = response.statusCode === 200 ? 0 : 1 })"]
 # V8 must neither choose the generation of new objects nor collect garbage because the process is idle: docs/decisions.md says why.
-CMD ["node", "--no-allocation-site-pretenuring", "--no-memory-reducer", "--enable-source-maps", "dist/server.js"]
+CMD ["node", "--no-allocation-site-pretenuring", "--no-memory-reducer", "--heap-growing-percent=100", "--enable-source-maps", "dist/server.js"]

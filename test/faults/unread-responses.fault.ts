@@ -16,7 +16,7 @@ const COUNT = 10_300
 const SECONDS = 30
 const PER_SECOND = 50
 
-const MAX_MEMORY_MB = 350
+const MAX_MEMORY_MB = 300
 
 t.test('clients that send requests and read nothing keep nobody from being served', async (t) => {
   const database = await testDatabase(t)
