@@ -8,6 +8,7 @@ import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
 import { requireApiKey } from './authentication.ts'
 import { HttpServer } from './connections/http-server.ts'
+import { targetError } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
 import { refusePreflights } from './cors.ts'
 import { handleErrors } from './error-handler.ts'
@@ -16,7 +17,7 @@ import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
 import { serveReferencePage } from './reference.ts'
-import { RequestLife } from './request-life.ts'
+import { followRequests } from './request-life.ts'
 import { requestId, requestLog } from './request-log.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
@@ -62,7 +63,6 @@ export interface RequestTracing {
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { logger, requestStatistics: statistics, timeouts } = options
   const http = new HttpServer({ statistics, log: logger, isUrgent: isHealthCheck, ...timeouts })
-  const requests = new RequestLife(http, statistics)
   const app = fastify({
     loggerInstance: logger,
     logController: requestLog,
@@ -73,7 +73,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
-    frameworkErrors: (error, request, reply) => requests.answerFrameworkError(error, request, reply),
+    // The router would answer an invalid target before any hook runs. `followRequests` answers it.
+    rewriteUrl: ({ url = '' }) => (targetError(url) === undefined ? url : '/'),
     serverFactory: (handler) => http.create(handler),
     clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
     // Requests on open connections are served as usual during the drain period.
@@ -86,7 +87,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
   options.tracing?.requests(app)
-  requests.follow(app)
+  followRequests(app, http, statistics)
   handleErrors(app)
   await generateOpenApi(app, options.publicUrls)
 

@@ -33,11 +33,7 @@ export function handleErrors(app: FastifyInstance): void {
 }
 
 /** Sends the error response. Logs the cause of a 500, and records that of a 503 in the request. */
-export function sendError(
-  error: FastifyError | ApiError,
-  request: FastifyRequest,
-  reply: FastifyReply,
-): void {
+function sendError(error: FastifyError | ApiError, request: FastifyRequest, reply: FastifyReply): void {
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   if (error instanceof DatabaseUnavailableError) error.countFailure()
@@ -58,7 +54,7 @@ function responseTo(error: FastifyError | ApiError, request: FastifyRequest): Ap
   const status = error.statusCode ?? 500
   if (status === 415) return unsupportedMediaType(request.headers)
   if (status >= 400 && status < 500)
-    return fastifyErrors[status]?.() ?? new ApiError(status, 'The request is invalid.')
+    return status === 413 ? bodyTooLarge() : new ApiError(status, 'The request is invalid.')
   return internalError()
 }
 
@@ -85,12 +81,6 @@ function causeOf(error: DatabaseUnavailableError): UnavailableCause {
 function reasonOf(cause: unknown): string {
   if (!(cause instanceof Error)) return String(cause)
   return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message
-}
-
-/** Replacements for Fastify's own errors, whose messages expose internals. */
-const fastifyErrors: Record<number, () => ApiError> = {
-  400: () => new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.'),
-  413: bodyTooLarge,
 }
 
 /** Whether a path parameter is empty: the router matches `/inventory/` with `/inventory/:petId`, but that path is a 404. */

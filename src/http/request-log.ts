@@ -41,7 +41,7 @@ export function logRequest(
       {
         method,
         route: route ?? null,
-        path: pathOf(request.url),
+        path: pathOf(request.originalUrl),
         status: status ?? null,
         durationMs: Math.round(durationMs * 100) / 100,
         key: apiKey?.name ?? null,

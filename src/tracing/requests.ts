@@ -34,7 +34,7 @@ export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
         attributes: {
           'http.request.method': method,
           'url.scheme': request.protocol,
-          'url.path': pathOf(request.url),
+          'url.path': pathOf(request.originalUrl),
           'http.route': route,
         },
       },

@@ -1,7 +1,7 @@
 import { type IncomingMessage, METHODS } from 'node:http'
 import { isIPv6 } from 'node:net'
 import { ApiError, bearerChallenge } from '../../contract/errors.ts'
-import { authorityOf } from '../../contract/request-target.ts'
+import { authorityOf, pathOf } from '../../contract/request-target.ts'
 import type { Refusal } from './connection.ts'
 import { notHttp } from './malformed-requests.ts'
 
@@ -43,8 +43,8 @@ function tooManyHeaders(): ApiError {
  * Checks the request line and headers of a message whose end is certain: a missing, repeated or malformed Host, repeated
  * headers that must be single, and the request target.
  */
-export function headerError(request: IncomingMessage): ApiError | undefined {
-  const { headers, httpVersion, url = '' } = request
+export function headerError(request: IncomingMessage, target: string): ApiError | undefined {
+  const { headers, httpVersion } = request
   // RFC 9112, section 3.2. Node keeps the first of several Host headers and drops the others.
   const hosts = countOf('host', request)
   if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) return hostRequired()
@@ -61,7 +61,7 @@ export function headerError(request: IncomingMessage): ApiError | undefined {
   }
   if (countOf('content-type', request) > 1)
     return new ApiError(400, 'The request must not have more than one Content-Type header.')
-  return targetError(url)
+  return targetError(target)
 }
 
 /** Counts the headers of a name, which is in lower case. */
@@ -79,11 +79,13 @@ export function hostRequired(): ApiError {
   return new ApiError(400, 'The request must have exactly one Host header.')
 }
 
-/** Checks the parts of the request target that the router does not (RFC 9112, section 3.2). */
-function targetError(target: string): ApiError | undefined {
+/** Checks the request target, except for what is a 404 (RFC 9112, section 3.2). */
+export function targetError(target: string): ApiError | undefined {
   if (target.includes('#')) {
     return new ApiError(400, 'The request target must not have a fragment. Encode # as %23.')
   }
+  if (!isPercentEncoded(target))
+    return new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.')
   if (target.startsWith('/')) return undefined
   const authority = authorityOf(target)
   // An http URL must have a host, unlike a Host header (RFC 9110, section 4.2.1).
@@ -94,6 +96,17 @@ function targetError(target: string): ApiError | undefined {
     )
   }
   return undefined
+}
+
+/** Whether each `%` in the path of a request target begins an escape, and the escapes are UTF-8. */
+function isPercentEncoded(target: string): boolean {
+  if (!target.includes('%')) return true
+  try {
+    decodeURIComponent(pathOf(target))
+    return true
+  } catch {
+    return false
+  }
 }
 
 /**
