@@ -70,10 +70,21 @@ export const validatorText = (isPooled: boolean): string => `SELECT ${validatorC
 export const VERSION = `SELECT version(), ${IS_COMPARABLE} AS "isComparable"`
 
 /**
- * Returns a statement that finds the changes since an earlier snapshot with the xmin `$1`. A row version that was not
- * visible to that snapshot was written by a transaction that was in progress then or began later, so the version's xmin is
- * `$1` or later; docs/decisions.md has the proof. If at most `$2` entries have changed, they are fetched by ctid, so that
- * PostgreSQL never builds the JSON text of the whole table.
+ * Returns a statement that finds the changes since an earlier snapshot with the xmin `$1`: it counts the entries, and returns
+ * those whose xmin is `$1` or later. They replace the cached entries with the same ids; if the number then equals the count, the
+ * result is the list. If at most `$2` entries have changed, they are fetched by ctid, so that PostgreSQL never builds the
+ * JSON text of the whole table. Why this is exact:
+ *
+ * - A row version that is visible now and has an older xmin was visible then, with the same text. Its transaction was not in
+ *   progress then, and it committed, so it had committed before. A committed delete that hid it then would hide it now. A row
+ *   version never changes in place, and `TABLE_STATE` covers what its text depends on.
+ * - So the cached list has all of these entries, and the statement returns all others. Ids are unique, or `TABLE_STATE` differs.
+ *   Cached entries in neither set were removed; there are none if and only if the numbers are equal.
+ * - All of it is from one moment, because a statement has one snapshot, with which the next list is compared.
+ * - Returning too much is harmless: subtransactions have larger ids than their transaction; a prepared transaction stays in
+ *   progress until its second phase; VACUUM and COPY FREEZE keep xmin; locks and multixacts do not affect it.
+ * - Ids wrap around: `age()` compares up to 2^31 of them, and the caller reads a list older than 2^30 transactions in full. Ids
+ *   are assigned again after a crash, but then the connection is a new one, and the table is read in full.
  *
  * `isExact` tells whether the snapshot is from after the wait for locks, because at other isolation levels, it may be from before,
  * and not see the rows of a table that was rewritten or truncated meanwhile; and whether the name still stands for the table that
