@@ -36,7 +36,7 @@ export function logRequest(
     // Undefined if the client got no response, for example because the body never arrived.
     const status = raw.headersSent ? raw.statusCode : undefined
     statistics.recordCompleted(route, method, status, durationMs / 1000)
-    if (unavailable) statistics.recordUnavailable(unavailable.cause)
+    if (unavailable) statistics.unavailable.inc({ cause: unavailable.cause })
     request.log.info(
       {
         method,

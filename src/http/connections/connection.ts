@@ -38,6 +38,8 @@ export class Connection {
   newestRequest: IncomingMessage | undefined
   /** When the request in flight could start, or else the oldest waiting one, in `performance.now()` time. */
   readySince = 0
+  /** When it was accepted, or became idle after a request, in `performance.now()` time. */
+  idleSince = performance.now()
   /** Whether the request in flight has waited too long to be served. */
   isLate = false
   /** Set once nothing else that arrives is served. */

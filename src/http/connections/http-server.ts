@@ -6,7 +6,7 @@ import {
   type ServerResponse,
 } from 'node:http'
 import type { Socket } from 'node:net'
-import type { FastifyBaseLogger, ConnectionError as ParserError } from 'fastify'
+import type { ConnectionError as ParserError } from 'fastify'
 import { ApiError, serviceUnavailable } from '../../contract/errors.ts'
 import { Admission } from './admission.ts'
 import type { Connection, Refusal } from './connection.ts'
@@ -14,9 +14,8 @@ import { stopGracefully } from './graceful-stop.ts'
 import { parserError } from './malformed-requests.ts'
 import { OpenConnections } from './open-connections.ts'
 import { MAX_HEADERS, messageError } from './protocol.ts'
-import { Refusals } from './refusals.ts'
-import type { RequestStatistics } from './request-statistics.ts'
-import { UnreadResponses } from './unread-responses.ts'
+import { type RefusalReport, refuse, sendRefusal } from './refusals.ts'
+import { closeUnreadResponses } from './unread-responses.ts'
 
 /**
  * How long a connection may be idle between requests. It must exceed the idle timeout of clients and proxies, so that they
@@ -28,9 +27,7 @@ const KEEP_ALIVE_TIMEOUT_MS = 620_000
 /** A connection with more waiting requests is not read until all have started. */
 const MAX_READ_AHEAD = 16
 
-export interface HttpServerOptions {
-  readonly statistics: RequestStatistics
-  readonly log: FastifyBaseLogger
+export interface HttpServerOptions extends RefusalReport {
   /** Whether a request takes precedence over other kinds, as health checks do. */
   readonly isUrgent: (request: IncomingMessage) => boolean
   /** How long a client may take to send a request, including its body. */
@@ -60,7 +57,6 @@ export class HttpServer {
   readonly #limits: HttpLimits
   readonly #connections = new OpenConnections()
   readonly #admission: Admission
-  readonly #refusals: Refusals
   #handler: RequestListener = () => {}
   #isStopping = false
 
@@ -71,7 +67,6 @@ export class HttpServer {
       start: (connection) => this.#start(connection),
       isUrgent: ({ waiting: [oldest] }) => oldest !== undefined && options.isUrgent(oldest.req),
     })
-    this.#refusals = new Refusals(options.statistics, options.log)
   }
 
   /** Creates Node's server, which serves requests with the handler. Call it once. */
@@ -97,8 +92,7 @@ export class HttpServer {
     }
     // The type says Duplex, but the sockets of this server are net.Sockets.
     server.on('connect', (_request, socket: Socket) => this.#refuseConnect(socket))
-    const { stallMs } = this.#options
-    new UnreadResponses(this.#connections, { ...this.#limits, stallMs }).watch(server)
+    closeUnreadResponses(server, this.#connections, this.#options.stallMs, this.#limits.maxStalled)
     return server
   }
 
@@ -139,7 +133,7 @@ export class HttpServer {
     // A connection without any data gets no response.
     const isAnswered = error.code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0
     if (connection === undefined || !isAnswered) socket.destroy()
-    else this.#refusals.refuse(connection, { error: parserError(error.code), reason: error.code })
+    else refuse(connection, { error: parserError(error.code), reason: error.code }, this.#options)
   }
 
   #accept(socket: Socket): void {
@@ -159,7 +153,7 @@ export class HttpServer {
     if (connection.refusal !== undefined || refusal !== undefined) {
       // Anything behind it could be a smuggled request.
       connection.stopReading()
-      if (refusal !== undefined) this.#refusals.refuse(connection, refusal)
+      if (refusal !== undefined) refuse(connection, refusal, this.#options)
       return
     }
     const { isBusy } = connection
@@ -168,7 +162,6 @@ export class HttpServer {
     this.#options.statistics.queued++
     if (connection.waiting.length > MAX_READ_AHEAD) connection.pauseReading()
     if (isBusy) return
-    this.#connections.setBusy(connection)
     this.#admission.add(connection)
   }
 
@@ -186,7 +179,7 @@ export class HttpServer {
     if (connection.waiting.length === 0) connection.resumeReading()
     if (connection.refusal?.request === response.req) {
       if (!response.req.complete) {
-        this.#refusals.send(connection)
+        sendRefusal(connection, this.#options)
         return
       }
       response.shouldKeepAlive = false
@@ -209,7 +202,7 @@ export class HttpServer {
     if (socket.destroyed) return
     if (refusal?.request === req) connection.end()
     else if (waiting.length > 0) this.#admission.add(connection)
-    else if (refusal !== undefined) this.#refusals.send(connection)
+    else if (refusal !== undefined) sendRefusal(connection, this.#options)
     else this.#connections.setIdle(connection)
   }
 
@@ -227,7 +220,7 @@ export class HttpServer {
     const connection = this.#connections.of(socket)
     socket.on('error', () => socket.destroy())
     socket.on('drain', () => connection?.current?.emit('drain'))
-    if (connection !== undefined) this.#refusals.refuse(connection, connectUnsupported)
+    if (connection !== undefined) refuse(connection, connectUnsupported, this.#options)
   }
 }
 

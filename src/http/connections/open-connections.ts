@@ -4,9 +4,8 @@ import { Connection } from './connection.ts'
 
 /** The open connections of an HTTP server. */
 export class OpenConnections implements Iterable<Connection> {
-  readonly #bySocket = new Map<Socket, Connection>()
-  /** Connections without a request, longest idle first, and since when, in `performance.now()` time. */
-  readonly #idle = new TransientMap<Connection, number>()
+  /** In the order in which they became idle; busy ones are anywhere. */
+  readonly #bySocket = new TransientMap<Socket, Connection>()
   #accepted = 0
 
   /** Number of open connections. */
@@ -20,7 +19,7 @@ export class OpenConnections implements Iterable<Connection> {
   }
 
   [Symbol.iterator](): Iterator<Connection> {
-    return this.#bySocket.values()
+    return this.#bySocket.values()[Symbol.iterator]()
   }
 
   /** Adds a connection that has been accepted, and removes it when it closes. */
@@ -28,11 +27,7 @@ export class OpenConnections implements Iterable<Connection> {
     const connection = new Connection(socket)
     this.#accepted++
     this.#bySocket.set(socket, connection)
-    this.setIdle(connection)
-    socket.once('close', () => {
-      this.#bySocket.delete(socket)
-      this.#idle.delete(connection)
-    })
+    socket.once('close', () => this.#bySocket.delete(socket))
     return connection
   }
 
@@ -40,28 +35,29 @@ export class OpenConnections implements Iterable<Connection> {
     return this.#bySocket.get(socket)
   }
 
-  setBusy(connection: Connection): void {
-    this.#idle.delete(connection)
-  }
-
+  /** Records that an open connection has become idle now. */
   setIdle(connection: Connection): void {
-    this.#idle.set(connection, performance.now())
+    connection.idleSince = performance.now()
+    this.#bySocket.delete(connection.socket)
+    this.#bySocket.set(connection.socket, connection)
   }
 
   /** Closes the connection that has been idle for longest, if there is one. */
   closeLongestIdle(): void {
-    const [longestIdle] = this.#idle.keys()
-    longestIdle?.socket.destroy()
+    for (const { isBusy, socket } of this) {
+      if (isBusy) continue
+      socket.destroy()
+      return
+    }
   }
 
   /**
    * Closes connections that have been idle since before `time`, in `performance.now()` time. Unlike Node's own method, it
-   * includes connections with an incomplete request.
+   * includes connections with an incomplete request. Those that are being closed have a timeout of their own.
    */
   closeIdleSince(time: number): void {
-    for (const [{ socket }, idleSince] of this.#idle) {
-      if (idleSince > time) return
-      socket.destroy()
+    for (const { isBusy, idleSince, socket } of this) {
+      if (!isBusy && idleSince <= time && socket.writable) socket.destroy()
     }
   }
 }

@@ -1,5 +1,4 @@
 import { Counter, Histogram } from 'prom-client'
-import type { UnavailableCause } from '../../contract/errors.ts'
 
 /** Methods with a series of their own; all others count as `_OTHER` (semantic conventions, `http.request.method`). */
 const namedMethods = new Set([
@@ -61,15 +60,5 @@ export class RequestStatistics {
       },
       durationSeconds,
     )
-  }
-
-  /** Records a response with 503. */
-  recordUnavailable(cause: UnavailableCause): void {
-    this.unavailable.inc({ cause })
-  }
-
-  /** Records a malformed or incomplete request, which was refused with a status. */
-  recordMalformed(status: number): void {
-    this.malformed.inc({ http_response_status_code: String(status) })
   }
 }

@@ -1,19 +1,11 @@
 import type { Server, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { Connection } from './connection.ts'
-import type { OpenConnections } from './open-connections.ts'
-
-export interface UnreadResponseLimits {
-  /** How long a client may read nothing of a response. */
-  readonly stallMs: number
-  /** Maximum responses of which nothing has been read for `STALL_MS`. */
-  readonly maxStalled: number
-}
 
 const CHECK_INTERVAL_MS = 250
 
 /** A response counts as stalled if nothing was read for this long. */
-const STALL_MS = 500
+const STALLED_MS = 500
 
 /** What was written of a response that waits for its client to read, and since when it has not become more. */
 interface Progress {
@@ -23,49 +15,47 @@ interface Progress {
 }
 
 /**
- * Closes connections whose client reads nothing of its response. A client is judged by the bytes that the system has taken,
- * and not by the timeout of its socket, which anything that it sends would restart. A response that waits for the database is
- * not judged.
+ * Closes connections whose client reads nothing of its response, until the server is closed: after `stallMs`, and those
+ * without progress for longest if more than `maxStalled` responses have made none for `STALLED_MS`. A client is judged by the
+ * bytes that the system has taken, and not by the timeout of its socket, which anything that it sends would restart. A response
+ * that waits for the database is not judged.
  */
-export class UnreadResponses {
-  readonly #connections: OpenConnections
-  readonly #limits: UnreadResponseLimits
-  #unread = new Map<Connection, Progress>()
-
-  constructor(connections: OpenConnections, limits: UnreadResponseLimits) {
-    this.#connections = connections
-    this.#limits = limits
-  }
-
-  /** Checks the connections from now until the server is closed. */
-  watch(server: Server): void {
-    const timer = setInterval(() => this.#check(performance.now()), CHECK_INTERVAL_MS).unref()
-    server.once('close', () => clearInterval(timer))
-  }
-
-  /** At the limit, closes the connections that have made no progress for longest. */
-  #check(now: number): void {
-    const unread = new Map<Connection, Progress>()
-    for (const connection of this.#connections) {
-      const { socket, current: response } = connection
-      if (socket.writableLength === 0) continue
-      const writtenBytes = writtenOn(socket)
-      const earlier = this.#unread.get(connection)
-      const hasProgress = earlier?.response !== response || earlier?.writtenBytes !== writtenBytes
-      unread.set(
-        connection,
-        earlier === undefined || hasProgress ? { response, writtenBytes, since: now } : earlier,
-      )
-    }
-    this.#unread = unread
+export function closeUnreadResponses(
+  server: Server,
+  connections: Iterable<Connection>,
+  stallMs: number,
+  maxStalled: number,
+): void {
+  let unread = new Map<Connection, Progress>()
+  const timer = setInterval(() => {
+    unread = progressOf(connections, unread)
+    const now = performance.now()
     const stalled = [...unread]
-      .filter(([, { since }]) => now - since >= STALL_MS)
+      .filter(([, { since }]) => now - since >= STALLED_MS)
       .sort(([, a], [, b]) => a.since - b.since)
-    const excess = stalled.length - this.#limits.maxStalled
+    const excess = stalled.length - maxStalled
     for (const [index, [{ socket }, { since }]] of stalled.entries()) {
-      if (index < excess || now - since >= this.#limits.stallMs) socket.destroy()
+      if (index < excess || now - since >= stallMs) socket.destroy()
     }
+  }, CHECK_INTERVAL_MS).unref()
+  server.once('close', () => clearInterval(timer))
+}
+
+/** Returns the progress of each response that waits for its client to read. */
+function progressOf(
+  connections: Iterable<Connection>,
+  earlier: ReadonlyMap<Connection, Progress>,
+): Map<Connection, Progress> {
+  const unread = new Map<Connection, Progress>()
+  for (const connection of connections) {
+    const { socket, current: response } = connection
+    if (socket.writableLength === 0) continue
+    const writtenBytes = writtenOn(socket)
+    const last = earlier.get(connection)
+    const isSame = last?.response === response && last?.writtenBytes === writtenBytes
+    unread.set(connection, isSame ? last : { response, writtenBytes, since: performance.now() })
   }
+  return unread
 }
 
 /**
