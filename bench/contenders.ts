@@ -1,128 +1,156 @@
-import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { finished } from 'node:stream/promises'
+import { execFile } from 'node:child_process'
+import { randomInt } from 'node:crypto'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
+import { Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
 import pg from 'pg'
-import { to as copyTo } from 'pg-copy-streams'
-import type { Contender, ContenderName } from './cases.ts'
-import { withCommits, withUpdates } from './conditions.ts'
-import { type BenchDatabase, COPY_LIST } from './database.ts'
-import { httpContender } from './http-contender.ts'
-import type { Generator } from './load/generator.ts'
-import type { PgUpdates } from './load/pg-updates.ts'
-import { inProcesses, loadProcesses, split } from './load/processes.ts'
-import {
-  type Server,
-  type ServerSetup,
-  startGo,
-  startNodeHttp,
-  startPlainFastify,
-  startService,
-} from './servers.ts'
-import { repeat } from './statistics.ts'
+import type { Case } from './cases.ts'
+import { type BenchDatabase, changedPet } from './database.ts'
+import type { Server } from './servers.ts'
 
-export interface ContenderOptions {
-  readonly setup: ServerSetup
-  readonly database: BenchDatabase
-  readonly generator: Generator
-  readonly psql: string | undefined
-  /** The list of the initial inventory, and a file that contains it. */
-  readonly list: Buffer
-  readonly listFile: string
+/** The result of one round. Times are in milliseconds. */
+export interface Sample {
+  readonly count: number
+  readonly perSecond: number
+  readonly p50: number
+  readonly p99: number
+  /** Requests without a response, or with a status of 400 or more. */
+  readonly errors: number
 }
 
-/** Prepares a contender for measurements, and starts it if it is a server. */
-export async function openContender(name: ContenderName, options: ContenderOptions): Promise<Contender> {
-  const { setup, database, psql, list, listFile } = options
-  const overHttp = (server: Server): Contender => httpContender({ ...options, server, key: setup.key })
-  switch (name) {
-    case 'service':
-      return overHttp(await startService(setup))
-    case 'service-commits':
-      return withCommits(overHttp(await startService(setup)), database.otherUrl)
-    case 'service-updates':
-      return withUpdates(overHttp(await startService(setup)), database.url)
-    case 'plain':
-      return overHttp(await startPlainFastify(setup))
-    case 'go':
-      return overHttp(await startGo(setup))
-    case 'node-http':
-      return overHttp(await startNodeHttp(setup.directory, listFile))
-    case 'node-http-commits':
-      return withCommits(overHttp(await startNodeHttp(setup.directory, listFile)), database.otherUrl)
-    case 'direct':
-      return pgContender(database)
-    case 'copy':
-      return copyContender(database, list, psql)
-  }
+/** Something that serves the load of a case. */
+export interface Contender {
+  /** The process whose CPU time counts; undefined for the benchmark's own. */
+  readonly pid: number | undefined
+  /** Rejects if a response is wrong, because the speed of wrong responses means nothing. */
+  verify(): Promise<void>
+  /** Generates the load of the case for at least `seconds`. */
+  measure(given: Case, seconds: number): Promise<Sample>
+  stop(): Promise<void>
 }
 
-/** Updates one row per statement directly with pg, without HTTP. The case's number of connections is the number of clients. */
-function pgContender({ url }: BenchDatabase): Contender {
+const script = fileURLToPath(new URL('./wrk.lua', import.meta.url))
+
+/** The last line of wrk's output, which the script prints; times are in microseconds. */
+const Summary = Type.Object({
+  requests: Type.Integer(),
+  duration: Type.Number(),
+  errors: Type.Integer(),
+  p50: Type.Number(),
+  p99: Type.Number(),
+})
+
+/** A server over HTTP, with the load of wrk. */
+export function httpContender(server: Server, key: string, database: BenchDatabase): Contender {
+  const authorization = `Bearer ${key}`
+  const list = (): Promise<string> => textOf(`${server.origin}/v1/inventory`, { headers: { authorization } })
   return {
-    verify: async () => {},
-    async measure({ connections, entries }, seconds) {
-      const orders = split(connections, loadProcesses(connections)).map(
-        (clients): PgUpdates => ({ databaseUrl: url, clients, seconds, entries }),
-      )
-      const { sample } = await inProcesses('./pg-updates.ts', orders)
-      return sample
-    },
-    stop: async () => {},
-  }
-}
-
-/** Reads the list as text with COPY and discards it: with psql if it is installed, otherwise with pg. */
-function copyContender(database: BenchDatabase, list: Buffer, psql: string | undefined): Contender {
-  const copy = psql === undefined ? copyByPg : copyByPsql
-  return {
+    pid: server.pid,
+    stop: () => server.stop(),
     async verify() {
-      const chunks: Buffer[] = []
-      await copyByPg(database.url, (chunk) => chunks.push(chunk))
-      const lines = Buffer.concat(chunks).toString().trimEnd()
-      if (`[${lines.replaceAll('\n', ',')}]` !== list.toString())
-        throw new Error('the text of COPY differs from the list')
+      const headers = { authorization, 'content-type': 'application/json' }
+      const request = { method: 'PATCH', headers, body: '{"quantity":77}' }
+      const entry = await textOf(`${server.origin}/v1/inventory/${changedPet}`, request)
+      if (entry !== textOfChanged(77)) throw new Error(`the response to an update is ${entry}`)
+      if ((await list()) !== (await database.list())) throw new Error('the list differs from the table')
     },
-    measure: (_given, seconds) =>
-      repeat(seconds, async () => {
-        await database.change()
-        const start = performance.now()
-        await copy(database.url)
-        return performance.now() - start
-      }),
-    stop: async () => {},
+    async measure({ work, callers, entries }, seconds) {
+      if (work === 'after-change') {
+        return repeat(seconds, async () => {
+          const changed = textOfChanged(await database.change())
+          return timed(async () => {
+            if (!(await list()).includes(changed)) throw new Error('a list does not show the change')
+          })
+        })
+      }
+      const options = ['--threads=1', `--connections=${callers}`, `--duration=${seconds}s`, '--timeout=60s']
+      const args = [...options, `--script=${script}`, server.origin, '--', work, key, String(entries)]
+      const { stdout } = await promisify(execFile)('wrk', args)
+      const { requests, duration, errors, p50, p99 } = Value.Parse(
+        Summary,
+        JSON.parse(stdout.trimEnd().split('\n').at(-1) ?? ''),
+      )
+      const perSecond = requests / (duration / 1e6)
+      // The server may still serve requests that wrk has aborted. Its pool serves this one after them.
+      await list()
+      return { count: requests, perSecond, p50: p50 / 1000, p99: p99 / 1000, errors }
+    },
   }
 }
 
-/** Returns the version of psql, or undefined if it is not installed. */
-export async function installedPsql(): Promise<string | undefined> {
-  return promisify(execFile)('psql', ['--version']).then(
-    ({ stdout }) => stdout.trim(),
-    () => undefined,
-  )
+/** PostgreSQL without HTTP: one-row updates as prepared statements, or all rows of the table. */
+export async function pgContender(database: BenchDatabase): Promise<Contender> {
+  const clients: pg.Client[] = []
+  return {
+    pid: undefined,
+    verify: async () => {},
+    async stop() {
+      await Promise.all(clients.map((client) => client.end()))
+    },
+    async measure({ work, callers, entries }, seconds) {
+      while (clients.length < callers) {
+        const client = new pg.Client({ connectionString: database.url })
+        await client.connect()
+        clients.push(client)
+      }
+      const [reader] = clients
+      if (work === 'after-change' && reader !== undefined) {
+        return repeat(seconds, async () => {
+          await database.change()
+          return timed(() => reader.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id'))
+        })
+      }
+      const end = performance.now() + seconds * 1000
+      const times = await Promise.all(
+        clients.slice(0, callers).map((client) => timesUntil(end, () => update(client, entries))),
+      )
+      return sampleOf(times.flat(), seconds)
+    },
+  }
 }
 
-async function copyByPsql(url: string): Promise<void> {
-  const address = new URL(url)
-  const password = decodeURIComponent(address.password)
-  // All users of the machine can read the command line, so the password is passed in the environment.
-  address.password = ''
-  const child = spawn('psql', ['--no-psqlrc', `--dbname=${address.href}`, `--command=${COPY_LIST}`], {
-    env: { ...process.env, PGPASSWORD: password },
-    stdio: ['ignore', 'ignore', 'inherit'],
+function update(client: pg.Client, entries: number): Promise<unknown> {
+  return client.query({
+    name: 'update',
+    text: 'UPDATE inventory SET quantity = $2 WHERE pet_id = $1',
+    values: [randomInt(1, entries + 1), randomInt(1000)],
   })
-  const [code] = await once(child, 'exit')
-  if (code !== 0) throw new Error(`psql exited with code ${code}`)
 }
 
-async function copyByPg(url: string, take: (chunk: Buffer) => void = () => {}): Promise<void> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  try {
-    const copy = client.query(copyTo(COPY_LIST))
-    copy.on('data', take)
-    await finished(copy)
-  } finally {
-    await client.end()
-  }
+function textOfChanged(quantity: number): string {
+  return `{"petId":${changedPet},"quantity":${quantity},"status":"available"}`
+}
+
+async function textOf(url: string, request: RequestInit): Promise<string> {
+  const response = await fetch(url, request)
+  if (response.status !== 200) throw new Error(`a response has the status ${response.status}`)
+  return response.text()
+}
+
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const start = performance.now()
+  await work()
+  return performance.now() - start
+}
+
+async function timesUntil(end: number, work: () => Promise<unknown>): Promise<number[]> {
+  const times: number[] = []
+  while (performance.now() < end) times.push(await timed(work))
+  return times
+}
+
+/** Repeats `take`, which returns a time, for `seconds`, but at least twice. Only these times count. */
+async function repeat(seconds: number, take: () => Promise<number>): Promise<Sample> {
+  const times: number[] = []
+  const end = performance.now() + seconds * 1000
+  while (times.length < 2 || performance.now() < end) times.push(await take())
+  return sampleOf(times, times.reduce((sum, time) => sum + time, 0) / 1000)
+}
+
+function sampleOf(times: readonly number[], seconds: number): Sample {
+  const sorted = times.toSorted((a, b) => a - b)
+  const quantile = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? Number.NaN
+  const count = times.length
+  return { count, perSecond: count / seconds, p50: quantile(0.5), p99: quantile(0.99), errors: 0 }
 }

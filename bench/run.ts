@@ -1,107 +1,147 @@
-/** Compares the service with its alternatives; see `npm run bench -- --help`. */
+/** Compares the service with plain Fastify and pg, with a server in Go, and with pg alone; see `npm run bench -- --help`. */
+import { execFile } from 'node:child_process'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
-import path from 'node:path'
+import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { parseArgs, promisify } from 'node:util'
 import { makeApiKey } from '../src/api-keys/key.ts'
-import { ConfigurationError } from '../src/config/errors.ts'
-import { explain } from '../src/process/start-up-errors.ts'
-import type { Case } from './cases.ts'
-import { installedPsql } from './contenders.ts'
-import { openBenchDatabase } from './database.ts'
-import { findGenerator } from './load/generator.ts'
-import { machine } from './machine.ts'
-import { measureSetting, settingsOf } from './measure.ts'
-import { readOptions } from './options.ts'
-import { report, tables, throughputPlot } from './report.ts'
-import { Results } from './results.ts'
+import { type Case, type ContenderName, cases, contenderNames } from './cases.ts'
+import { type Contender, httpContender, pgContender } from './contenders.ts'
+import { type BenchDatabase, startDatabase } from './database.ts'
+import { type Measured, report } from './report.ts'
+import { cpuSeconds, startGo, startPlainFastify, startService } from './servers.ts'
 
-/** Data folder. It is in the checkout, because a temporary folder may be in memory, where commits cost nothing. */
+const HELP = `Usage: npm run bench -- [options]
+
+compare the service with its alternatives, and write bench/RESULTS.md; needs wrk and Go, and 8 minutes
+
+Options:
+  --only <case>    measure only this case; repeat it for several; write no file
+  --quick          measure each contender once for a second, without a warm-up; write no file
+  --seconds <n>    measure for this long each time (default: 2)
+
+Cases: ${cases.map(({ name }) => name).join(', ')}`
+
+/** V8 compiles a server's code during its first 15,000 requests; meanwhile, a request takes up to three times the CPU time. */
+const WARM_UP_RESPONSES = 15_000
+const WARM_UP_SECONDS = 6
+
+/** In the checkout, because a temporary folder may be in memory, where commits cost nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 
-/** Pool size of all servers: the service's default for a single process. */
-const POOL_SIZE = 10
+const { values: options } = parseArgs({
+  options: {
+    help: { type: 'boolean' },
+    only: { type: 'string', multiple: true, default: [] },
+    quick: { type: 'boolean' },
+    seconds: { type: 'string', default: '2' },
+  },
+})
+const rounds = options.quick ? 1 : 3
+const seconds = options.quick ? 1 : Number(options.seconds)
+const chosen = cases.filter(({ name }) => options.only.length === 0 || options.only.includes(name))
+const writesFile = options.only.length === 0 && !options.quick
 
-const args = process.argv.slice(2)
-const options = readOptions(args)
 const stop = new AbortController()
-const closers: (() => Promise<void>)[] = []
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort(signal))
 
-/** Closes everything that was opened, in reverse order. */
-async function closeAll(): Promise<void> {
-  for (let close = closers.pop(); close !== undefined; close = closers.pop()) await close()
+async function measure(given: Case, contender: Contender, database: BenchDatabase): Promise<Measured> {
+  const cpu = async (): Promise<[own: number, database: number]> => [
+    contender.pid === undefined ? Number.NaN : await cpuSeconds(contender.pid),
+    await cpuSeconds(database.pid),
+  ]
+  const before = await cpu()
+  const sample = await contender.measure(given, seconds)
+  const after = await cpu()
+  const [cpuUs, databaseCpuUs] = [0, 1].map(
+    (part) => (((after[part] ?? 0) - (before[part] ?? 0)) * 1e6) / sample.count,
+  )
+  return { ...sample, cpuUs: cpuUs ?? Number.NaN, databaseCpuUs: databaseCpuUs ?? Number.NaN }
 }
 
-async function run(): Promise<void> {
-  const { cases } = options
-  const started = new Date()
-  const facts = machine()
-  const generator = await findGenerator()
-  const psql = await installedPsql()
+async function warmUp(given: Case, contender: Contender): Promise<void> {
+  const end = performance.now() + WARM_UP_SECONDS * 1000
+  for (let count = 0; count < WARM_UP_RESPONSES && performance.now() < end; )
+    count += (await contender.measure(given, 1)).count
+}
+
+/** Measures all contenders in each round, so that a slow moment of the machine affects all of them. */
+async function measureCase(
+  given: Case,
+  contenders: ReadonlyMap<ContenderName, Contender>,
+  database: BenchDatabase,
+): Promise<Map<ContenderName, Measured[]>> {
+  const results = new Map<ContenderName, Measured[]>()
+  for (let round = 0; round < rounds; round++) {
+    for (const name of given.contenders) {
+      stop.signal.throwIfAborted()
+      const contender = contenders.get(name)
+      if (contender === undefined) throw new Error(`${name} is not running`)
+      if (round === 0 && !options.quick) await warmUp(given, contender)
+      await contender.verify()
+      await database.reset()
+      const sample = await measure(given, contender, database)
+      results.set(name, [...(results.get(name) ?? []), sample])
+      console.log(`${given.name}, ${contenderNames[name]}: ${sample.perSecond.toFixed(1)} a second`)
+    }
+  }
+  return results
+}
+
+async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
+  if (chosen.length === 0)
+    throw new Error(`unknown case; the cases are ${cases.map(({ name }) => name).join(', ')}`)
+  const started = new Date().toISOString().slice(0, 10)
   await mkdir(directory, { recursive: true })
   closers.push(() => rm(directory, { recursive: true }))
-  const database = await openBenchDatabase(directory)
-  closers.push(database.stop)
-  facts.push(
-    ['Database', database.description],
-    ['Load generator', generator.name],
-    ['COPY by', psql ?? 'pg and pg-copy-streams, as psql is not installed'],
+  const database = await startDatabase(directory)
+  closers.push(() => database.stop())
+  const key = makeApiKey()
+  const setup = { databaseUrl: database.url, key, directory }
+  const contenders = new Map<ContenderName, Contender>()
+  closers.push(() => Promise.all(Array.from(contenders.values(), (contender) => contender.stop())))
+  contenders.set('service', httpContender(await startService(setup), key, database))
+  contenders.set('plain', httpContender(await startPlainFastify(setup), key, database))
+  contenders.set('go', httpContender(await startGo(setup), key, database))
+  contenders.set('pg', await pgContender(database))
+
+  const results = new Map<Case, ReadonlyMap<ContenderName, readonly Measured[]>>()
+  let filled = 0
+  for (const given of chosen) {
+    if (given.entries !== filled) await database.fill(given.entries)
+    filled = given.entries
+    results.set(given, await measureCase(given, contenders, database))
+  }
+  const { table, missed } = report(results)
+  const { stdout: commit } = await promisify(execFile)('git', ['rev-parse', '--short', 'HEAD'])
+  const facts = `${cpus()[0]?.model.trim()}, ${cpus().length} cores shared by all; Node ${process.version}, PostgreSQL ${database.version}, fsync on; commit ${commit.trim()}, ${started}`
+  console.log(
+    `\n${facts}\n\n${table}\n\n${missed === 0 ? 'Every goal was reached.' : `${missed} goals were missed.`}`,
   )
-  for (const [name, value] of facts) console.log(`${name}: ${value}`)
-  requireConnections(cases, database.maxConnections)
-
-  const results = new Results(cases)
-  const setup = { databaseUrl: database.url, poolSize: POOL_SIZE, key: makeApiKey(), directory }
-  for (const setting of settingsOf(cases)) {
-    await measureSetting(setting, {
-      ...options,
-      setup,
-      database,
-      generator,
-      psql,
-      results,
-      stop: stop.signal,
-      onOpen: (stop) => closers.push(stop),
-    })
-  }
-
-  console.log(`\n${tables(results)}`)
-  if (options.output !== undefined) {
-    await mkdir(options.output, { recursive: true })
-    const plot = throughputPlot(results)
-    if (plot !== undefined) await writeFile(path.join(options.output, 'throughput.svg'), plot)
-    const text = report({ results, facts, started, args, options, plotted: plot !== undefined })
-    await writeFile(path.join(options.output, 'RESULTS.md'), text)
-    console.log(`\nWritten to ${path.join(options.output, 'RESULTS.md')}`)
-  }
-  const failures = results.failures()
-  for (const failure of failures) console.error(`FAILED: ${failure}`)
-  if (failures.length > 0) process.exitCode = 1
+  if (writesFile) await writeFile(new URL('./RESULTS.md', import.meta.url), page(facts, table))
 }
 
-/** Checks that the server allows enough connections for all servers of a setting and for the clients that use pg directly. */
-function requireConnections(cases: readonly Case[], available: number): void {
-  const clients = cases.map(({ contenders, connections }) =>
-    contenders.includes('direct') ? connections : 0,
-  )
-  const needed = Math.max(...clients) + 100
-  if (available < needed) {
-    throw new ConfigurationError([
-      `DATABASE_URL must be a PostgreSQL with max_connections of at least ${needed}; this one has ${available}`,
-    ])
-  }
-}
+const page = (facts: string, table: string): string => `# Benchmark results
 
-for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-  process.once(signal, () => stop.abort())
-}
-// Standard output was closed, as by "| head"; still stop the servers.
-process.stdout.on('error', () => stop.abort())
+\`npm run bench\` on ${facts}. Each contender was measured ${rounds} times for ${seconds} s, in turns, after a warm-up and a check of its
+responses. The figures are medians. "service is ×" is how many requests this service serves for one of the contender.
 
+- Cases end in the number of callers, and have 1,000 entries; **after-change** ends in the number of entries, and has one caller,
+  before each of whose lists an entry is changed; only the lists count. **mix** is nine lists for each update.
+- **this service** runs as in production, with keys and log; **plain Fastify** is the same API with the defaults of Fastify and pg
+  ([plain-fastify.ts](plain-fastify.ts)), **Go** with those of net/http and pgx ([main.go](go/main.go)), without a log. **pg alone**
+  has no HTTP: one-row updates, or all rows of the table.
+
+${table}
+`
+
+const closers: (() => Promise<unknown>)[] = []
 try {
-  await run()
+  if (options.help) console.log(HELP)
+  else await run(closers)
 } catch (error) {
-  console.error(stop.signal.aborted ? 'Stopped before the end.' : explain(error))
+  console.error(stop.signal.aborted ? 'Stopped before the end.' : error)
   process.exitCode = 1
 } finally {
-  await closeAll()
+  for (const close of closers.reverse()) await close()
 }

@@ -1,99 +1,87 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { open } from 'node:fs/promises'
-import { connect } from 'node:net'
-import { devNull } from 'node:os'
+import { readdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { freePort } from '../test/support/other-program.ts'
 import { serverFlags } from '../test/support/program.ts'
-import { cpuSecondsOf } from './cpu.ts'
 
 /** A server to be measured, in its own process. */
 export interface Server {
-  /** Base URL, without a path. */
+  /** Base address, without a path. */
   readonly origin: string
-  /** Returns the CPU time of the server's processes since its start, in seconds, or undefined if it is unknown. */
-  cpuSeconds(): Promise<number | undefined>
+  readonly pid: number
   stop(): Promise<void>
 }
 
-/** How long to wait until a server listens, in milliseconds. */
-const START_TIMEOUT_MS = 20_000
-
-const service = [...(await serverFlags()), fileURLToPath(new URL('../dist/server.js', import.meta.url))]
-const plainFastify = fileURLToPath(new URL('./baselines/plain-fastify.ts', import.meta.url))
-const nodeHttp = fileURLToPath(new URL('./baselines/node-http.ts', import.meta.url))
-const goPeer = fileURLToPath(new URL('./peers/go', import.meta.url))
-
-/** Configuration of a server that uses a database. */
 export interface ServerSetup {
   readonly databaseUrl: string
-  readonly poolSize: number
   readonly key: string
   /** Working directory. It must not contain a `.env` file, because the service would read its settings. */
   readonly directory: string
 }
 
+/** Pool size of all servers: the service's default. */
+const POOL_SIZE = '10'
+
+const START_TIMEOUT_MS = 20_000
+
+const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
+
 /** Starts the service as it runs in production. */
-export function startService(setup: ServerSetup): Promise<Server> {
-  return startServer(process.execPath, service, setup.directory, {
-    DATABASE_URL: setup.databaseUrl,
-    API_KEYS: `bench:${setup.key}`,
-    LOG_LEVEL: 'info',
-  })
+export async function startService(setup: ServerSetup): Promise<Server> {
+  const args = [...(await serverFlags()), file('../dist/server.js')]
+  const env = { DATABASE_POOL_SIZE: POOL_SIZE, API_KEYS: `bench:${setup.key}`, LOG_LEVEL: 'info' }
+  return startServer(process.execPath, args, setup, env)
 }
 
 /** Starts a server with the same API, built on Fastify and pg with their defaults. */
 export function startPlainFastify(setup: ServerSetup): Promise<Server> {
-  return startServer(process.execPath, [...process.execArgv, plainFastify], setup.directory, {
-    DATABASE_URL: setup.databaseUrl,
-    POOL_SIZE: String(setup.poolSize),
-    API_KEY: setup.key,
-  })
+  const args = [...process.execArgv, file('./plain-fastify.ts')]
+  return startServer(process.execPath, args, setup, { POOL_SIZE, API_KEY: setup.key })
 }
 
-/**
- * Builds and starts a server with the same API, built on Go's net/http and pgx with their defaults.
- *
- * @throws {Error} if Go is not installed, or cannot download the modules
- */
+/** Builds and starts a server with the same API, built on Go's net/http and pgx with their defaults. */
 export async function startGo(setup: ServerSetup): Promise<Server> {
   const program = path.join(setup.directory, 'go-peer')
-  await promisify(execFile)('go', ['build', '-o', program, '.'], { cwd: goPeer })
-  return startServer(program, [], setup.directory, {
-    DATABASE_URL: setup.databaseUrl,
-    POOL_SIZE: String(setup.poolSize),
-    API_KEY: setup.key,
-  })
-}
-
-/** Starts a server that sends the bytes of a file and echoes updates. */
-export function startNodeHttp(directory: string, listFile: string): Promise<Server> {
-  return startServer(process.execPath, [...process.execArgv, nodeHttp], directory, { LIST_FILE: listFile })
+  await promisify(execFile)('go', ['build', '-o', program, '.'], { cwd: file('./go') })
+  return startServer(program, [], setup, { POOL_SIZE, API_KEY: setup.key })
 }
 
 async function startServer(
   program: string,
   args: string[],
-  cwd: string,
+  { databaseUrl, directory }: ServerSetup,
   env: Record<string, string>,
 ): Promise<Server> {
   const port = await freePort()
-  const log = await open(devNull, 'w')
+  const origin = `http://127.0.0.1:${port}`
   const child = spawn(program, args, {
-    cwd,
-    env: { PATH: process.env['PATH'] ?? '', NODE_ENV: 'production', ...env, PORT: String(port) },
-    stdio: ['ignore', log.fd, 'inherit'],
+    cwd: directory,
+    env: {
+      PATH: process.env['PATH'] ?? '',
+      NODE_ENV: 'production',
+      DATABASE_URL: databaseUrl,
+      PORT: String(port),
+      ...env,
+    },
+    stdio: ['ignore', 'ignore', 'inherit'],
   })
-  await log.close()
   const ended = once(child, 'exit')
-  await listening(child, port)
+  const limit = performance.now() + START_TIMEOUT_MS
+  // Any response will do.
+  while ((await fetch(origin).catch(() => undefined)) === undefined) {
+    if (child.exitCode !== null || performance.now() > limit) {
+      child.kill('SIGKILL')
+      throw new Error(`${args.at(-1) ?? program} did not start`)
+    }
+    await setTimeout(20)
+  }
   return {
-    origin: `http://127.0.0.1:${port}`,
-    cpuSeconds: () => cpuSecondsOf(child.pid),
+    origin,
+    pid: child.pid ?? 0,
     async stop() {
       child.kill('SIGTERM')
       await ended
@@ -101,27 +89,17 @@ async function startServer(
   }
 }
 
-async function listening(child: ChildProcess, port: number): Promise<void> {
-  const limit = performance.now() + START_TIMEOUT_MS
-  while (!(await answers(port))) {
-    const name = child.spawnargs.at(-1)
-    if (child.exitCode !== null)
-      throw new Error(`${name} exited with code ${child.exitCode} before it listened`)
-    if (performance.now() > limit) {
-      child.kill('SIGKILL')
-      throw new Error(`${name} did not listen within ${START_TIMEOUT_MS} ms`)
-    }
-    await setTimeout(20)
+/** Returns the CPU time of a process and its children since their start, in seconds; NaN if it is unknown, as on macOS. */
+export async function cpuSeconds(pid: number): Promise<number> {
+  if (process.platform !== 'linux') return Number.NaN
+  let ticks = 0
+  for (const name of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+    const stat = await readFile(`/proc/${name}/stat`, 'utf8').catch(() => '')
+    // The second field is the name of the program in parentheses, which may contain spaces.
+    const [, parent, ...fields] = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    if (Number(name) !== pid && Number(parent) !== pid) continue
+    // utime, stime, cutime, cstime, in hundredths of a second (proc(5)).
+    ticks += fields.slice(9, 13).reduce((sum, field) => sum + Number(field), 0)
   }
-}
-
-function answers(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host: '127.0.0.1', port })
-    socket.once('connect', () => {
-      socket.destroy()
-      resolve(true)
-    })
-    socket.once('error', () => resolve(false))
-  })
+  return ticks / 100
 }

@@ -30,12 +30,6 @@ type item struct {
 	Status   string `json:"status"`
 }
 
-type apiError struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Status  int    `json:"status"`
-}
-
 func main() {
 	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -64,7 +58,7 @@ func requireKey(key string, next http.Handler) http.Handler {
 		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		got := sha256.Sum256([]byte(given))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			fail(w, http.StatusUnauthorized, "unauthorized", "The API key is missing or invalid.")
+			fail(w, http.StatusUnauthorized, "unauthorized")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -73,22 +67,20 @@ func requireKey(key string, next http.Handler) http.Handler {
 
 func list(pool *pgxpool.Pool, w http.ResponseWriter, r *http.Request) {
 	rows, err := pool.Query(r.Context(), listEntries)
-	if err != nil {
-		unavailable(w, err)
-		return
+	if err == nil {
+		var items []item
+		if items, err = pgx.CollectRows(rows, pgx.RowToStructByPos[item]); err == nil {
+			send(w, http.StatusOK, items)
+			return
+		}
 	}
-	items, err := pgx.CollectRows(rows, pgx.RowToStructByPos[item])
-	if err != nil {
-		unavailable(w, err)
-		return
-	}
-	send(w, http.StatusOK, items)
+	fail(w, http.StatusServiceUnavailable, "service_unavailable")
 }
 
 func update(pool *pgxpool.Pool, w http.ResponseWriter, r *http.Request) {
 	petID, err := strconv.ParseInt(r.PathValue("petId"), 10, 64)
 	if err != nil {
-		fail(w, http.StatusBadRequest, "invalid_request", "petId must be an int64.")
+		fail(w, http.StatusBadRequest, "invalid_request")
 		return
 	}
 	var body struct {
@@ -96,42 +88,31 @@ func update(pool *pgxpool.Pool, w http.ResponseWriter, r *http.Request) {
 	}
 	err = json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBodyBytes)).Decode(&body)
 	if err != nil || body.Quantity == nil || *body.Quantity < 0 || *body.Quantity > maxQuantity {
-		fail(w, http.StatusBadRequest, "invalid_request", "quantity must be an integer from 0 to 2147483647.")
+		fail(w, http.StatusBadRequest, "invalid_request")
 		return
 	}
 	var entry item
 	err = pool.QueryRow(r.Context(), updateEntry, petID, *body.Quantity).Scan(&entry.PetID, &entry.Quantity, &entry.Status)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		fail(w, http.StatusNotFound, "not_found", "No inventory entry exists for this petId.")
+		fail(w, http.StatusNotFound, "not_found")
 	case err != nil:
-		unavailable(w, err)
+		fail(w, http.StatusServiceUnavailable, "service_unavailable")
 	default:
 		send(w, http.StatusOK, entry)
 	}
 }
 
-func unavailable(w http.ResponseWriter, err error) {
-	if !errors.Is(err, context.Canceled) {
-		log.Print(err)
-	}
-	fail(w, http.StatusServiceUnavailable, "service_unavailable", "The database cannot be used.")
-}
-
-func fail(w http.ResponseWriter, status int, code, message string) {
-	send(w, status, apiError{Code: code, Message: message, Status: status})
+func fail(w http.ResponseWriter, status int, code string) {
+	send(w, status, map[string]any{"code": code, "message": code, "status": status})
 }
 
 func send(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
 	text, err := json.Marshal(body)
 	if err != nil {
 		log.Print(err)
-		w.WriteHeader(http.StatusInternalServerError)
-		return
 	}
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	if _, err := w.Write(text); err != nil {
-		log.Print(err)
-	}
+	w.Write(text)
 }
