@@ -8,6 +8,8 @@ export const privileges: Privileges = {
     { kind: 'SELECT', table: 'api_keys' },
     { kind: 'UPDATE', table: 'api_keys', column: 'last_used_at' },
     { kind: 'SELECT', table: 'pgmigrations' },
+    { kind: 'SELECT', table: 'inventory_history', column: 'statement_id' },
+    { kind: 'SELECT', table: 'inventory_history', column: 'changed_at' },
   ],
   operator: [
     { kind: 'SELECT', table: 'inventory' },
@@ -18,5 +20,6 @@ export const privileges: Privileges = {
     { kind: 'INSERT', table: 'api_keys' },
     { kind: 'UPDATE', table: 'api_keys', column: 'revoked_at' },
     { kind: 'SELECT', table: 'pgmigrations' },
+    { kind: 'SELECT', table: 'inventory_history' },
   ],
 }

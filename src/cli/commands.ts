@@ -4,6 +4,7 @@ import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
 import { addConfigCommand } from './config.ts'
 import { addExportCommand } from './export.ts'
+import { addHistoryCommands } from './history.ts'
 import { addImportCommand } from './import.ts'
 import { addKeysCommands } from './keys.ts'
 import { addLowCommand } from './low.ts'
@@ -31,6 +32,7 @@ export function commandLine(
   addExportCommand(program, databaseUrl)
   addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
   addLowCommand(program, databaseUrl)
+  addHistoryCommands(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)
   pointToHelp(program)

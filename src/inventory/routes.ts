@@ -130,10 +130,11 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         },
       },
     },
-    async ({ params, headers, body, log }, reply) => {
+    async ({ params, headers, body, log, apiKey, id }, reply) => {
       const condition = conditionOf(headers)
+      const caller = { key: apiKey, requestId: id }
       const item = await updates
-        .set({ petId: BigInt(params.petId), quantity: body.quantity, condition })
+        .set({ petId: BigInt(params.petId), quantity: body.quantity, condition, caller })
         .catch((error: unknown) => {
           if (!isRuleViolation(error)) throw error
           log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')

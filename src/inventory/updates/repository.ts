@@ -1,8 +1,8 @@
 import type { Database } from '../../database/database.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import { Distribution } from './distributed.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'
+import { TableState } from './table-state.ts'
 
 /** Maximum updates in one statement. */
 export const MAX_BATCH_SIZE = 500
@@ -54,15 +54,15 @@ export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS]
 
 /** Creates the repository on a pool. The pool `probe` is for statements that no update is waiting for. */
 export function updateRepository(database: Database, probe: Database): UpdateRepository {
-  const distribution = new Distribution(probe)
+  const table = new TableState(probe)
   return {
     updateConnections: database.statistics().size,
 
-    maxBatchSize: () => (distribution.isDistributed ? 1 : MAX_BATCH_SIZE),
+    maxBatchSize: () => (table.isDistributed ? 1 : MAX_BATCH_SIZE),
 
     async setQuantities(updates) {
-      distribution.check()
-      const { statement, values } = updateStatement(updates)
+      await table.refresh()
+      const { statement, values } = updateStatement(updates, table.isRecorded)
       const rows = await database.query<UpdatedRow>(statement, values)
       return new Map(rows.map(({ key, ...entry }) => [key, entry]))
     },

@@ -50,15 +50,38 @@ const setManyIf = {
          RETURNING new.pet_id AS key, ${selectFields('inventory')}`,
 }
 
+const statements = [setOne, setOneIf, setMany, setManyIf]
+
 /** The texts of all statements that update entries. */
-export const statementTexts = [setOne, setOneIf, setMany, setManyIf].map(({ text }) => text)
+export const statementTexts = statements.map(({ text }) => text)
+
+/**
+ * The same statements, with a last parameter that tells the history who makes the updates. It is set once, before the triggers
+ * run, and until the end of the transaction.
+ */
+const recorded = new Map(
+  statements.map((statement) => {
+    const parameter = `$${(statement === setOne || statement === setMany ? 2 : 4) + 1}`
+    const setting = `(SELECT set_config('inventory.callers', ${parameter}::text, true)) IS NOT NULL`
+    const text = statement.text.replace('RETURNING', `AND ${setting} RETURNING`)
+    return [statement, { name: `${statement.name}_recorded`, text }]
+  }),
+)
 
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
  * another transaction, PostgreSQL evaluates the condition again, on what that one has committed (PostgreSQL manual, section
- * 13.2.1). Conditions slow a batch down, so updates without any have a statement without.
+ * 13.2.1). Conditions and callers slow a batch down, so updates that need none have a statement without.
+ *
+ * @param isRecorded whether the history records the updates
  */
-export function updateStatement(updates: readonly QuantityUpdate[]): UpdateStatement {
+export function updateStatement(updates: readonly QuantityUpdate[], isRecorded: boolean): UpdateStatement {
+  const { statement, values } = statementOf(updates)
+  if (!isRecorded) return { statement, values }
+  return { statement: recorded.get(statement) ?? statement, values: [...values, callersOf(updates)] }
+}
+
+function statementOf(updates: readonly QuantityUpdate[]): UpdateStatement & { statement: typeof setOne } {
   const isConditional = updates.some(({ condition }) => condition !== undefined)
   const anyOf = ({ condition }: QuantityUpdate): string | null => condition?.anyOf?.join() ?? null
   const noneOf = ({ condition }: QuantityUpdate): string | null => condition?.noneOf?.join() ?? null
@@ -79,6 +102,15 @@ export function updateStatement(updates: readonly QuantityUpdate[]): UpdateState
         values: [...values, textArrayOf(updates.map(anyOf)), textArrayOf(updates.map(noneOf))],
       }
     : { statement: setMany, values }
+}
+
+/** Returns a JSON object with the name and the id of the key and the id of the request of each petId. */
+function callersOf(updates: readonly QuantityUpdate[]): string {
+  const callers = updates.map(
+    ({ petId, caller }) =>
+      `"${petId}":${JSON.stringify([caller?.key?.name, caller?.key?.id, caller?.requestId])}`,
+  )
+  return `{${callers.join()}}`
 }
 
 /** Returns the SQL condition on an entry's tag. `anyOf` and `noneOf` are tags, separated by commas, or NULL. */

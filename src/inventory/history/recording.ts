@@ -1,0 +1,56 @@
+import type { StatementRunner } from '../../database/database.ts'
+import { HAS_CITUS } from '../../database/server/server-status.ts'
+
+/** The events that are recorded, and the transition tables of their triggers (PostgreSQL manual, CREATE TRIGGER). */
+const events = {
+  insert: 'REFERENCING NEW TABLE AS latest',
+  update: 'REFERENCING OLD TABLE AS former NEW TABLE AS latest',
+  delete: 'REFERENCING OLD TABLE AS former',
+  truncate: '',
+} as const
+
+/** Updates wait behind the lock, and are rejected after two seconds; see `UpdateTimes`. */
+const LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
+
+/** SQL condition: changes of the stock are recorded. */
+export const IS_RECORDING = `EXISTS (
+  SELECT FROM pg_trigger
+  WHERE tgrelid = to_regclass('inventory') AND tgname = 'inventory_history_update' AND tgenabled <> 'D'
+)`
+
+/** Returns whether changes of the stock are recorded. */
+export async function isRecording(database: StatementRunner): Promise<boolean> {
+  return (await database.query(`SELECT WHERE ${IS_RECORDING}`)).length > 0
+}
+
+/** Returns whether Citus distributes or replicates the table, so that it can have no triggers. */
+export async function isOnCitus(database: StatementRunner): Promise<boolean> {
+  if ((await database.query(`SELECT WHERE ${HAS_CITUS}`)).length === 0) return false
+  const known = "SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass"
+  return (await database.query(known)).length > 0
+}
+
+/**
+ * Records all changes of the stock that are made after the transaction. Needs the owner of the tables. Waits for the writers of
+ * the table, for at most a second.
+ */
+export async function startRecording(transaction: StatementRunner): Promise<void> {
+  await stopRecording(transaction)
+  for (const [event, tables] of Object.entries(events)) {
+    const trigger = `inventory_history_${event}`
+    await transaction.query(
+      `CREATE TRIGGER ${trigger} AFTER ${event} ON inventory ${tables}
+       FOR EACH STATEMENT EXECUTE FUNCTION record_inventory_history()`,
+    )
+    // Also for a replication worker, and for a session that disables triggers by session_replication_role.
+    await transaction.query(`ALTER TABLE inventory ENABLE ALWAYS TRIGGER ${trigger}`)
+  }
+}
+
+/** Ends the recording and keeps what is recorded. Waits for the readers and writers of the table, for at most a second. */
+export async function stopRecording(transaction: StatementRunner): Promise<void> {
+  await transaction.query(LOCK_TIMEOUT)
+  for (const event of Object.keys(events)) {
+    await transaction.query(`DROP TRIGGER IF EXISTS inventory_history_${event} ON inventory`)
+  }
+}

@@ -1,0 +1,62 @@
+import type { StatementRunner } from '../../database/database.ts'
+import { HAS_CITUS } from '../../database/server/server-status.ts'
+import { IS_RECORDING } from '../history/recording.ts'
+
+/** Age at which the state is read again, while updates go on. */
+const REFRESH_MS = 1000
+
+/** Maximum age of the state that a statement depends on. */
+export const MAX_AGE_MS = 3000
+
+/** What updates depend on that operators may change while the service runs. */
+export class TableState {
+  /**
+   * Whether Citus distributes the table over several servers. If so, each update is a statement of its own, on as many
+   * connections as there are: Citus passes it on to the one server with the entry, which commits it. A statement for entries on
+   * several servers costs work on every shard and a commit in two phases. It is correct as well.
+   */
+  isDistributed = false
+  /** Whether the history records changes. If not, a statement need not name its callers. */
+  isRecorded = false
+  readonly #database: StatementRunner
+  #readAt = Number.NEGATIVE_INFINITY
+  #reading: Promise<void> | undefined
+  #hasFailed = false
+
+  constructor(database: StatementRunner) {
+    this.#database = database
+  }
+
+  /**
+   * Reads the state if it is old. Call it before each statement, and wait for the promise, if there is one: the state is too old.
+   * While it cannot be read, nothing waits for it, and the former state stays in use.
+   */
+  refresh(): Promise<void> | undefined {
+    const age = performance.now() - this.#readAt
+    if (age > REFRESH_MS) this.#reading ??= this.#read()
+    return age > MAX_AGE_MS && !this.#hasFailed ? this.#reading : undefined
+  }
+
+  async #read(): Promise<void> {
+    const start = performance.now()
+    try {
+      const [row] = await this.#database.query<{ hasCitus: boolean; isRecorded: boolean }>(
+        `SELECT ${HAS_CITUS} AS "hasCitus", ${IS_RECORDING} AS "isRecorded"`,
+      )
+      this.isRecorded = row?.isRecorded === true
+      this.isDistributed = row?.hasCitus === true && (await isDistributed(this.#database))
+      this.#hasFailed = false
+    } catch {
+      // The readiness check reports why.
+      this.#hasFailed = true
+    }
+    this.#readAt = start
+    this.#reading = undefined
+  }
+}
+
+/** Returns whether the rows of the table are on several servers. Needs Citus. Reference tables and local ones are not distributed. */
+async function isDistributed(database: StatementRunner): Promise<boolean> {
+  const distributed = `SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass AND partmethod <> 'n'`
+  return (await database.query(distributed)).length > 0
+}
