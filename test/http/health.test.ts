@@ -51,31 +51,6 @@ t.test('is not ready, and says why, while the schema is behind', async (t) => {
   t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*inventory migrate up/)
 })
 
-t.test(
-  'is not ready while the check fails for a reason that nobody expects, and ready again after it',
-  async (t) => {
-    const database = await testDatabase(t)
-    const { send, log } = await startApp(t, database.url)
-    const answers = (status: number): Promise<true> =>
-      eventually(`/readyz to be ${status}`, async () =>
-        (await send('GET', '/readyz')).status === status ? true : undefined,
-      )
-    await database.query('ALTER TABLE pgmigrations RENAME TO intact')
-    await database.query(
-      "CREATE FUNCTION damaged() RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'invalid page' USING ERRCODE = 'XX001'; END $$",
-    )
-    await database.query('CREATE VIEW pgmigrations AS SELECT damaged() AS name')
-    await answers(503)
-    await database.query('DROP VIEW pgmigrations')
-    await database.query('ALTER TABLE intact RENAME TO pgmigrations')
-    await answers(200)
-    t.match(
-      log.find(({ msg }) => msg === 'not ready: The database cannot be checked. See the log for details.'),
-      { err: { message: 'invalid page' } },
-    )
-  },
-)
-
 t.test('is never answered by a cache, whether ready or not', async (t) => {
   const ready = await startApp(t, (await testDatabase(t)).url)
   const notReady = await startApp(t, (await testDatabase(t, { empty: true })).url)
@@ -89,30 +64,6 @@ t.test('is never answered by a cache, whether ready or not', async (t) => {
     t.equal(answer.status, status)
     t.equal(answer.headers['cache-control'], 'no-store', `${path} ${status}`)
   }
-})
-
-t.test('is ready on a schema that a newer version has gone on with', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29990101000000000_later', now())")
-  const { send } = await startApp(t, database.url)
-  t.equal((await send('GET', '/readyz')).status, 200)
-})
-
-t.test('asks the database once for all who ask at the same time', async (t) => {
-  const database = await testDatabase(t)
-  let checks = 0
-  const { send } = await startApp(t, database.url, {
-    app: {
-      readiness: async () => {
-        checks++
-        return undefined
-      },
-    },
-  })
-  // The start of the service asks, too.
-  checks = 0
-  await Promise.all(Array.from({ length: 50 }, () => send('GET', '/readyz')))
-  t.equal(checks, 1)
 })
 
 t.test('stays ready while all connections of the pool are busy', async (t) => {

@@ -1,9 +1,8 @@
-import { once } from 'node:events'
 import t from 'tap'
 import { listLimits } from '../../src/database/pool/pool.ts'
 import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../support/app.ts'
-import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { type Answer, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
@@ -62,23 +61,6 @@ t.test('takes a well-formed X-Request-Id, replaces any other, and returns it', a
   t.ok(good.every((id) => ids.includes(id)))
 })
 
-t.test('logs the path of a URL in the request line, and not the login in it', async (t) => {
-  const database = await testDatabase(t)
-  const { port, log, close } = await startApp(t, database.url)
-  for (const base of ['http://caller:secret@host', 'ftp://caller:secret@host', 'http://host'])
-    await sendRaw(port, `GET ${base}/docs?token=secret HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
-  await close()
-  t.match(
-    log.filter(({ msg }) => msg === 'request'),
-    [
-      { path: '/docs', status: 400 },
-      { path: '/docs', status: 400 },
-      { path: '/docs', status: 200 },
-    ],
-  )
-  t.notMatch(JSON.stringify(log), /secret/)
-})
-
 t.test('keeps a hostile path in one line', async (t) => {
   const database = await testDatabase(t)
   const { port, log, close } = await startApp(t, database.url)
@@ -106,40 +88,6 @@ t.test('writes one line for what is refused before it is a request, with its cli
   t.match(
     lines,
     sent.map(([, status, reason], index) => ({ requestId: ids[index], status, reason, client: '127.0.0.1' })),
-  )
-})
-
-t.test('says which requests their callers gave up', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const { port, log, close } = await startApp(t, database.url)
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  const { socket } = await openRaw(port)
-  socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
-  await waitForLocks(database)
-  // A reset: a connection that is only closed may be one whose client still reads. It is read before the list comes.
-  socket.resetAndDestroy()
-  await release()
-  await close()
-  t.match(
-    log.find((line) => line['route'] === '/v1/inventory'),
-    { aborted: true, client: '127.0.0.1' },
-    'and who they were',
-  )
-})
-
-t.test('has no status for a request that got no response', async (t) => {
-  const database = await testDatabase(t)
-  const { port, log, close } = await startApp(t, database.url)
-  const { socket } = await openRaw(port)
-  const headers = `Authorization: Bearer ${apiKey}\r\nContent-Type: application/json\r\nContent-Length: 14`
-  socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\n${headers}\r\nExpect: 100-continue\r\n\r\n`)
-  await once(socket, 'data')
-  socket.resetAndDestroy()
-  await close()
-  t.match(
-    log.filter(({ msg }) => msg === 'request'),
-    [{ route: '/v1/inventory/:petId', status: null, aborted: true }],
   )
 })
 

@@ -2,7 +2,8 @@ import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import t from 'tap'
-import { startProgram, temporaryFolder } from '../support/program.ts'
+import { runCommand } from '../support/command.ts'
+import { temporaryFolder } from '../support/program.ts'
 
 t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
   const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
@@ -10,23 +11,23 @@ t.test('a build can be run as a program, as npx and a link to it do', async (t) 
 })
 
 t.test('a help text is printed with exit code 0, a usage error with 2', async (t) => {
-  const help = await (await startProgram(t, 'cli', { args: ['keys', 'create', '--help'] })).ended
+  const help = await runCommand(t, ['keys', 'create', '--help'])
   t.strictSame([help.code, help.stderr], [0, ''])
   t.match(help.stdout, 'Usage: inventory keys create')
-  const wrong = await (await startProgram(t, 'cli', { args: ['keys', 'creat'] })).ended
+  const wrong = await runCommand(t, ['keys', 'creat'])
   t.strictSame([wrong.code, wrong.stdout], [2, ''])
   t.match(wrong.stderr, /unknown command 'creat'/)
 })
 
 t.test('--version is the one of package.json', async (t) => {
   const { version } = JSON.parse(await readFile('package.json', 'utf8'))
-  const { code, stdout } = await (await startProgram(t, 'cli', { args: ['--version'] })).ended
+  const { code, stdout } = await runCommand(t, ['--version'])
   t.strictSame([code, stdout], [0, `${version}\n`])
 })
 
 t.test('config shows what takes effect, without secrets, and what is wrong', async (t) => {
   const env = { DATABASE_URL: 'postgres://u:secret@host/db', LOG_LEVEL: 'warn', LOGLEVEL: 'debug' }
-  const right = await (await startProgram(t, 'cli', { args: ['config'], env })).ended
+  const right = await runCommand(t, ['config'], { env })
   t.equal(right.code, 0)
   t.match(right.stdout, /^SETTING +VALUE +SOURCE\n/)
   t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db +set$/m)
@@ -34,9 +35,7 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   t.match(right.stdout, /^PORT +3000 +default$/m)
   t.equal(right.stderr, 'inventory: LOGLEVEL is not a setting and has no effect; did you mean LOG_LEVEL?\n')
 
-  const wrong = await (
-    await startProgram(t, 'cli', { args: ['config', '--json'], env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
-  ).ended
+  const wrong = await runCommand(t, ['config', '--json'], { env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
   t.equal(wrong.code, 1)
   t.match(JSON.parse(wrong.stdout), {
     errors: [/^NODE_ENV must be/, /^PORT must be/],
@@ -61,17 +60,17 @@ t.test('a message names the variable that was used', async (t) => {
       /sslrootcert in DATABASE_URL must be a file that can be read: ENOENT/,
     ],
   ] as const) {
-    const { code, stderr } = await (await startProgram(t, 'cli', { args: ['status'], env, cwd })).ended
+    const { code, stderr } = await runCommand(t, ['status'], { env, cwd })
     t.equal(code, 1)
     t.match(stderr, message)
   }
   const args = ['export', '/nonexistent/x.csv']
-  const { stderr } = await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: address } })).ended
+  const { stderr } = await runCommand(t, args, { env: { DATABASE_URL: address } })
   t.equal(stderr, 'inventory: /nonexistent/x.csv cannot be written: there is no folder /nonexistent\n')
 })
 
 t.test('without a command it lists the commands, as a usage error', async (t) => {
-  const { code, stdout, stderr } = await (await startProgram(t, 'cli')).ended
+  const { code, stdout, stderr } = await runCommand(t, [])
   t.equal(code, 2)
   t.equal(stdout, '')
   t.match(stderr, /Usage: inventory/)

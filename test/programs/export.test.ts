@@ -3,17 +3,13 @@ import { existsSync } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, readlink, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 async function run(t: Test, url: string, args: string[], cwd?: string): Promise<Outcome> {
-  const program = await startProgram(t, 'cli', {
-    args,
-    env: { DATABASE_URL: url },
-    ...(cwd === undefined ? {} : { cwd }),
-  })
-  return program.ended
+  return runCommand(t, args, { env: { DATABASE_URL: url }, ...(cwd === undefined ? {} : { cwd }) })
 }
 
 const csv =
@@ -59,16 +55,6 @@ t.test('what it writes, import reads back to the same, byte for byte on a second
     t.equal((await run(t, other.url, ['import', name], cwd)).code, 0)
     t.equal((await run(t, other.url, ['export', `again-${name}`], cwd)).code, 0)
     t.equal(await readFile(path.join(cwd, `again-${name}`), 'utf8'), text)
-  }
-})
-
-t.test('it writes the entries of a view, too, which PostgreSQL may not be able to lock', async (t) => {
-  const database = await filled(t)
-  await database.query('ALTER TABLE inventory RENAME TO stock')
-  for (const kind of ['VIEW', 'MATERIALIZED VIEW']) {
-    await database.query(`CREATE ${kind} inventory AS SELECT * FROM stock`)
-    t.match(await run(t, database.url, ['export']), { code: 0, stdout: csv, stderr: '' }, kind)
-    await database.query(`DROP ${kind} inventory`)
   }
 })
 
@@ -125,66 +111,6 @@ t.test('a signal leaves the file as it was', async (t) => {
   t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
   t.strictSame(await readdir(cwd), ['stock.csv'])
   await release()
-})
-
-t.test('what a killed export left behind does not stop the next one in a container', async (t) => {
-  const database = await filled(t)
-  const cwd = await temporaryFolder(t)
-  const start = () =>
-    startProgram(t, 'cli', {
-      args: ['export', 'stock.csv'],
-      env: {
-        DATABASE_URL: database.url,
-        // In a container, processes get the same IDs each time.
-        NODE_OPTIONS: '--import=data:text/javascript,Object.defineProperty(process,%22pid%22,{value:7})',
-      },
-      cwd,
-    })
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  const killed = await start()
-  await waitForLocks(database)
-  killed.process.kill('SIGKILL')
-  await killed.ended
-  await release()
-  t.equal((await readdir(cwd)).length, 1)
-  t.match(await (await start()).ended, { code: 0, stderr: '4 entries written to stock.csv\n' })
-  t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), csv)
-})
-
-t.test('a name may be as long as the file system allows', async (t) => {
-  const { url } = await filled(t)
-  const cwd = await temporaryFolder(t)
-  const name = `${'n'.repeat(251)}.csv`
-  t.match(await run(t, url, ['export', name], cwd), { code: 0 })
-  t.strictSame(await readdir(cwd), [name])
-})
-
-t.test('a file whose permissions cannot be kept stays as it was', async (t) => {
-  const { url } = await filled(t)
-  const cwd = await temporaryFolder(t)
-  await writeFile(path.join(cwd, 'stock.csv'), 'old')
-  await chmod(path.join(cwd, 'stock.csv'), 0o666)
-  const program = await startProgram(t, 'cli', {
-    args: ['export', 'stock.csv'],
-    env: {
-      DATABASE_URL: url,
-      // As a file system does that has no permissions, or whose server refuses to change them.
-      NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
-        `import fs from 'node:fs'; import { syncBuiltinESMExports } from 'node:module';
-         fs.promises.chmod = async (file) => {
-           throw Object.assign(new Error('EPERM: operation not permitted, chmod'), { code: 'EPERM', syscall: 'chmod' })
-         }
-         syncBuiltinESMExports()`,
-      )}`,
-    },
-    cwd,
-  })
-  t.match(await program.ended, {
-    code: 1,
-    stderr: 'inventory: stock.csv cannot be written: EPERM: operation not permitted, chmod\n',
-  })
-  t.equal(await readFile(path.join(cwd, 'stock.csv'), 'utf8'), 'old')
-  t.strictSame(await readdir(cwd), ['stock.csv'])
 })
 
 t.test('a closed pipe ends it quietly', async (t) => {

@@ -6,6 +6,7 @@ import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { setUpLocally } from '../../src/local/local-setup.ts'
+import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
@@ -58,7 +59,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
   await t.rejects(serverProcess(cwd), { code: 'ENOENT' }, 'the database has stopped as well')
 
   await t.test('the command line does not find the stopped database', async (t) => {
-    const { code, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['migrate', 'up'] })).ended
+    const { code, stderr } = await runCommand(t, ['migrate', 'up'], { cwd })
     t.equal(code, 1)
     t.match(stderr, /DATABASE_URL must be set.*and none is running/)
   })
@@ -69,8 +70,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
     t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, changed)
 
     await t.test('which the command line works on without any setup', async (t) => {
-      const { code, stdout, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['migrate', 'up'] }))
-        .ended
+      const { code, stdout, stderr } = await runCommand(t, ['migrate', 'up'], { cwd })
       t.equal(stderr, '')
       t.equal(code, 0)
       t.equal(stdout, 'No migration is pending.\n')
@@ -130,16 +130,6 @@ t.test('a signal in the middle of a first start ends it, and leaves no database 
     if (file === 'password') t.notMatch(stdout, 'not ready', 'it does not continue while its database stops')
     await t.rejects(serverProcess(cwd), { code: 'ENOENT' })
   }
-})
-
-t.test('a setup that is aborted starts no database', async (t) => {
-  const cwd = await temporaryFolder(t)
-  await chmod(cwd, 0o755)
-  const reason = new Error('no longer needed')
-  const directory = path.join(cwd, '.data')
-  await t.rejects(setUpLocally(directory, AbortSignal.abort(reason)), reason)
-  await t.rejects(serverProcess(cwd), { code: 'ENOENT' })
-  await t.rejects(stat(path.join(directory, 'postgres', 'postgres.log')), { code: 'ENOENT' }, 'it never ran')
 })
 
 t.test('its database takes only passwords that it has generated, and only from this machine', async (t) => {
@@ -236,21 +226,13 @@ t.test(
     t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, sample)
     const [, directory = ''] = await server.output(/keeps the data in (\S+)/)
     t.match(directory, /^\/var\/lib\/petstore-inventory\//)
-    const low = await startProgram(t, 'cli', { cwd, args: ['low', '--below', '1'] })
-    t.match(await low.ended, { code: 7, stdout: /^3 +0 +sold$/m }, 'the command line finds it')
+
+    t.match(
+      await runCommand(t, ['low', '--below', '1'], { cwd }),
+      { code: 7, stdout: /^3 +0 +sold$/m },
+      'the command line finds it',
+    )
     t.equal(await stop(server), 0)
     await rm(directory, { recursive: true })
   },
 )
-
-t.test('with keys of the operator it shows none', async (t) => {
-  const cwd = await temporaryFolder(t)
-  await chmod(cwd, 0o755)
-  const server = await startProgram(t, 'server', {
-    cwd,
-    env: { PORT: '0', API_KEYS: 'the-key-of-the-operator-0123456789' },
-  })
-  await server.output(/Bearer <your API key>/)
-  t.equal(await stop(server), 0)
-  t.notMatch((await server.ended).stdout, 'the-key-of-the-operator')
-})

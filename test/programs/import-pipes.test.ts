@@ -1,13 +1,12 @@
 import { execFile, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { appendFile, open, truncate, utimes, writeFile } from 'node:fs/promises'
+import { open } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
-import { ImportSource } from '../../src/cli/import-source.ts'
+import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 const binary = path.resolve('dist/cli.js')
@@ -33,12 +32,7 @@ async function entries(database: TestDatabase): Promise<string> {
 }
 
 async function pipe(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
-  const program = await startProgram(t, 'cli', {
-    args: ['import', '-', ...args],
-    env: { DATABASE_URL: url },
-    input,
-  })
-  return program.ended
+  return runCommand(t, ['import', '-', ...args], { env: { DATABASE_URL: url }, input })
 }
 
 /** Runs a line of bash in which `$INVENTORY` is the command line. */
@@ -98,27 +92,6 @@ t.test('with the right count or digest, or unverified, a pipe is imported', asyn
   }
 })
 
-t.test('input whose reading an error ends is not called incomplete', async (t) => {
-  const database = await filled(t)
-  const sha256 = createHash('sha256').update(csv).digest('hex')
-  for (const proof of [
-    ['--rows', '3'],
-    ['--sha256', sha256],
-  ]) {
-    const wrongHeader = csv.replace('petId', 'id')
-    t.match(await pipe(t, database.url, wrongHeader, ...proof), {
-      code: 3,
-      stderr:
-        /^1 row read; checking\nline 1: the first line must name the columns: .*, not "id,.*"\ninventory: standard input has 1 error; nothing was changed\n$/,
-    })
-    t.match(await pipe(t, database.url, csv.replace('\n', '\n"'), ...proof), {
-      code: 3,
-      stderr:
-        /line 2: .* a quote in it is not closed; the rest was not read\ninventory: standard input has 1 error;/,
-    })
-  }
-})
-
 t.test('an input that is cut anywhere changes nothing, in every format and mode', async (t) => {
   const database = await filled(t)
   for (const [format, text] of [
@@ -167,22 +140,6 @@ t.test('one row too many, or another digest, changes nothing', async (t) => {
   t.equal(await entries(database), before)
 })
 
-t.test('a last line without its newline is refused from a pipe, however it was verified', async (t) => {
-  const database = await filled(t)
-  const cut = csv.trimEnd()
-  for (const proof of [
-    ['--unverified'],
-    ['--rows', '3'],
-    ['--sha256', createHash('sha256').update(cut).digest('hex')],
-  ]) {
-    t.match(await pipe(t, database.url, cut, ...proof), {
-      code: 3,
-      stderr: /its last line does not end in a newline/,
-    })
-  }
-  t.equal(await entries(database), before)
-})
-
 t.test('a client that is killed in the middle of what it sends changes nothing', async (t) => {
   const database = await filled(t)
   const rows = 200_000
@@ -215,23 +172,6 @@ t.test('a client that is killed in the middle of what it sends changes nothing',
   t.equal(await entries(database), before)
 })
 
-t.test('a file that changes while it is read is not whole', async (t) => {
-  const file = path.join(await temporaryFolder(t), 'stock.csv')
-  for (const [change, error] of [
-    [async () => {}, undefined],
-    [async () => truncate(file, 500_000), 'it changed while it was read'],
-    [async () => appendFile(file, '7,7\n'), 'it changed while it was read'],
-    [async () => utimes(file, 0, 0), 'it changed while it was read'],
-  ] as const) {
-    await writeFile(file, '12345,1\n'.repeat(100_000))
-    const source = await ImportSource.open(file, {})
-    let chunks = 0
-    for await (const _ of source) if (chunks++ === 0) await change()
-    t.equal(await source.findError(0), error)
-    await source.close()
-  }
-})
-
 t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
   const database = await filled(t)
   const cwd = await temporaryFolder(t)
@@ -249,27 +189,4 @@ t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
   await writer.close()
-})
-
-t.test('an import takes as long as it needs, whatever the time limits of the database', async (t) => {
-  const database = await filled(t)
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET statement_timeout = '1s'`)
-  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
-  if (known !== undefined) await database.query(`ALTER DATABASE ${name} SET transaction_timeout = '1s'`)
-  const program = await startProgram(t, 'cli', {
-    args: ['import', '-', '--unverified'],
-    env: { DATABASE_URL: database.url },
-    input: null,
-  })
-  program.process.stdin?.write(csv)
-  await eventually('the transaction to be open for longer', async () => {
-    const open = await database.query(
-      `SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE '%cli'
-       AND xact_start < now() - interval '1.5 seconds'`,
-    )
-    return open.length > 0 || program.process.exitCode !== null ? true : undefined
-  })
-  program.process.stdin?.end()
-  t.match(await program.ended, { code: 0, stdout: '1 added, 2 changed, 0 unchanged' })
 })

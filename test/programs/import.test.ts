@@ -1,7 +1,7 @@
-import { existsSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
@@ -10,12 +10,8 @@ import { type Outcome, startProgram, temporaryFolder } from '../support/program.
 async function load(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
   const cwd = await temporaryFolder(t)
   await writeFile(path.join(cwd, 'stock.csv'), input)
-  const program = await startProgram(t, 'cli', {
-    args: ['import', 'stock.csv', ...args],
-    env: { DATABASE_URL: url },
-    cwd,
-  })
-  return program.ended
+
+  return runCommand(t, ['import', 'stock.csv', ...args], { env: { DATABASE_URL: url }, cwd })
 }
 
 /** The whole inventory as CSV without its header. */
@@ -69,24 +65,10 @@ t.test('NDJSON is read by its format, or by the ending of the file', async (t) =
   for (const name of ['stock.ndjson', 'stock.JSONL']) {
     await database.query('DELETE FROM inventory')
     await writeFile(path.join(cwd, name), json)
-    const program = await startProgram(t, 'cli', {
-      args: ['import', name],
-      env: { DATABASE_URL: database.url },
-      cwd,
-    })
-    t.equal((await program.ended).code, 0)
+
+    t.equal((await runCommand(t, ['import', name], { env: { DATABASE_URL: database.url }, cwd })).code, 0)
     t.equal(await entries(database), expected)
   }
-})
-
-t.test('a byte order mark at the beginning is skipped in both formats', async (t) => {
-  const database = await testDatabase(t)
-  t.equal((await load(t, database.url, '\uFEFFpetId,quantity\n1,2\n')).code, 0)
-  const json = '\uFEFF{"petId":3,"quantity":4}\n'
-  t.equal((await load(t, database.url, json, '--format', 'ndjson')).code, 0)
-  t.equal(await entries(database), '1,2,available\n3,4,available')
-  const again = await load(t, database.url, `{"petId":3,"quantity":4}\n${json}`, '--format', 'ndjson')
-  t.match(again.stderr, /line 2: the line is not valid JSON/)
 })
 
 t.test('every invalid line of CSV is reported with its number, and nothing is written', async (t) => {
@@ -126,22 +108,6 @@ t.test('every invalid line of CSV is reported with its number, and nothing is wr
   }
   t.strictSame(reported, ['inventory: stock.csv has 18 errors; nothing was changed', ''])
   t.equal(await entries(database), '1,9,sold')
-})
-
-t.test('lines after a value with line breaks keep their numbers', async (t) => {
-  const database = await testDatabase(t)
-  const csv = 'petId,quantity\n1,1\n"2\n",1\nx,1\n3,"1\r\n\r\n"\ny,1\n'
-  const { code, stderr } = await load(t, database.url, csv)
-  t.equal(code, 3)
-  t.strictSame(
-    Array.from(stderr.matchAll(/^line (\d+): (\w+)/gm), ([, number, field]) => [number, field]),
-    [
-      ['3', 'petId'],
-      ['5', 'petId'],
-      ['6', 'quantity'],
-      ['9', 'petId'],
-    ],
-  )
 })
 
 t.test('every invalid line of NDJSON is reported with its number', async (t) => {
@@ -306,35 +272,6 @@ t.test('mode replace asks before it removes more than a tenth of the entries', a
   }
 })
 
-t.test('mode replace does not ask where nobody could see the question or answer it', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 9, 'sold'],
-    ['2', 9, 'sold'],
-  ])
-  const csv = 'petId,quantity\n1,9\n'
-  const cwd = await temporaryFolder(t)
-  await writeFile(path.join(cwd, 'stock.csv'), csv)
-  for (const [file, terminals, input] of [
-    ['stock.csv', 'process.stdin.isTTY=true', ''],
-    ['stock.csv', 'process.stderr.isTTY=true', ''],
-    // Typed into the terminal, which is at its end.
-    ['-', 'process.stdin.isTTY=process.stderr.isTTY=true', csv],
-  ] as const) {
-    const program = await startProgram(t, 'cli', {
-      args: ['import', file, '--rows', '1', '--mode', 'replace'],
-      env: { DATABASE_URL: database.url, NODE_OPTIONS: `--import=data:text/javascript,${terminals}` },
-      cwd,
-      input,
-    })
-    t.match(await program.ended, {
-      code: 5,
-      stderr: /would remove 1 of 2 entries; nothing was changed\. To confirm, add --allow-removals\.\n$/,
-    })
-  }
-  t.equal(await entries(database), '1,9,sold\n2,9,sold')
-})
-
 t.test('--dry-run says what would change and changes nothing', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
@@ -371,45 +308,6 @@ t.test('--dry-run --show lists what would change, as CSV', async (t) => {
   t.equal(replace.stdout, `${header}${changes}9007199254740993,remove,9,,sold,\n`)
   t.equal((await load(t, database.url, csv, '--show')).code, 2, 'it changes nothing without --dry-run')
   t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold\n9007199254740993,9,sold')
-})
-
-t.test('an import does not wait for a pet that it leaves as it is', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'sold']])
-  const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
-  t.equal((await load(t, database.url, 'petId,quantity\n1,9\n2,1\n')).code, 0)
-  await release()
-})
-
-t.test('it works where the server does not support MERGE for the table', async (t) => {
-  const database = await testDatabase(t)
-  // PostgreSQL refuses MERGE with 0A000 for a table with rules.
-  await database.query('CREATE RULE kept AS ON DELETE TO inventory WHERE false DO ALSO NOTHING')
-  const imported = async (mode: string, csv: string): Promise<string> => {
-    const args = ['import', '-', '--unverified', '--allow-removals', '--mode', mode]
-    const program = await startProgram(t, 'cli', {
-      args,
-      env: { DATABASE_URL: database.url },
-      input: `petId,quantity,status\n${csv}`,
-    })
-    const { stdout, stderr } = await program.ended
-    return stdout || stderr
-  }
-  t.equal(await imported('insert', '1,1,sold\n2,2,\n3,3,\n'), '3 added, 0 changed, 0 unchanged\n')
-  t.equal(await imported('upsert', '1,5,\n2,2,\n4,4,\n'), '1 added, 1 changed, 1 unchanged\n')
-  t.equal(await imported('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
-})
-
-t.test('all rows of a file that takes several statements are written and counted', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) AS n")
-  // The rows of one statement take 8 MB: about 160,000 without a status.
-  const lines = Array.from({ length: 200_000 }, (_, index) => `${index + 1},${index % 2}\n`)
-  const { stdout } = await load(t, database.url, `petId,quantity\n${lines.join('')}`)
-  t.equal(stdout, '100,000 added, 50,000 changed, 50,000 unchanged\n')
-  t.strictSame(await database.query('SELECT count(*), sum(quantity) FROM inventory'), [
-    { count: '200000', sum: '100000' },
-  ])
 })
 
 t.test(
@@ -547,46 +445,12 @@ t.test('it fails with one clear message', async (t) => {
     ],
   ]
   for (const [args, exitCode, message] of refused) {
-    const program = await startProgram(t, 'cli', {
-      args: ['import', ...args],
+    const { code, stdout, stderr } = await runCommand(t, ['import', ...args], {
       env: { DATABASE_URL: 'postgres://u:secret@127.0.0.1:1/x' },
       cwd,
     })
-    const { code, stdout, stderr } = await program.ended
     t.strictSame([code, stdout], [exitCode, ''])
     t.match(stderr, message)
     t.notMatch(stderr, /\n\s+at |secret/)
   }
-})
-
-const noMemoryFile = !existsSync('/proc/self/mem') && 'there is no /proc'
-t.test('a read error names the file', { skip: noMemoryFile }, async (t) => {
-  const database = await testDatabase(t)
-  for (const format of ['csv', 'ndjson']) {
-    const args = ['import', '/proc/self/mem', '--format', format]
-    const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
-    const { code, stderr } = await program.ended
-    t.equal(code, 1)
-    t.equal(stderr, 'inventory: /proc/self/mem cannot be read: EIO: i/o error, read\n')
-  }
-})
-
-t.test('on a terminal a bar shows the rows, the rate and the time left', async (t) => {
-  const database = await testDatabase(t)
-  const cwd = await temporaryFolder(t)
-  const lines = Array.from({ length: 60_000 }, (_, index) => `${index},1\n`)
-  await writeFile(path.join(cwd, 'stock.csv'), `petId,quantity\n${lines.join('')}`)
-  const program = await startProgram(t, 'cli', {
-    args: ['import', 'stock.csv'],
-    env: {
-      DATABASE_URL: database.url,
-      NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
-    },
-    cwd,
-  })
-  const { code, stderr } = await program.ended
-  t.equal(code, 0, stderr)
-  t.match(stderr, /reading \[-+\] 0% 0 rows, 0 rows\/s/)
-  t.match(stderr, /reading \[=+\] 100% 60,000 rows, [\d,]+ rows\/s, 0 s left/)
-  t.match(stderr, /writing \[=+\] 100% 60,000 rows, [\d,]+ rows\/s, 0 s left/)
 })

@@ -1,9 +1,8 @@
-import { readdir } from 'node:fs/promises'
 import { Transform } from 'node:stream'
 import t, { type Test } from 'tap'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
+import { startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -38,22 +37,6 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
     await eventually('its end', async () => ((await running(database)).length === 0 ? true : undefined))
     t.match(await program.ended, interrupted)
   }
-})
-
-t.test('a closed terminal ends the statement on the server and leaves no unfinished file, too', async (t) => {
-  const database = await testDatabase(t)
-  await slowDown(database)
-  const cwd = await temporaryFolder(t)
-  const program = await startProgram(t, 'cli', {
-    args: ['export', 'stock.csv'],
-    env: { DATABASE_URL: database.url },
-    cwd,
-  })
-  await eventually('the statement', async () => ((await running(database)).length > 0 ? true : undefined))
-  program.process.kill('SIGHUP')
-  await eventually('its end', async () => ((await running(database)).length === 0 ? true : undefined))
-  t.match(await program.ended, { ...interrupted, code: 129 })
-  t.strictSame(await readdir(cwd), [])
 })
 
 interface SilentServer {
@@ -110,14 +93,4 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
   }
   t.strictSame(await database.query('SELECT FROM inventory'), [])
   t.strictSame(await database.query('SELECT FROM api_keys'), [])
-})
-
-t.test('Ctrl-C ends a command whose server accepts no connection any more', async (t) => {
-  const database = await testDatabase(t)
-  const { url, close, isSilent } = await silentAfter(t, database, 'COPY (SELECT')
-  const program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: url } })
-  await Promise.race([isSilent, program.ended])
-  close()
-  program.process.kill('SIGINT')
-  t.match(await program.ended, interrupted)
 })

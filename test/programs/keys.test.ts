@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto'
 import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
-import { addEntries, addKey, testDatabase, waitForLocks } from '../support/database.ts'
+import { runCommand } from '../support/command.ts'
+import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
 
 async function keys(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return (await startProgram(t, 'cli', { args: ['keys', ...args], env: { DATABASE_URL: url } })).ended
+  return runCommand(t, ['keys', ...args], { env: { DATABASE_URL: url } })
 }
 
 /** Makes a key with a command that must succeed, and returns it. */
@@ -154,30 +155,6 @@ t.test('list hides expired and revoked keys, and says how many, unless asked for
   }
 })
 
-t.test('--expiring shows the keys that stop working within a time', async (t) => {
-  const database = await testDatabase(t)
-  await addKey(database, 'soon', '10 days')
-  await addKey(database, 'late', '20 days')
-  await addKey(database, 'never')
-  await addKey(database, 'old')
-  await made(t, database.url, 'rotate', 'old', '--overlap', '3d')
-  await addKey(database, 'gone', '1 day')
-  t.equal((await keys(t, database.url, 'revoke', 'gone')).code, 0)
-  const { stdout } = await keys(t, database.url, 'list', '--expiring', '14d', '--json')
-  t.strictSame(
-    JSON.parse(stdout).map(({ name, state }: { name: string; state: string }) => [name, state]),
-    [
-      ['old', 'ending'],
-      ['soon', 'active'],
-    ],
-  )
-  t.match(await keys(t, database.url, 'list', '--expiring', '1h'), {
-    code: 0,
-    stdout: '',
-    stderr: 'No key expires within this time.\n',
-  })
-})
-
 t.test('a read-only key cannot change the stock, nor can the one that replaces it', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
@@ -221,34 +198,6 @@ t.test('revoke revokes every key of a name, or the one with an id', async (t) =>
   const none = await keys(t, database.url, 'revoke', 'billing')
   t.equal(none.code, 1)
   t.match(none.stderr, /There is no active key named "billing"/)
-})
-
-t.test('revoke and rotate find the new key of a rotation that they waited for', async (t) => {
-  for (const [command, left] of [
-    ['revoke', ['revoked', 'revoked']],
-    ['rotate', ['revoked', 'ending', 'active']],
-  ] as const) {
-    const database = await testDatabase(t)
-    await made(t, database.url, 'create', '--name', 'billing')
-    const commit = await database.hold(
-      `WITH old AS (UPDATE api_keys SET revoked_at = now() + interval '1 day' RETURNING name)
-       INSERT INTO api_keys (name, digest) SELECT name, sha256('successor') FROM old`,
-      'COMMIT',
-    )
-    const outcome = keys(t, database.url, command, 'billing')
-    await waitForLocks(database)
-    await commit()
-    const { code, stderr } = await outcome
-    t.equal(code, 0, stderr)
-    const all: { state: string }[] = JSON.parse(
-      (await keys(t, database.url, 'list', '--all', '--json')).stdout,
-    )
-    t.strictSame(
-      all.map(({ state }) => state),
-      left,
-      command,
-    )
-  }
 })
 
 t.test(
@@ -309,36 +258,6 @@ t.test('rotate makes a key of the same name and lifetime, and the old one expire
   }
 })
 
-t.test(
-  'rotate says until when the old key is valid, also if it expires before the overlap ends',
-  async (t) => {
-    const database = await testDatabase(t)
-    for (const [name, expires, end] of [
-      ['short', '1 hour', 'expires_at'],
-      ['long', '90 days', 'revoked_at'],
-    ] as const) {
-      await addKey(database, name, expires)
-      const { stderr } = await keys(t, database.url, 'rotate', name)
-      const [, said = ''] = /^The old key \([0-9a-f]{12}\) is valid until (\S+)\.\n/.exec(stderr) ?? []
-      t.strictSame(
-        await database.query(
-          `SELECT date_trunc('second', ${end}) = $1::timestamptz AS right FROM api_keys WHERE name = $2 AND revoked_at IS NOT NULL`,
-          [said, name],
-        ),
-        [{ right: 't' }],
-        stderr,
-      )
-    }
-    t.strictSame(
-      await database.query(
-        "SELECT max(revoked_at) - max(created_at) = interval '24 hours' AS right FROM api_keys WHERE name = 'long'",
-      ),
-      [{ right: 't' }],
-      'a day, unless told otherwise',
-    )
-  },
-)
-
 t.test('wrong values are refused with what they must be', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],
@@ -379,34 +298,4 @@ t.test('a running server takes a new key at once, and refuses a revoked one', as
   t.match(stdout, /"status":200,[^\n]*"key":"fixed"/)
   t.match(stdout, /"status":401,[^\n]*"key":"billing",[^\n]*"keyState":"revoked"/)
   for (const secret of [key, next]) t.notMatch(stdout, secret)
-})
-
-t.test('keys have their times and work where the database writes times and numbers otherwise', async (t) => {
-  const database = await testDatabase(t)
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET datestyle = 'SQL, DMY'`)
-  await database.query(`ALTER DATABASE ${name} SET extra_float_digits = -15`)
-  const { stdout, stderr } = await keys(t, database.url, 'create', '--name', 'shop', '--expires', '30m')
-  t.match(stderr, /expires \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/)
-  const [row] = await database.query(
-    "SELECT to_json(created_at) #>> '{}' AS created, to_json(expires_at) #>> '{}' AS expires FROM api_keys",
-  )
-  const listed = await keys(t, database.url, 'list', '--json')
-  t.match(JSON.parse(listed.stdout), [
-    {
-      createdAt: new Date(row?.['created'] ?? '').toISOString(),
-      expiresAt: new Date(row?.['expires'] ?? '').toISOString(),
-      revokedAt: null,
-      lastUsedAt: null,
-    },
-  ])
-  const { port } = await startServer(t, database.url)
-  t.equal(await statusWith(port, stdout.trim()), 200)
-})
-
-t.test('a key of the table is enough for the server not to warn', async (t) => {
-  const database = await testDatabase(t)
-  await made(t, database.url, 'create', '--name', 'ops')
-  const { stop } = await startServer(t, database.url)
-  t.notMatch((await stop()).stdout, /there is no API key/)
 })

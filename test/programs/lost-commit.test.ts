@@ -1,17 +1,13 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { losingCommit } from '../support/commit-proxy.ts'
 import { addEntries, addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
 
 async function run(t: Test, url: string, args: string[], input?: string): Promise<Outcome> {
-  const program = await startProgram(t, 'cli', {
-    args,
-    env: { DATABASE_URL: url },
-    ...(input === undefined ? {} : { input }),
-  })
-  return program.ended
+  return runCommand(t, args, { env: { DATABASE_URL: url }, ...(input === undefined ? {} : { input }) })
 }
 
 async function entries(database: TestDatabase): Promise<string> {

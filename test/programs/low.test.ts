@@ -1,12 +1,13 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return (await startProgram(t, 'cli', { args: ['low', ...args], env: { DATABASE_URL: url } })).ended
+  return runCommand(t, ['low', ...args], { env: { DATABASE_URL: url } })
 }
 
 t.test('it lists the entries below a limit, the lowest first, by an exit code of its own', async (t) => {

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { Agent } from 'node:http'
 import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
@@ -169,58 +170,6 @@ t.test('they tell what the inventory does: batches, lists that cost nothing, poo
   t.ok(age >= 0 && age < 60)
 })
 
-t.test('updates that wait, and the connection that they wait for, can be seen', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const { request, scrape } = await startServer(t, database.url)
-  const release = await database.hold('UPDATE inventory SET quantity = 1')
-  const updates = Array.from({ length: 5 }, () => request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
-  const isSeen = async (): Promise<boolean> => {
-    const metrics = await scrape()
-    const used = total(metrics, 'db_client_connection_count', {
-      db_client_connection_pool_name: 'requests',
-      db_client_connection_state: 'used',
-    })
-    return used === 1 && total(metrics, 'inventory_updates_waiting') > 0
-  }
-  // One update more each time: the first of them went out together.
-  await eventually('an update that waits', async () => {
-    if (await isSeen()) return true
-    updates.push(request('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
-    return undefined
-  })
-  await release()
-  for (const { status } of await Promise.all(updates)) t.equal(status, 200)
-  t.equal(total(await scrape(), 'inventory_updates_waiting'), 0)
-})
-
-t.test('they can be had while the database is away', async (t) => {
-  const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
-  const { request, scrape } = await startServer(t, outage.url)
-  const read = total(await scrape(), 'inventory_api_keys_read_timestamp_seconds')
-  await outage.cut()
-  t.equal((await request('GET', '/v1/inventory')).status, 503)
-  const metrics = await scrape()
-  t.equal(total(metrics, `${DURATIONS}_count`, { http_response_status_code: '503' }), 1)
-  t.ok(total(metrics, 'inventory_database_failures_total', { db_client_connection_pool_name: 'lists' }) > 0)
-  await outage.restore()
-  await eventually('the keys to be read again', async () =>
-    total(await scrape(), 'inventory_api_keys_read_timestamp_seconds') > read ? true : undefined,
-  )
-})
-
-t.test('a caller that keeps its connection to the metrics does not hold up the stop', async (t) => {
-  const database = await testDatabase(t)
-  const { server } = await startServer(t, database.url)
-  const [, port] = await server.output(/metrics at http:\/\/[^:]+:(\d+)/)
-  const agent = new Agent({ keepAlive: true })
-  t.teardown(() => agent.destroy())
-  await callerOf(Number(port), {}, agent)('GET', '/metrics')
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
-})
-
 t.test('they show the entries of the table by status', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
@@ -242,11 +191,15 @@ t.test('they show the entries of the table by status', async (t) => {
 t.test('they say whether the service is ready, and why not, without a probe', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
-  const migrate = await startProgram(t, 'cli', {
-    args: ['migrate', 'up', '--server-role', role.name],
-    env: { DATABASE_URL: database.url },
-  })
-  t.equal((await migrate.ended).code, 0)
+
+  t.equal(
+    (
+      await runCommand(t, ['migrate', 'up', '--server-role', role.name], {
+        env: { DATABASE_URL: database.url },
+      })
+    ).code,
+    0,
+  )
   const outage = await outageOf(t, role.urlOf(database.url))
   const { scrape } = await startServer(t, outage.url)
   const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges', 'unsupported']

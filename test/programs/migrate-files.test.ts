@@ -4,7 +4,7 @@ import t, { type Test } from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'
-import { type TestRole, testRole } from '../support/roles.ts'
+import type { TestRole } from '../support/roles.ts'
 
 const AFTER = '29990101000000001_add-note'
 
@@ -75,30 +75,6 @@ async function checkout(t: Test, migrations: Record<string, string>, options: Ch
   for (const [name, text] of Object.entries(migrations)) await made.write(name, text)
   return { database, checkout: made }
 }
-
-t.test('a migration takes as long as it needs, whatever the time limits of the database', async (t) => {
-  const slow = '-- Slow.\n\n-- Up Migration\nSELECT pg_sleep(1.5);\n\n-- Down Migration\n'
-  const { database, checkout: cli } = await checkout(t, { [AFTER]: slow })
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET statement_timeout = '1s'`)
-  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
-  if (known !== undefined) await database.query(`ALTER DATABASE ${name} SET transaction_timeout = '1s'`)
-  t.match(await cli.run('up'), { code: 0, stdout: `Applied ${AFTER}\n` })
-})
-
-t.test('an owner that is no superuser is told of the sessions of other roles, too', async (t) => {
-  const role = await testRole(t)
-  const { database, checkout: cli } = await checkout(t, {}, { empty: true, role })
-  await database.query(`GRANT CREATE ON SCHEMA public TO ${role.name}`)
-  t.equal((await cli.run('up')).code, 0)
-  await cli.write(AFTER, noteMigration)
-  const release = await database.hold('SELECT * FROM inventory')
-  t.match(await cli.run('up'), {
-    code: 1,
-    stderr: /The lock is held by PID \d+ \(\w+, AccessShareLock on inventory: <insufficient privilege>\)/,
-  })
-  await release()
-})
 
 t.test(
   'a part may have any number of statements, and functions with semicolons in their bodies',

@@ -1,18 +1,17 @@
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Transform } from 'node:stream'
 import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/migrations/files.ts'
+import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
-  return (await startProgram(t, 'cli', { args: ['migrate', ...args], env })).ended
+  return runCommand(t, ['migrate', ...args], { env })
 }
 
 /** Everything that migrations make, as text: columns, constraints and indexes. */
@@ -74,50 +73,6 @@ t.test(
     t.strictSame(await database.query('SELECT * FROM inventory'), [])
   },
 )
-
-t.test('all tables are in the first schema of the search_path, whatever its name', async (t) => {
-  const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET search_path = "Pet shop", public`)
-  await database.query('DROP SCHEMA public')
-  const { code, stderr } = await run(t, ['up'], env)
-  t.equal(code, 1)
-  t.match(
-    stderr,
-    /^inventory: The role \S+ has no schema for the tables, .*; nothing was changed\. Create one, .*\n$/,
-  )
-  await database.query('CREATE SCHEMA "Pet shop"')
-  t.equal((await run(t, ['up'], env)).code, 0)
-  t.strictSame(
-    await database.query('SELECT DISTINCT schemaname FROM pg_tables WHERE tablename IN ($1, $2, $3)', [
-      'inventory',
-      'api_keys',
-      'pgmigrations',
-    ]),
-    [{ schemaname: 'Pet shop' }],
-  )
-  t.equal((await run(t, ['status'], env)).code, 0)
-  const release = await database.hold('SELECT * FROM "Pet shop".api_keys')
-  t.match(await run(t, ['down', '--yes'], env), {
-    code: 1,
-    stderr: /The lock is held by PID \d+ \(.*AccessShareLock on (\S+\.)?api_keys/,
-  })
-  await release()
-  t.equal((await run(t, ['down', '--yes'], env)).code, 0)
-})
-
-t.test('migrations go on after the time zone of the database has changed', async (t) => {
-  const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
-  const name = new URL(database.url).pathname.slice(1)
-  const known = await knownMigrations()
-  await database.query(`ALTER DATABASE ${name} SET timezone = 'Asia/Tokyo'`)
-  t.equal((await run(t, ['up', String(known.length - 1)], env)).code, 0)
-  await database.query(`ALTER DATABASE ${name} SET timezone = 'UTC'`)
-  t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${known.at(-1)}`, stderr: '' })
-  t.match(await run(t, ['up'], env), { code: 0, stdout: 'No migration is pending.', stderr: '' })
-})
 
 t.test('a read-only server is named as the reason, without a stack trace', async (t) => {
   for (const empty of [true, false]) {
@@ -185,42 +140,6 @@ t.test('a server that cannot be reached, is lost or does not respond is one mess
   await locked()
 })
 
-const noTimers = !existsSync('/proc/net/tcp') && 'the system does not show the timers of connections'
-t.test('a migration notices if the network forgets its connection', { skip: noTimers }, async (t) => {
-  const database = await testDatabase(t)
-  const release = await database.hold(`SELECT pg_advisory_xact_lock(${PG_MIGRATE_LOCK_ID})`)
-  const waiting = await startProgram(t, 'cli', {
-    args: ['migrate', 'up'],
-    env: { DATABASE_URL: database.url },
-  })
-  await waiting.output(/Waiting for other migrations/)
-  const [session] = await database.query(
-    "SELECT lpad(upper(to_hex(client_port)), 4, '0') AS port FROM pg_stat_activity WHERE application_name = 'petstore-inventory migrate' AND datname = current_database()",
-  )
-  // Columns: number, local address, remote address, state, queues, timer; 02 is the one of keepalive.
-  const keepalive = new RegExp(`^ *\\d+: \\w+:${session?.['port']} \\w+:\\w+ \\w+ \\S+ 02:`, 'm')
-  await eventually('a keepalive timer', async () =>
-    keepalive.test(await readFile('/proc/net/tcp', 'utf8')) ? true : undefined,
-  )
-  await release()
-  t.equal((await waiting.ended).code, 0)
-})
-
-t.test(
-  'every migration limits how long it waits for a lock, in both directions, and says why it is there',
-  async (t) => {
-    const known = await knownMigrations()
-    for (const name of known) t.match(name, /^\d{17}_[a-z0-9-]+$/)
-    for (const name of [...known, '.template']) {
-      const sql = await readFile(`migrations/${name}.sql`, 'utf8')
-      t.match(sql, /^-- \S.*\n/, `${name} has a header`)
-      const limit = (direction: string): string =>
-        `-- ${direction} Migration\\nSET LOCAL lock_timeout = '\\d+s';\\n`
-      t.match(sql, new RegExp(`${limit('Up')}[\\s\\S]*\\n?${limit('Down')}`), name)
-    }
-  },
-)
-
 t.test('the table refuses what the interface has no words for', async (t) => {
   const database = await testDatabase(t)
   for (const values of [
@@ -240,9 +159,7 @@ t.test('the table refuses what the interface has no words for', async (t) => {
 
 t.test('create writes an empty migration named after the present moment', async (t) => {
   const cwd = await temporaryFolder(t)
-  const { code, stdout } = await (
-    await startProgram(t, 'cli', { args: ['migrate', 'create', 'add-price'], cwd })
-  ).ended
+  const { code, stdout } = await runCommand(t, ['migrate', 'create', 'add-price'], { cwd })
   t.equal(code, 0)
   t.match(stdout, /^migrations[/\\]\d{17}_add-price\.sql\n$/)
   t.match(await readFile(path.join(cwd, stdout.trim()), 'utf8'), /-- Up Migration[\s\S]*-- Down Migration/)
@@ -301,7 +218,7 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
     NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=process.stderr.isTTY=true',
   }
   const answered = async (input: string): Promise<Outcome> =>
-    (await startProgram(t, 'cli', { args: ['migrate', 'down'], env: terminal, input })).ended
+    runCommand(t, ['migrate', 'down'], { env: terminal, input })
   // The last one is Ctrl-D.
   for (const input of ['no\n', 'y\n', ''])
     t.match(await answered(input), {
@@ -317,16 +234,6 @@ t.test('down says what data goes, and takes a confirmation', async (t) => {
   t.equal(done.code, 0, done.stderr)
   t.match(done.stderr, plan)
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
-})
-
-t.test('down counts the rows of a table for longer than a request may take', async (t) => {
-  const database = await testDatabase(t)
-  await database.query('ALTER TABLE inventory RENAME TO stock')
-  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(5.5) LEFT JOIN stock ON true')
-  const all = String((await knownMigrations()).length)
-  const { code, stderr } = await run(t, ['down', all], { DATABASE_URL: database.url })
-  t.equal(code, 5, stderr)
-  t.match(stderr, 'the table inventory with 1 row;')
 })
 
 t.test('status shows what is applied, pending, unknown, changed and out of order', async (t) => {

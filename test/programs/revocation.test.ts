@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
@@ -6,8 +7,7 @@ import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram } from '../support/program.ts'
 
 async function inventory(t: Test, database: TestDatabase, ...args: string[]): Promise<string> {
-  const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
-  const { code, stdout, stderr } = await program.ended
+  const { code, stdout, stderr } = await runCommand(t, args, { env: { DATABASE_URL: database.url } })
   t.equal(code, 0, stderr)
   return stdout.trim()
 }

@@ -8,7 +8,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { callerOf } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { openRaw, startUpdate } from '../support/raw.ts'
@@ -16,12 +16,6 @@ import { testRole } from '../support/roles.ts'
 
 const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const headers = { authorization: `Bearer ${key}` }
-
-/** An environment in which a program runs some JavaScript when it gets SIGCONT. */
-function onContinue(source: string): Record<string, string> {
-  const module = `import v8 from 'node:v8'; process.once('SIGCONT', () => { ${source} })`
-  return { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(module)}` }
-}
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const) {
   t.test(
@@ -125,96 +119,6 @@ t.test('two signals at once, such as a Ctrl-C from the terminal and from npm, ar
   t.equal((await server.ended).code, 0)
 })
 
-t.test('two kinds of signals at once, as when a terminal or a session closes, are one', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  for (const signals of [
-    ['SIGHUP', 'SIGTERM'],
-    ['SIGTERM', 'SIGHUP'],
-  ] as const) {
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
-    })
-    const inFlight = await startUpdate(await portOf(server), key)
-    for (const signal of signals) server.process.kill(signal)
-    await server.output(/: stopping"/)
-    t.equal((await inFlight.finish()).status, 200)
-    t.equal((await server.ended).code, 0)
-  }
-})
-
-t.test('a signal after an internal error does not cut off what the error has left', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      ...onContinue("throw new Error('a bug')"),
-    },
-  })
-  const inFlight = await startUpdate(await portOf(server), key)
-  server.process.kill('SIGCONT')
-  await server.output(/a bug[^\n]*stopping after an internal error/)
-  server.process.kill('SIGTERM')
-  await server.output(/"SIGTERM: stopping"/)
-  t.equal((await inFlight.finish()).status, 200)
-  t.equal((await server.ended).code, 1)
-})
-
-t.test('a crash of Node.js ends it', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      ...onContinue(`
-        v8.setFlagsFromString('--allow-natives-syntax')
-        new Function('%AbortJS("a failed check in V8")')()`),
-    },
-  })
-  await portOf(server)
-  server.process.kill('SIGCONT')
-  await until('the process to end', () => server.process.signalCode !== null)
-})
-
-t.test('its first line says what it runs as, and no secret', async (t) => {
-  const role = await testRole(t)
-  const database = await testDatabase(t)
-  const url = new URL(role.urlOf(database.url))
-  const first = async (env: Record<string, string>): Promise<Record<string, unknown>> => {
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: url.href, API_KEYS: key, PORT: '0', ...env },
-    })
-    await portOf(server)
-    server.process.kill('SIGTERM')
-    const { stdout } = await server.ended
-    t.notMatch(stdout, role.password)
-    return JSON.parse(stdout.split('\n')[0] ?? '')
-  }
-  const place = { host: url.host, database: url.pathname.slice(1) }
-  t.match(await first({}), {
-    level: 30,
-    msg: 'starting',
-    version: /^\d+\.\d+\.\d+/,
-    node: process.version,
-    database: place,
-    databasePoolSize: 10,
-    metricsPort: null,
-    traces: false,
-  })
-  t.match(
-    await first({
-      DATABASE_POOL_SIZE: '12',
-      METRICS_PORT: '0',
-      OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
-    }),
-    { database: place, databasePoolSize: 12, metricsPort: 0, traces: true },
-  )
-})
-
 t.test('it starts while the database is away', async (t) => {
   const server = await startProgram(t, 'server', {
     env: {
@@ -284,15 +188,6 @@ t.test('it reads a file .env, which the environment overrides', async (t) => {
   await writeFile(`${cwd}/.env`, `DATABASE_URL=${database.url}\nAPI_KEYS=${key}\nPORT=http\n`)
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
-})
-
-t.test('a .env from an editor on Windows has all its settings', async (t) => {
-  const cwd = await temporaryFolder(t)
-  await writeFile(`${cwd}/.env`, '\uFEFFLOG_LEVEL=debug\r\nHOST="::1"\r\n')
-  const { code, stdout, stderr } = await (await startProgram(t, 'cli', { cwd, args: ['config'] })).ended
-  t.strictSame([code, stderr], [0, ''])
-  t.match(stdout, /^LOG_LEVEL +debug +set$/m)
-  t.match(stdout, /^HOST +::1 +set$/m)
 })
 
 t.test('a .env that is not a file is named by the server and the command line', async (t) => {
@@ -385,21 +280,4 @@ t.test('it fails to start with one clear message and another exit code than 0', 
       t.notMatch(stderr, /the-wrong-one/)
     })
   }
-})
-
-t.test('parameters of the address that are properties of pg have no effect but a warning', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const names = ['connection', 'connectionString', 'Promise', 'pipeline', 'replication', 'stream', 'types']
-  const url = new URL(database.url)
-  for (const name of names) url.searchParams.set(name, 'database')
-  const env = { DATABASE_URL: url.href, API_KEYS: key, PORT: '0' }
-  const server = await startProgram(t, 'server', { env })
-  const port = await portOf(server)
-  for (const name of names) await server.output(new RegExp(`"${name} in DATABASE_URL has no effect"`))
-  const send = callerOf(port, headers)
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  const status = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
-  t.match(status, { code: 0, stdout: 'Entries      1 available', stderr: '' })
 })

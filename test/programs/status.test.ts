@@ -1,12 +1,13 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
+import { runCommand } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
-import { type Outcome, startProgram } from '../support/program.ts'
+import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return (await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })).ended
+  return runCommand(t, args, { env: { DATABASE_URL: url } })
 }
 
 t.test('it shows the server, the schema, the entries, the keys and the connections', async (t) => {
@@ -47,15 +48,6 @@ t.test('it shows the server, the schema, the entries, the keys and the connectio
   })
 })
 
-t.test('it counts the entries for longer than a request may take', async (t) => {
-  const database = await testDatabase(t)
-  await database.query('ALTER TABLE inventory RENAME TO stock')
-  await database.query('CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(5.5) JOIN stock ON true')
-  const { code, stdout, stderr } = await run(t, database.url, 'status')
-  t.equal(code, 0, stderr)
-  t.match(stdout, 'Entries      0 available, 0 pending, 0 sold')
-})
-
 t.test('a command that finds no tables says how to create them', async (t) => {
   const { url } = await testDatabase(t, { empty: true })
   t.match(await run(t, url, 'keys', 'list'), {
@@ -64,18 +56,6 @@ t.test('a command that finds no tables says how to create them', async (t) => {
     stderr:
       'inventory: The database schema is behind this version: relation "api_keys" does not exist. Run "inventory migrate up" as the owner of the tables.\n',
   })
-})
-
-t.test('it shows the server in the parameters of the address, too', async (t) => {
-  const database = await testDatabase(t)
-  const url = new URL(database.url)
-  const { hostname, port, pathname } = url
-  url.searchParams.set('host', hostname)
-  url.searchParams.set('port', port || '5432')
-  url.host = 'ignored'
-  url.port = ''
-  const { stdout } = await run(t, url.href, 'status', '--json')
-  t.equal(JSON.parse(stdout).database.address, `${hostname}:${port || 5432}${pathname}`)
 })
 
 t.test('it shows that sessions of a database are read-only', async (t) => {
@@ -146,15 +126,6 @@ t.test('it shows what the role of the server lacks, whichever role asks', async 
     t.equal((await run(t, database.url, 'migrate', 'up', '--server-role', server.name)).code, 0)
     t.equal((await run(t, operator.urlOf(database.url), ...status)).code, 0)
   }
-})
-
-t.test('it shows the role of DATABASE_URL even where that has no privilege at all', async (t) => {
-  const server = await testRole(t)
-  const database = await testDatabase(t)
-  const env = { DATABASE_URL: server.urlOf(database.url), OPERATOR_DATABASE_URL: database.url }
-  const { code, stdout } = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
-  t.equal(code, 3)
-  t.match(stdout, `Server role  ${server.name} lacks SELECT on inventory, UPDATE (quantity) on inventory`)
 })
 
 t.test('a schema behind this version is reported, also by the exit code', async (t) => {

@@ -5,7 +5,7 @@ import pg from 'pg'
 import type { Test } from 'tap'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
 import { EmbeddedServerError } from '../../src/local/embedded-programs.ts'
-import { asService, copyCluster, SERVICE } from './cluster.ts'
+import { asService, copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { temporaryFolder } from './program.ts'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
@@ -37,16 +37,20 @@ export interface OwnServer {
   resume(): void
 }
 
-/** Starts the embedded PostgreSQL in a folder that goes away with the test. */
+/**
+ * Starts the embedded PostgreSQL in a folder that goes away with the test. With `isDistinct`, the service can tell it from
+ * the other servers.
+ */
 export async function startOwnServer(
   t: Test,
   settings: Readonly<Record<string, string>> = {},
+  { isDistinct = false } = {},
 ): Promise<OwnServer> {
   const folder = await temporaryFolder(t)
   await chmod(folder, 0o755)
   const directory = path.join(folder, 'postgres')
   let running = true
-  await copyCluster(directory)
+  await (isDistinct ? makeCluster : copyCluster)(directory)
   let server = await startEmbeddedServer({ directory, settings })
   const halted = new Set<number>()
   const superuserUrl = server.url

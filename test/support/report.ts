@@ -63,7 +63,7 @@ export class Report {
     // The tests directly in a file are counted, however many steps and assertions they have.
     if (level === 1 && isOk) this.#passed++
     if (!isOk && (level === 1 || (level === 0 && !isAbove))) this.#failed++
-    this.#hasFailed[level] = !isOk
+    this.#hasFailed[level] ||= !isOk
     if (level > 0) this.#names = [...this.#names.slice(0, level), name]
     // The result of a file that reached its limit is about another file than the last one: the diagnosis names it.
     else if (name === 'timeout!') this.#isLeaf = true

@@ -8,36 +8,6 @@ import { onServer } from '../../support/template.ts'
 
 const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)
 
-t.test('an address of one host is passed on as it is', (t) => {
-  for (const url of [
-    'postgres://h/db',
-    'postgresql://u:p%40@h:5433/db?sslmode=verify-full',
-    'postgres://u@[::1]:5433/db',
-    'postgres://u@%2Frun%2Fpostgresql/db',
-    'postgres:///db?host=/run/postgresql',
-    'postgres://h/db?target_session_attrs=read-write',
-  ]) {
-    t.strictSame(hostsOf(url), [url])
-  }
-  t.end()
-})
-
-t.test('a host in the parameters may come with a login, and may have colons in its name', (t) => {
-  for (const [url, passedOn, name] of [
-    [
-      'postgres://u:p@/db?host=/cloudsql/project:region:name',
-      'postgres://u:p@localhost/db?host=/cloudsql/project:region:name',
-      '/cloudsql/project:region:name:5432',
-    ],
-    ['postgres://u@/db?host=::1&port=5433', 'postgres://u@localhost/db?host=::1&port=5433', '::1:5433'],
-    ['postgres://u@ignored:5433/db?host=h', 'postgres://u@ignored:5433/db?host=h', 'h:5433'],
-    ['postgres://u:p@/db', 'postgres://u:p@localhost/db', 'localhost:5432'],
-  ] as const) {
-    t.strictSame(parseAddress(url).hosts, [{ url: passedOn, name }])
-  }
-  t.end()
-})
-
 t.test('several hosts are read as libpq reads them, other parameters stay', (t) => {
   t.strictSame(
     hostsOf('postgres://u:p@h1,h2:5433,[::1]:5434/db?target_session_attrs=any&sslmode=no-verify'),
@@ -79,25 +49,6 @@ t.test('a percent-encoded database name may have any character that a path may',
     await onServer(url, `DROP DATABASE "${name}" WITH (FORCE)`)
   })
   t.strictSame(await database.query('SELECT current_database() AS name'), [{ name }])
-})
-
-t.test('pg gets no parameters without effect, some of which are properties of its own', (t) => {
-  const ineffective = 'connection=x&types=x&%63onnection=x&connectionString=x&replication=database&=x&&x'
-  t.strictSame(hostsOf(`postgres://u:p@h/db?${ineffective}`), ['postgres://u:p@h/db'])
-  t.strictSame(hostsOf(`postgres://u:p@h/db?${ineffective}&sslmode=disable&stream=x&user=u`), [
-    'postgres://u:p@h/db?sslmode=disable&user=u',
-  ])
-  t.strictSame(hostsOf(`postgres://h1,h2/db?${ineffective}&sslmode=disable&%74arget_session_attrs=any`), [
-    'postgres://h1/db?sslmode=disable',
-    'postgres://h2/db?sslmode=disable',
-  ])
-  t.end()
-})
-
-t.test('what the address asks for is known, and undefined where it does not ask', (t) => {
-  t.equal(parseAddress('postgres://h1,h2/db').target, undefined)
-  t.equal(parseAddress('postgres://h/db?target_session_attrs=any').target, 'any')
-  t.end()
 })
 
 t.test('a wrong address is refused with a message that says why, without any part of it', (t) => {

@@ -1,7 +1,9 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
+import pg from 'pg'
 import t, { type Test } from 'tap'
 import { longTimings, startApp, type TestApp } from '../../support/app.ts'
+import { runCommand } from '../../support/command.ts'
 import { eventually } from '../../support/eventually.ts'
 import { callerOf, json, type Send } from '../../support/http.ts'
 import { movingAddress } from '../../support/moving-address.ts'
@@ -19,7 +21,7 @@ async function startService(t: Test, url: string): Promise<{ server: Program; se
 }
 
 async function startStock(t: Test, quantity: number): Promise<OwnServer> {
-  const server = await startOwnServer(t)
+  const server = await startOwnServer(t, {}, { isDistinct: true })
   await server.query(`INSERT INTO inventory VALUES (1, ${quantity}, 'available')`)
   await server.query("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'of-a-test'")
   return server
@@ -130,12 +132,9 @@ t.test('a list that is under way on one server when updates move to another is n
   t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
   t.equal(await update(send, 2), 200)
 
-  const holder = one.query('BEGIN; LOCK TABLE inventory; SELECT pg_sleep(1.5); COMMIT')
-  await eventually('the lock', async () =>
-    (await one.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")).length > 0
-      ? true
-      : undefined,
-  )
+  const holder = new pg.Client({ connectionString: one.superuserUrl })
+  await holder.connect()
+  await holder.query('BEGIN; LOCK TABLE inventory')
   const waiting = send('GET', '/v1/inventory')
   await eventually('the list to wait', async () =>
     (await one.query("SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'")).length > 0
@@ -146,10 +145,10 @@ t.test('a list that is under way on one server when updates move to another is n
   await one.query(END_UPDATERS)
   await eventually('an update', async () => ((await update(send, 11)) === 200 ? true : undefined))
   const late = send('GET', '/v1/inventory')
+  await holder.end()
   const answer = await waiting
   if (answer.status !== 503) t.equal(answer.text, listOf(11))
   t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
-  await holder
 })
 
 t.test(
@@ -255,9 +254,7 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
         'service:',
         'operator:',
       )
-      const { code, stdout, stderr } = await (
-        await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })
-      ).ended
+      const { code, stdout, stderr } = await runCommand(t, args, { env: { DATABASE_URL: url } })
       t.equal(code, 0, `inventory ${args.join(' ')}: ${stderr}`)
       if (args[0] === 'status') t.ok(stdout.includes(`at ${hostOf(other)}/postgres`))
       if (args[0] === 'export') t.match(stdout, '1,12,available')
@@ -268,12 +265,9 @@ t.test('of several hosts, the first that takes writes is used', async (t) => {
     await settings(other, 'ALTER SYSTEM SET default_transaction_read_only = on')
     const { send } = await startWith(t, hostOf(one), hostOf(other))
     t.match((await send('GET', '/readyz')).text, /read-only/)
-    const { code, stderr } = await (
-      await startProgram(t, 'cli', {
-        args: ['migrate', 'up'],
-        env: { DATABASE_URL: several(hostOf(one), hostOf(other)) },
-      })
-    ).ended
+    const { code, stderr } = await runCommand(t, ['migrate', 'up'], {
+      env: { DATABASE_URL: several(hostOf(one), hostOf(other)) },
+    })
     t.equal(code, 1)
     t.match(stderr, /no host can be used: 127\.0\.0\.1:\d+: the server is read-only.*; 127\.0\.0\.1:\d+: /)
     await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')

@@ -1,11 +1,7 @@
 import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
-import { pino } from 'pino'
 import t from 'tap'
-import { loadConfig } from '../../../src/config/config.ts'
-import { buildApp } from '../../../src/http/app.ts'
 import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
-import { connectService, serviceTimings } from '../../../src/service.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
@@ -75,35 +71,6 @@ t.test('each request is counted in flight or queued, and no longer, whichever wa
 
   t.equal(least, 0, 'never less than none')
   t.equal((await send('GET', '/v1/inventory')).status, 200)
-})
-
-t.test('a request that Fastify injects has no connection, and is answered', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const config = loadConfig({ DATABASE_URL: database.url, API_KEYS: apiKey })
-  const parts = await connectService(
-    { ...config, databaseUrl: database.url, version: '', tracing: undefined },
-    serviceTimings,
-    pino({ level: 'silent' }),
-  )
-  const app = await buildApp(parts.app)
-  t.teardown(() => app.close().then(parts.close))
-  const headers = { authorization: `Bearer ${apiKey}` }
-  const update = async (petId: number): Promise<[status: number, body: string]> => {
-    const url = `/v1/inventory/${petId}`
-    const { statusCode, body } = await app.inject({
-      method: 'PATCH',
-      url,
-      headers,
-      payload: { quantity: 20 },
-    })
-    return [statusCode, body]
-  }
-  t.strictSame(await update(1), [200, '{"petId":1,"quantity":20,"status":"available"}'])
-  t.strictSame(await update(2), [
-    404,
-    '{"code":"not_found","message":"No inventory entry exists for petId 2.","status":404}',
-  ])
 })
 
 /** Resets a connection, and waits until it is closed. One whose end was sent already cannot be reset any more. */

@@ -2,14 +2,11 @@ import { chmod, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import type { Database } from '../../../src/database/database.ts'
-import { listLimits, openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
+import { listLimits } from '../../../src/database/pool/pool.ts'
 import type { AppOptions } from '../../../src/http/app.ts'
-import { inventoryRepository } from '../../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { ServiceTimings } from '../../../src/service.ts'
 import { startApp, type TestApp } from '../../support/app.ts'
-import { testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 import { temporaryFolder } from '../../support/program.ts'
@@ -217,35 +214,6 @@ t.test(
     t.match(app.log.filter(({ comparable }) => comparable !== undefined).at(-1), { comparable: true })
   },
 )
-
-t.test('another connection is another source, whatever its process id', async (t) => {
-  const { url } = await testDatabase(t)
-  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
-  t.teardown(() => database.close())
-  let others = 0
-  // A process id is assigned again at some time, which a test cannot wait for; only the count of connections differs then.
-  const lists: Database = {
-    ...database,
-    statistics: () => ({ ...database.statistics(), opened: database.statistics().opened + others }),
-  }
-  const { validator } = inventoryRepository(database, lists)
-  const { source } = await validator()
-  t.equal((await validator()).source, source)
-  others++
-  t.not((await validator()).source, source)
-})
-
-t.test('changes since more transactions than PostgreSQL can order are unknown', async (t) => {
-  const { url } = await testDatabase(t)
-  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
-  t.teardown(() => database.close())
-  const reads = inventoryRepository(database, database)
-  const { state } = await reads.readAll([])
-  if (state === undefined) throw new Error('The table cannot be compared')
-  t.match(await reads.changesSince(state, 1), { count: 0 })
-  t.match(await reads.changesSince({ ...state, xmin: state.xmin - 2n ** 29n }, 1), { count: 0 })
-  t.equal(await reads.changesSince({ ...state, xmin: state.xmin - 2n ** 30n }, 1), undefined)
-})
 
 t.test('a table that becomes a foreign one while the service runs is read each time', async (t) => {
   const { list } = await setUp(t)

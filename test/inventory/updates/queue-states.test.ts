@@ -6,7 +6,6 @@ import { DatabaseUnavailableError } from '../../../src/database/errors/errors.ts
 import type { Condition } from '../../../src/inventory/entry/condition.ts'
 import type { InventoryItem } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { FastestStatement } from '../../../src/inventory/updates/fastest-statement.ts'
 import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import { MAX_BATCH_SIZE, type UpdateRepository } from '../../../src/inventory/updates/repository.ts'
@@ -152,77 +151,6 @@ function queueOf(t: Test, repository: UpdateRepository, times = patient): Queue 
   }
 }
 
-t.test('a single update goes out at once, those that arrive meanwhile as one batch', async (t) => {
-  const repository = new ScriptedRepository()
-  const { set, statistics } = queueOf(t, repository)
-  const first = set(1, 11)
-  await null
-  t.equal(repository.sent, 1, 'in the same iteration of the event loop')
-  const one = await repository.next(t, '1=11')
-  const second = set(2, 22)
-  const two = await repository.next(t, '2=22')
-  const others = [set(5, 55), set(3, 33), set(4, 44)]
-  await repository.nothing(t)
-  t.equal(statistics.waitingUpdates, 3, 'two are in flight')
-  one.store()
-  t.equal(await first, '1=11')
-  const batch = await repository.next(t, '3=33 4=44 5=55')
-  t.equal(statistics.waitingUpdates, 0)
-  batch.store()
-  two.store()
-  t.strictSame(await Promise.all([second, ...others]), ['2=22', '5=55', '3=33', '4=44'])
-})
-
-t.test('among several callers, an update waits for those that arrive in the same iteration', async (t) => {
-  const repository = new ScriptedRepository(2)
-  // On a busy machine, the check for late updates would send one before the end of its iteration, which this is about.
-  const { set } = queueOf(t, repository, { ...patient, check: 60_000 })
-  const first = [set(1, 11), set(2, 22)]
-  await repository.storeAll(t, '1=11 2=22')
-  await Promise.all(first)
-  const third = set(3, 33)
-  await null
-  t.equal(repository.sent, 1, 'nothing is sent yet')
-  const fourth = set(4, 44)
-  await repository.storeAll(t, '3=33 4=44')
-  t.strictSame(await Promise.all([third, fourth]), ['3=33', '4=44'])
-})
-
-t.test('a batch has the oldest update of each pet, and the next ones follow in their order', async (t) => {
-  const repository = new ScriptedRepository()
-  const { set } = queueOf(t, repository)
-  const condition = { anyOf: ['1-sold'] }
-  const answers = [set(1, 1), set(1, 2, condition), set(2, 20), set(1, 3)]
-  const first = await repository.next(t, '1=1 2=20')
-  await repository.nothing(t)
-  first.store()
-  await repository.storeAll(t, '1=2 if', '1=3')
-  t.strictSame(await Promise.all(answers), ['1=1', '1=2', '2=20', '1=3'])
-})
-
-t.test('a distant database has as many batches in flight as there are connections', async (t) => {
-  const pass = stopClock(t)
-  const repository = new ScriptedRepository(9)
-  const { set } = queueOf(t, repository)
-  const slow = set(1, 1)
-  const statement = await repository.next(t, '1=1')
-  pass(1)
-  statement.store()
-  await slow
-  const answers = []
-  const statements: Statement[] = []
-  for (let petId = 1; petId <= 7; petId++) {
-    answers.push(set(petId, petId))
-    statements.push(await repository.next(t, `${petId}=${petId}`))
-  }
-  const waiting = [set(8, 8), set(9, 9)]
-  await repository.nothing(t)
-  t.equal(repository.sent, 8, 'two connections are left to rows that are locked')
-  for (const sent of statements) sent.store()
-  await repository.storeAll(t, '8=8 9=9')
-  await Promise.all([...answers, ...waiting])
-})
-
 t.test('if the table is distributed, each update is a statement, on as many connections', async (t) => {
   const repository = new ScriptedRepository(9, 1)
   const { set } = queueOf(t, repository)
@@ -235,19 +163,6 @@ t.test('if the table is distributed, each update is a statement, on as many conn
   await repository.storeAll(t, '8=8')
   for (const statement of others) statement.store()
   await Promise.all(answers)
-})
-
-t.test('the fastest statement is that of the last one or two periods of five seconds', async (t) => {
-  const fastest = new FastestStatement()
-  t.equal(fastest.milliseconds, 0, 'unknown')
-  fastest.observe(0.3, 0)
-  fastest.observe(4, 4999)
-  fastest.observe(2, 5000)
-  t.equal(fastest.milliseconds, 0.3)
-  fastest.observe(3, 10_000)
-  t.equal(fastest.milliseconds, 2)
-  fastest.observe(5, 30_000)
-  t.equal(fastest.milliseconds, 5, 'what was before a pause does not count')
 })
 
 t.test('an update without a row is a 404, a 412, or is sent three times', async (t) => {
@@ -283,51 +198,6 @@ t.test('an update without a row is a 404, a 412, or is sent three times', async 
   t.equal(await lost, 'DatabaseUnavailableError')
 })
 
-t.test('locked rows are retried round-robin, two at a time, beside batches', async (t) => {
-  const repository = new ScriptedRepository(9)
-  repository.locked = [1, 2, 3]
-  const { set } = queueOf(t, repository)
-  const answers = [set(1, 1), set(2, 2), set(3, 3), set(4, 4)]
-  const batch = await repository.next(t, '1=1 2=2 3=3 4=4')
-  const newer = set(1, 10)
-  batch.refuse('55P03')
-  await repository.storeAll(t, '4=4')
-  const one = await repository.next(t, '1=1')
-  const two = await repository.next(t, '2=2')
-  await repository.nothing(t)
-  const free = set(5, 5)
-  await repository.storeAll(t, '5=5')
-  t.equal(await free, '5=5')
-  one.refuse('55P03')
-  await repository.storeAll(t, '3=3')
-  two.store()
-  await repository.storeAll(t, '1=1', '1=10')
-  t.strictSame(await Promise.all([...answers, newer]), ['1=1', '2=2', '3=3', '4=4', '1=10'])
-  t.strictSame(repository.asked, ['locked 1 2 3 4'])
-})
-
-t.test('a batch is sent again while the whole table is locked, then its callers get a 503', async (t) => {
-  const pass = stopClock(t)
-  for (const locked of [refusal('55P03'), []]) {
-    const repository = new ScriptedRepository()
-    repository.locked = locked
-    const { set } = queueOf(t, repository, { ...patient, wait: 500 })
-    const answers = [set(1, 1), set(2, 2)]
-    const batch = await repository.next(t, '1=1 2=2')
-    batch.refuse('55P03')
-    const again = await repository.next(t, '1=1 2=2')
-    pass(550)
-    again.refuse('55P03')
-    for (const answer of await Promise.all(answers))
-      t.match(
-        answer,
-        /^503 Another transaction has locked the entry or the whole inventory\. Nothing was changed/,
-      )
-    t.equal(repository.sent, 2, 'nothing is sent once the time is up')
-    t.strictSame(repository.asked, ['locked 1 2'], 'nor asked')
-  }
-})
-
 t.test('a row that may still be locked delays no other pets', async (t) => {
   const pass = stopClock(t)
   const repository = new ScriptedRepository()
@@ -346,23 +216,6 @@ t.test('a row that may still be locked delays no other pets', async (t) => {
   retry.store()
   three.store()
   t.strictSame(await Promise.all([...others, beside]), ['1=11', '3=3', '4=4'])
-})
-
-t.test('a refused batch is sent again in halves until the bad update is alone', async (t) => {
-  const repository = new ScriptedRepository()
-  const { set } = queueOf(t, repository)
-  const answers = Array.from({ length: 8 }, (_, index) => set(index + 1, 1))
-  const refuse = async (text: string): Promise<void> => (await repository.next(t, text)).refuse('22003')
-  await refuse('1=1 2=1 3=1 4=1 5=1 6=1 7=1 8=1')
-  await refuse('1=1 2=1 3=1 4=1')
-  await repository.storeAll(t, '1=1 2=1')
-  await refuse('3=1 4=1')
-  await refuse('3=1')
-  await repository.storeAll(t, '4=1', '5=1 6=1 7=1 8=1')
-  t.strictSame(
-    await Promise.all(answers),
-    [1, 2, 3, 4, 5, 6, 7, 8].map((petId) => (petId === 3 ? 'error' : `${petId}=1`)),
-  )
 })
 
 t.test('what may have been committed, or concerns every update, is never sent again', async (t) => {
@@ -384,21 +237,6 @@ t.test('what may have been committed, or concerns every update, is never sent ag
     t.equal(await newer, '1=3')
     t.strictSame(repository.asked, [])
   }
-})
-
-t.test('with more pets than fit into a batch, those that have waited for longest come first', async (t) => {
-  const repository = new ScriptedRepository(2)
-  const { set } = queueOf(t, repository)
-  const pets = Array.from({ length: MAX_BATCH_SIZE + 1 }, (_, index) => index + 1)
-  const textOf = (petIds: readonly number[], quantity: number): string =>
-    petIds.map((petId) => `${petId}=${quantity}`).join(' ')
-  const answers = pets.map((petId) => set(petId, 1))
-  const first = await repository.next(t, textOf(pets.slice(0, -1), 1))
-  answers.push(...pets.slice(0, -1).map((petId) => set(petId, 2)))
-  first.store()
-  const last = pets.at(-1)
-  await repository.storeAll(t, `${textOf(pets.slice(0, -2), 2)} ${last}=1`, textOf(pets.slice(-2, -1), 2))
-  t.ok((await Promise.all(answers)).every((answer) => answer.includes('=')))
 })
 
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {

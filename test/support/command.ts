@@ -1,0 +1,63 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
+import path from 'node:path'
+import type { Test } from 'tap'
+import { type Outcome, startProgram, temporaryFolder } from './program.ts'
+
+/** What a command gets. */
+export interface Command {
+  readonly args: readonly string[]
+  readonly env: Readonly<Record<string, string>>
+  readonly cwd: string
+  readonly input: string
+}
+
+const idleHosts: ChildProcess[] = []
+
+/**
+ * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless told otherwise.
+ * One process runs many commands, as a start takes longer than most of them. For signals, pipes and terminals, see
+ * `startProgram`.
+ */
+export async function runCommand(
+  t: Test,
+  args: readonly string[],
+  { env = {}, cwd, input = '' }: Partial<Command> = {},
+): Promise<Outcome> {
+  // Options of Node need a process of their own.
+  if ('NODE_OPTIONS' in env)
+    return (
+      await startProgram(t, 'cli', { args: [...args], env, input, ...(cwd === undefined ? {} : { cwd }) })
+    ).ended
+  return runInHost({ args, env, cwd: cwd ?? (await temporaryFolder(t)), input })
+}
+
+async function runInHost(command: Command): Promise<Outcome> {
+  const running = idleHosts.pop() ?? startHost()
+  const ending = new AbortController()
+  const { signal } = ending
+  running.channel?.ref()
+  try {
+    const ended = once(running, 'exit', { signal })
+    ended.catch(() => {})
+    running.send(command)
+    const [outcome] = await Promise.race([once(running, 'message', { signal }), ended])
+    if (typeof outcome !== 'object' || outcome === null)
+      throw new Error(`The process ended during "${command.args.join(' ')}"`)
+    idleHosts.push(running)
+    return outcome
+  } finally {
+    ending.abort()
+    running.channel?.unref()
+  }
+}
+
+/** The process ends with this one, and does not keep it running. */
+function startHost(): ChildProcess {
+  const started = fork(path.join(import.meta.dirname, 'command-host.js'), {
+    env: { PATH: process.env['PATH'] },
+  })
+  started.unref()
+  started.channel?.unref()
+  return started
+}
