@@ -30,17 +30,16 @@ export class AddressError extends Error {
 const SHAPE =
   'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded'
 
-/** Parameters that are parsed here. If there are several hosts, they are removed from the addresses for pg. */
-const HOST_PARAMETERS = ['host', 'port', 'target_session_attrs', 'load_balance_hosts']
-
 /** The parameters with an effect. Those that the service overrides, such as `connect_timeout`, are not among them. */
 export const effectiveParameters: ReadonlySet<string> = new Set([
-  ...HOST_PARAMETERS,
   'application_name',
+  'host',
   'idle_in_transaction_session_timeout',
+  'load_balance_hosts',
   'lock_timeout',
   'options',
   'password',
+  'port',
   'query_timeout',
   'ssl',
   'sslcert',
@@ -49,6 +48,7 @@ export const effectiveParameters: ReadonlySet<string> = new Set([
   'sslnegotiation',
   'sslrootcert',
   'statement_timeout',
+  'target_session_attrs',
   'uselibpqcompat',
   'user',
 ])
@@ -67,37 +67,17 @@ export function parseAddress(url: string): DatabaseAddress {
   // pg's parser decodes the database name with decodeURI, which leaves these characters encoded.
   const path = encodedPath.replace(/%(?:2[4BCF]|3[ABD]|40|26)/gi, decodeURIComponent)
   const parameters = new URLSearchParams(query)
-  const hostList = parameters.get('host') ?? authority
-  const portList = parameters.get('port') ?? ''
   const target = targetOf(parameters)
-  if (!portList.split(',').every((port) => /^\d{0,5}$/.test(port) && Number(port) <= 65535))
-    throw new AddressError('have a port from 1 to 65535')
-  const used = query.split('&').filter((pair) => effectiveParameters.has(parameterName(pair)))
-  if (!`${hostList}${portList}`.includes(',')) {
-    const { host, port } = splitPort(authority)
-    const end = used.length > 0 ? `?${used.join('&')}` : ''
+  const places = placesIn(authority, parameters)
+  for (const name of [...parameters.keys()]) if (!effectiveParameters.has(name)) parameters.delete(name)
+  const [first, ...rest] = places.map(({ host, port }): Host => {
+    parameters.set('host', host)
+    parameters.set('port', port)
     // A URL cannot have a login without a host, although the parameter `host` replaces it.
-    const place = authority === '' && login !== '' ? 'localhost' : authority
-    const one = `${scheme}${login}${place}${path}${end}`
+    const one = `${scheme}${login}${login && 'localhost'}${path}?${parameters}`
     if (!URL.canParse(one)) throw new AddressError(SHAPE)
-    return { hosts: [{ url: one, name: nameOf(parameters.get('host') ?? host, portList || port) }], target }
-  }
-
-  const given = parameters.has('host') ? hostList.split(',').map(encodeHost) : hostList.split(',')
-  const ports = portList.split(',')
-  if (ports.length > 1 && ports.length !== given.length)
-    throw new AddressError('name one port for all of its hosts, or one for each')
-  const others = used.filter((pair) => !HOST_PARAMETERS.includes(parameterName(pair)))
-  const hosts = given.map((entry, index): Host => {
-    const { host, port } = splitPort(entry)
-    if (host === '') throw new AddressError('name a host before and after each comma')
-    const portOfHost = (ports.length > 1 ? ports[index] : ports[0]) || port
-    const end = others.join('&')
-    const one = `${scheme}${login}${host}${portOfHost ? `:${portOfHost}` : ''}${path}${end ? `?${end}` : ''}`
-    if (!URL.canParse(one)) throw new AddressError(`${SHAPE}; several hosts are separated by commas`)
-    return { url: one, name: nameOf(host, portOfHost) }
+    return { url: one, name: `${host || 'localhost'}:${port || 5432}` }
   })
-  const [first, ...rest] = hosts
   if (first === undefined) throw new AddressError(SHAPE)
   return { hosts: [first, ...rest], target }
 }
@@ -109,6 +89,41 @@ export function hostAndDatabaseOf(url: string): { host: string; database: string
   return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
 }
 
+interface Place {
+  /** A name, an IP address without brackets or a socket directory; empty for the default. */
+  readonly host: string
+  /** Empty for the default. */
+  readonly port: string
+}
+
+/** Returns the places that the parameters `host` and `port` name, or else those between the login and the path. */
+function placesIn(authority: string, parameters: URLSearchParams): Place[] {
+  const inAuthority = authority.split(',').map(placeOf)
+  const given = parameters.get('host')?.split(',')
+  const places = given?.map((host) => ({ host, port: inAuthority[0]?.port ?? '' })) ?? inAuthority
+  if (places.length > 1 && places.some(({ host }) => host === ''))
+    throw new AddressError('name a host before and after each comma')
+  const ports = parameters.get('port')?.split(',') ?? []
+  if (!ports.every((port) => /^\d{0,5}$/.test(port) && Number(port) <= 65535))
+    throw new AddressError('have a port from 1 to 65535')
+  if (ports.length > 1 && ports.length !== places.length)
+    throw new AddressError('name one port for all of its hosts, or one for each')
+  return places.map(({ host, port }, index) => ({
+    host,
+    port: (ports.length > 1 ? ports[index] : ports[0]) || port,
+  }))
+}
+
+/** Parses `host:port`, `[::1]:port` or `%2Fpath:port`. */
+function placeOf(entry: string): Place {
+  try {
+    const { hostname, port } = new URL(`postgres://${entry}`)
+    return { host: decodeURIComponent(hostname.replace(/^\[(.*)\]$/, '$1')), port }
+  } catch {
+    throw new AddressError(`${SHAPE}; several hosts are separated by commas`)
+  }
+}
+
 function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   if ((parameters.get('load_balance_hosts') ?? 'disable') !== 'disable')
     throw new AddressError('not set load_balance_hosts: its hosts are tried in their order')
@@ -117,27 +132,4 @@ function targetOf(parameters: URLSearchParams): SessionTarget | undefined {
   const target = TARGETS.find((name) => name === given)
   if (target === undefined) throw new AddressError(`have ${TARGETS.join(' or ')} as target_session_attrs`)
   return target
-}
-
-/** The decoded name of a `name=value` pair; empty if there is none. */
-function parameterName(pair: string): string {
-  const [name = ''] = new URLSearchParams(pair).keys()
-  return name
-}
-
-/** Splits `host:port`, `[::1]:port` or `%2Fpath:port`. The port is empty if it is missing. */
-function splitPort(entry: string): { host: string; port: string } {
-  const [, host = '', port = ''] = /^(\[[^\]]*\]|[^:]*)(?::(.*))?$/.exec(entry) ?? []
-  return { host, port }
-}
-
-/** Encodes a host from the parameter `host`, where socket directories and IPv6 addresses are written without encoding. */
-function encodeHost(host: string): string {
-  return host.includes(':') ? `[${host}]` : encodeURIComponent(host)
-}
-
-function nameOf(host: string, port: string): string {
-  // Unlike decodeURIComponent, URLSearchParams accepts a percent sign that encodes nothing.
-  const decoded = new URLSearchParams(`host=${host}`).get('host')
-  return `${decoded || 'localhost'}:${port || 5432}`
 }

@@ -1,3 +1,4 @@
+import { parseIntoClientConfig } from 'pg-connection-string'
 import t from 'tap'
 import { loadConfig } from '../../../src/config/config.ts'
 import { ConfigurationError } from '../../../src/config/errors.ts'
@@ -6,7 +7,46 @@ import { AddressError, parseAddress } from '../../../src/database/server/address
 import { testDatabase } from '../../support/database.ts'
 import { onServer } from '../../support/template.ts'
 
-const hostsOf = (url: string): string[] => parseAddress(url).hosts.map((host) => host.url)
+/** Returns what pg reads from an address, without the parameters that it ignores. */
+function configOf(url: string): object {
+  const { target_session_attrs: _, ...config }: Record<string, unknown> = { ...parseIntoClientConfig(url) }
+  return config
+}
+
+/** Returns what pg is told about each host of an address. */
+const hostsOf = (url: string): object[] => parseAddress(url).hosts.map((host) => configOf(host.url))
+
+t.test('an address of one host is passed on as it is', (t) => {
+  for (const url of [
+    'postgres://h/db',
+    'postgresql://u:p%40@h:5433/db?sslmode=verify-full',
+    'postgres://u@[::1]:5433/db',
+    'postgres://u@%2Frun%2Fpostgresql/db',
+    'postgres:///db?host=/run/postgresql',
+    'postgres:///db',
+    'postgres://u:p%2B+%20@h/db?options=-c%20a%3D1%2B1+-c%20b=2&application_name=a%26b',
+  ]) {
+    t.strictSame(hostsOf(url), [configOf(url)])
+  }
+  t.end()
+})
+
+t.test('a host in the parameters may come with a login, and may have colons in its name', (t) => {
+  for (const [url, passedOn, name] of [
+    [
+      'postgres://u:p@/db?host=/cloudsql/project:region:name',
+      'postgres://u:p@localhost/db?host=/cloudsql/project:region:name',
+      '/cloudsql/project:region:name:5432',
+    ],
+    ['postgres://u@/db?host=::1&port=5433', 'postgres://u@localhost/db?host=::1&port=5433', '::1:5433'],
+    ['postgres://u@ignored:5433/db?host=h', 'postgres://u@ignored:5433/db?host=h', 'h:5433'],
+    ['postgres://u:p@/db', 'postgres://u:p@localhost/db', 'localhost:5432'],
+  ] as const) {
+    t.strictSame(hostsOf(url), [configOf(passedOn)])
+    t.equal(parseAddress(url).hosts[0].name, name)
+  }
+  t.end()
+})
 
 t.test('several hosts are read as libpq reads them, other parameters stay', (t) => {
   t.strictSame(
@@ -15,17 +55,20 @@ t.test('several hosts are read as libpq reads them, other parameters stay', (t) 
       'postgres://u:p@h1/db?sslmode=no-verify',
       'postgres://u:p@h2:5433/db?sslmode=no-verify',
       'postgres://u:p@[::1]:5434/db?sslmode=no-verify',
-    ],
+    ].map(configOf),
   )
-  t.strictSame(hostsOf('postgres://u@%2Frun%2Fa,h:5433/db'), [
-    'postgres://u@%2Frun%2Fa/db',
-    'postgres://u@h:5433/db',
-  ])
-  t.strictSame(hostsOf('postgres://u@/db?host=/run/a,::1&port=1,2&sslmode=disable'), [
-    'postgres://u@%2Frun%2Fa:1/db?sslmode=disable',
-    'postgres://u@[::1]:2/db?sslmode=disable',
-  ])
-  t.strictSame(hostsOf('postgres://h1,h2/db?port=6000'), ['postgres://h1:6000/db', 'postgres://h2:6000/db'])
+  t.strictSame(
+    hostsOf('postgres://u@%2Frun%2Fa,h:5433/db'),
+    ['postgres://u@%2Frun%2Fa/db', 'postgres://u@h:5433/db'].map(configOf),
+  )
+  t.strictSame(
+    hostsOf('postgres://u@/db?host=/run/a,::1&port=1,2&sslmode=disable'),
+    ['postgres://u@%2Frun%2Fa:1/db?sslmode=disable', 'postgres://u@[::1]:2/db?sslmode=disable'].map(configOf),
+  )
+  t.strictSame(
+    hostsOf('postgres://h1,h2/db?port=6000'),
+    ['postgres://h1:6000/db', 'postgres://h2:6000/db'].map(configOf),
+  )
   t.strictSame(
     parseAddress('postgres://u:secret@h1,%2Frun%2Fa:1/db').hosts.map(({ name }) => name),
     ['h1:5432', '/run/a:1'],
