@@ -21,8 +21,11 @@ export interface StatementRunner {
 
 /** A pool of connections to PostgreSQL. */
 export interface Database extends StatementRunner {
-  /** Whether a connection pooler is in between, so that each statement may run in another server process. */
-  readonly isPooled: boolean
+  /**
+   * SQL expression that identifies the server process in which a statement runs. Two processes may have the same value only if a
+   * connection was opened in between; see `statistics`.
+   */
+  readonly backend: string
 
   /**
    * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once

@@ -17,8 +17,8 @@ export interface InventoryRepository extends ListReader, UpdateRepository {
  * Returns the texts of the statements that lists and updates need. The one that finds changes is not among them: without it, each
  * list is read in full.
  */
-export function inventoryStatements({ isPooled }: Database): readonly string[] {
-  return [...listTexts(isPooled), ...updateTexts]
+export function inventoryStatements({ backend }: Database): readonly string[] {
+  return [...listTexts(backend), ...updateTexts]
 }
 
 /**

@@ -41,13 +41,16 @@ export class LateConnections {
   async keep(client: pg.Client, { answered }: LateStatementError): Promise<boolean> {
     this.#clients.add(client)
     this.#timer ??= setInterval(() => this.#check(), this.#checkMs).unref()
-    const error = await answered
+    const isUsable = await answered.then(
+      () => true,
+      (error) => !isFatal(error),
+    )
     this.#clients.delete(client)
     if (this.#clients.size === 0) {
       clearInterval(this.#timer)
       this.#timer = undefined
     }
-    return error === undefined || !isFatal(error)
+    return isUsable
   }
 
   /** Closes all connections. */

@@ -4,13 +4,13 @@ import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } fro
 import { isFatal, isReadOnly, isUnavailable } from '../errors/failures.ts'
 import { hasCause, isIdleTimeout, isOutdatedStatement } from '../errors/sqlstate.ts'
 import { LateStatementError, PreparedStatement } from '../protocol/prepared-statement.ts'
-import { RowReader } from '../protocol/row-reader.ts'
+import { RowReader, type TextRow } from '../protocol/row-reader.ts'
 import { parseAddress } from '../server/address.ts'
 import type { PrimaryServer } from '../server/primary.ts'
 import { HAS_CITUS } from '../server/server-status.ts'
 import { Connections, type PooledConnection } from './connections.ts'
 import type { LateConnections } from './late-connections.ts'
-import { resultTypes, sessionConfig } from './session-config.ts'
+import { directSession, pooledSession, resultTypes, sessionConfig } from './session.ts'
 
 /**
  * A statement takes at most `connect` + `answer`. `answer` is longer than `statement`, so that PostgreSQL cancels a statement
@@ -34,8 +34,7 @@ export interface DatabaseOptions {
   readonly size: number
   readonly limits: TimeLimits
   /**
-   * Whether a connection pooler in transaction mode is between this process and the server. If so, statements have no names,
-   * and the time limits must be set for the role, because settings of a session would affect other clients.
+   * Whether a connection pooler in transaction mode is between this process and the server; see `pooledSession`.
    */
   readonly behindPooler?: boolean
   /**
@@ -70,11 +69,9 @@ export function openDatabase({
   onConnectionLost,
 }: DatabaseOptions): Database {
   const { hosts } = server?.address ?? parseAddress(url)
+  const session = behindPooler ? pooledSession(limits) : directSession(limits, settings)
   const connections = new Connections({
-    hosts: hosts.map(({ name, url }) => ({
-      name,
-      config: sessionConfig(url, { limits, behindPooler, settings }),
-    })),
+    hosts: hosts.map(({ name, url }) => ({ name, config: sessionConfig(url, session.options) })),
     server,
     size,
     connectMs: limits.connect,
@@ -111,11 +108,10 @@ export function openDatabase({
     return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
   }
 
-  /** A statement without values has no name. Behind a pooler, the name is empty, because another session may run it next. */
   const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
     if (typeof statement === 'string') return { text: statement, answer: limits.answer }
     const { name, text, answer = limits.answer } = statement
-    return { name: behindPooler ? '' : name, text, answer }
+    return { name: session.hasNames ? name : '', text, answer }
   }
 
   const rowsOf = async <Row extends pg.QueryResultRow>(
@@ -130,13 +126,14 @@ export function openDatabase({
       const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
       return (await client.query<Row>(config)).rows
     }
-    const prepared = new PreparedStatement<Row>(name, text, texts, resultTypes)
-    const timer = setTimeout(() => prepared.giveUp(), answer)
-    try {
-      return await client.query(prepared).rows
-    } finally {
-      clearTimeout(timer)
-    }
+    const rows = new Promise<Row[]>((resolve, reject) => {
+      client.query(new PreparedStatement({ name, text }, texts, resultTypes, resolve, reject))
+    })
+    let timer: NodeJS.Timeout | undefined
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new LateStatementError(rows)), answer)
+    })
+    return Promise.race([rows, late]).finally(() => clearTimeout(timer))
   }
 
   /**
@@ -145,16 +142,10 @@ export function openDatabase({
    * commits while it waits (PostgreSQL manual, section 13.6).
    */
   const rowsText = (query: string): string =>
-    [
-      'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
-      ...(behindPooler
-        ? [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`]
-        : []),
-      query,
-    ].join('; ')
+    ['SET TRANSACTION ISOLATION LEVEL READ COMMITTED', ...session.limits, query].join('; ')
 
   return {
-    isPooled: behindPooler,
+    backend: session.backend,
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       for (let attempt = 0; ; attempt++) {
@@ -187,14 +178,17 @@ export function openDatabase({
 
     async readRows(statement, onRow) {
       const connection = await connect()
+      let timer: NodeJS.Timeout | undefined
       let isBroken = false
-      const reader = new RowReader(rowsText(configOf(statement).text), (row) => {
-        timer.refresh()
-        onRow(row)
-      })
-      const timer = setTimeout(() => reader.giveUp(), limits.answer)
       try {
-        await connection.client.query(reader).done
+        await new Promise<void>((resolve, reject) => {
+          timer = setTimeout(() => reject(new Error('PostgreSQL did not respond in time')), limits.answer)
+          const handle = (row: TextRow): void => {
+            timer?.refresh()
+            onRow(row)
+          }
+          connection.client.query(new RowReader(rowsText(configOf(statement).text), handle, resolve, reject))
+        })
         checkGeneration(connection)
       } catch (error) {
         isBroken = isFatal(error)

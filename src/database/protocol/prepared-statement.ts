@@ -17,10 +17,10 @@ interface Column {
 /** PostgreSQL did not respond to a statement in time. The connection must not be used again before it has. */
 export class LateStatementError extends Error {
   override readonly name = 'LateStatementError'
-  /** Resolves when the server answers, or with an error if the server reports it or the connection is lost. */
-  readonly answered: Promise<Error | undefined>
+  /** Settles when the server answers. Rejects if the server reports an error or the connection is lost. */
+  readonly answered: Promise<unknown>
 
-  constructor(answered: Promise<Error | undefined>) {
+  constructor(answered: Promise<unknown>) {
     super('PostgreSQL did not respond in time')
     this.answered = answered
   }
@@ -36,44 +36,46 @@ const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
  * PostgreSQL rejects the statement (SQLSTATE 0A000). With an empty name, it is parsed and described each time.
  */
 export class PreparedStatement<Row extends QueryResultRow> implements Submittable {
-  /**
-   * Resolves with the rows once the statement is committed. Rejects with the server's error, or the one that broke the
-   * connection.
-   */
-  readonly rows: Promise<Row[]>
   readonly name: string
   readonly text: string
+  readonly handleError: (error: Error) => void
   readonly #values: (string | null)[]
   readonly #types: CustomTypesConfig
-  readonly #received: Row[] = []
+  readonly #onRows: (rows: Row[]) => void
+  readonly #rows: Row[] = []
+  #described = new Map<string, readonly Column[]>()
   #columns: readonly Column[] | undefined
-  #onDescribed: (columns: readonly Column[]) => void = () => {}
-  #resolve: (rows: Row[]) => void = () => {}
-  #reject: (error: Error) => void = () => {}
 
-  constructor(name: string, text: string, values: (string | null)[], types: CustomTypesConfig) {
+  /**
+   * @param onRows called with the rows when the statement is committed
+   * @param onError called with the server's error, or the one that broke the connection
+   */
+  constructor(
+    { name, text }: { readonly name: string; readonly text: string },
+    values: (string | null)[],
+    types: CustomTypesConfig,
+    onRows: (rows: Row[]) => void,
+    onError: (error: Error) => void,
+  ) {
     this.name = name
     this.text = text
     this.#values = values
     this.#types = types
-    this.rows = new Promise((resolve, reject) => {
-      this.#resolve = resolve
-      this.#reject = reject
-    })
+    this.#onRows = onRows
+    this.handleError = onError
   }
 
   submit(connection: Connection): void {
     const { name, text } = this
-    const described = descriptions.get(connection) ?? new Map<string, readonly Column[]>()
-    this.#columns = name === '' ? undefined : described.get(name)
+    this.#described = descriptions.get(connection) ?? this.#described
+    this.#columns = name === '' ? undefined : this.#described.get(name)
     // Sends all messages in one system call.
     connection.stream.cork()
     if (connection.parsedStatements[name] !== text) connection.parse({ name, text, types: [] }, true)
     connection.bind({ statement: name, values: this.#values }, true)
     if (this.#columns === undefined) {
       connection.describe({ type: 'P' }, true)
-      descriptions.set(connection, described)
-      this.#onDescribed = (columns) => described.set(name, columns)
+      descriptions.set(connection, this.#described)
     }
     connection.execute(null, true)
     connection.sync()
@@ -85,7 +87,7 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
       name,
       parse: this.#types.getTypeParser(dataTypeID, 'text'),
     }))
-    this.#onDescribed(this.#columns)
+    this.#described.set(this.name, this.#columns)
   }
 
   handleDataRow({ fields }: { readonly fields: readonly (string | null)[] }): void {
@@ -95,26 +97,12 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
       const text = fields[index] ?? null
       row[name] = text === null ? null : parse(text)
     })
-    this.#received.push(row)
+    this.#rows.push(row)
+  }
+
+  handleReadyForQuery(): void {
+    this.#onRows(this.#rows)
   }
 
   handleCommandComplete(): void {}
-
-  handleReadyForQuery(): void {
-    this.#resolve(this.#received)
-  }
-
-  handleError(error: Error): void {
-    this.#reject(error)
-  }
-
-  /** Rejects `rows` with a `LateStatementError`, because the server did not respond in time. */
-  giveUp(): void {
-    const reject = this.#reject
-    const answered = new Promise<Error | undefined>((resolve) => {
-      this.#resolve = () => resolve(undefined)
-      this.#reject = resolve
-    })
-    reject(new LateStatementError(answered))
-  }
 }

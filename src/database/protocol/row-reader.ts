@@ -8,45 +8,36 @@ export type TextRow = readonly (string | null)[]
  * each row as it arrives, so that a long result is never in memory as a whole. Pass it to a client's `query`.
  */
 export class RowReader implements Submittable {
-  /** Resolves after the last row. Rejects with the server's error, or the one that broke the connection. */
-  readonly done: Promise<void>
   readonly #text: string
+  readonly handleReadyForQuery: () => void
+  readonly handleError: (error: Error) => void
   readonly #onRow: (row: TextRow) => void
-  #resolve: () => void = () => {}
-  #reject: (error: Error) => void = () => {}
 
-  /** @param onRow must not throw, because pg calls it while it parses the server's messages */
-  constructor(text: string, onRow: (row: TextRow) => void) {
+  /**
+   * @param onRow must not throw, because pg calls it while it parses the server's messages
+   * @param onEnd called after the last row
+   * @param onError called with the server's error, or the one that broke the connection
+   */
+  constructor(
+    text: string,
+    onRow: (row: TextRow) => void,
+    onEnd: () => void,
+    onError: (error: Error) => void,
+  ) {
     this.#text = text
     this.#onRow = onRow
-    this.done = new Promise((resolve, reject) => {
-      this.#resolve = resolve
-      this.#reject = reject
-    })
+    this.handleReadyForQuery = onEnd
+    this.handleError = onError
   }
 
   submit(connection: Connection): void {
     connection.query(this.#text)
   }
 
-  handleRowDescription(): void {}
-
   handleDataRow({ fields }: { readonly fields: TextRow }): void {
     this.#onRow(fields)
   }
 
+  handleRowDescription(): void {}
   handleCommandComplete(): void {}
-
-  handleReadyForQuery(): void {
-    this.#resolve()
-  }
-
-  handleError(error: Error): void {
-    this.#reject(error)
-  }
-
-  /** Rejects `done` because the server did not respond in time. The connection must not be used again. */
-  giveUp(): void {
-    this.#reject(new Error('PostgreSQL did not respond in time'))
-  }
 }

@@ -86,11 +86,11 @@ const MAX_TRANSACTION_AGE = 2n ** 30n
 
 /** Returns a reader that uses one pool. */
 export function listReader(lists: Database): ListReader {
-  const { isPooled } = lists
-  const validator = { name: 'inventory_list_validator', text: validatorText(isPooled) }
-  const changes = { name: 'inventory_list_changes', text: changesText(isPooled) }
+  const { backend } = lists
+  const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
+  const changes = { name: 'inventory_list_changes', text: changesText(backend) }
   const version = { name: 'inventory_list_version', text: VERSION }
-  const pieces = { name: 'inventory_list_pieces', text: piecesText(isPooled, ENTRIES_PER_PIECE) }
+  const pieces = { name: 'inventory_list_pieces', text: piecesText(backend, ENTRIES_PER_PIECE) }
   const everything = { name: 'inventory_list_entries', text: ENTRIES }
 
   /**

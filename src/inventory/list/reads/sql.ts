@@ -13,11 +13,10 @@ export const listSettings = { random_page_cost: '1.1' }
  * how `search_path` and `row_security`, which a configuration reload can change, affect the table. Everything else that a
  * validator depends on is in the table and in the system catalogs, which change only by a commit.
  *
- * @param isPooled behind a pooler, the number of this client's connections does not identify the server process. The additional
- *   expression is as expensive as the other parts together.
+ * @param backend SQL expression that identifies the server process, as in `Database`
  */
-const sourceText = (isPooled: boolean): string =>
-  `concat_ws(' ', pg_postmaster_start_time(), pg_backend_pid(), ${isPooled ? '(SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())), ' : ''}${TABLE}, row_security_active(${TABLE}))`
+const sourceText = (backend: string): string =>
+  `concat_ws(' ', pg_postmaster_start_time(), ${backend}, ${TABLE}, row_security_active(${TABLE}))`
 
 const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
 
@@ -60,11 +59,11 @@ const TABLE_STATE = `(
 )`
 
 /** The columns that a validator is made from. */
-const validatorColumns = (isPooled: boolean): string =>
-  `${sourceText(isPooled)} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
+const validatorColumns = (backend: string): string =>
+  `${sourceText(backend)} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
 
 /** Returns a statement for the validator. It reads no table, so it does not wait for locks. */
-export const validatorText = (isPooled: boolean): string => `SELECT ${validatorColumns(isPooled)}`
+export const validatorText = (backend: string): string => `SELECT ${validatorColumns(backend)}`
 
 /** The server's version, and whether lists of the table can be cached. */
 export const VERSION = `SELECT version(), ${IS_COMPARABLE} AS "isComparable"`
@@ -90,8 +89,8 @@ export const VERSION = `SELECT version(), ${IS_COMPARABLE} AS "isComparable"`
  * and not see the rows of a table that was rewritten or truncated meanwhile; and whether the name still stands for the table that
  * the prepared statement reads: PostgreSQL does not parse it again for a new table that is found earlier in `search_path`.
  */
-export const changesText = (isPooled: boolean): string =>
-  `SELECT ${validatorColumns(isPooled)}, ${TABLE_STATE} AS "table",
+export const changesText = (backend: string): string =>
+  `SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table",
           ${WITHOUT_CITUS} AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
             AND 'inventory'::regclass::oid = ${TABLE} AS "isExact",
           count, changed,
@@ -112,13 +111,13 @@ export const changesText = (isPooled: boolean): string =>
  * texts, separated by commas. Each row begins with the state of the table in the same snapshot. If there are no entries, or
  * lists cannot be cached, there is one row without a text.
  */
-export const piecesText = (isPooled: boolean, size: number): string => {
+export const piecesText = (backend: string, size: number): string => {
   const piece = (condition: string): string =>
     `SELECT max(pet_id) AS last, count(*) AS count, string_agg(entry, ',' ORDER BY pet_id) AS entries
      FROM (SELECT pet_id, ${ENTRY_JSON} AS entry FROM inventory WHERE ${condition} ORDER BY pet_id LIMIT ${size}) AS piece`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
-      SELECT ${validatorColumns(isPooled)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AS "isComparable"
+      SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AS "isComparable"
     ), pieces AS (
       (${piece('(SELECT "isComparable" FROM state)')})
       UNION ALL
@@ -133,8 +132,8 @@ export const piecesText = (isPooled: boolean, size: number): string => {
 export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
 /** The texts of the statements without which no list can be read. */
-export const listTexts = (isPooled: boolean): readonly string[] => [
-  validatorText(isPooled),
+export const listTexts = (backend: string): readonly string[] => [
+  validatorText(backend),
   VERSION,
-  piecesText(isPooled, 1),
+  piecesText(backend, 1),
 ]

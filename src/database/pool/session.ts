@@ -1,0 +1,73 @@
+import pg from 'pg'
+import { parseIntoClientConfig } from 'pg-connection-string'
+import type { TimeLimits } from '../database.ts'
+
+const INT8_OID = 20
+
+/** How values of columns are read: `bigint` as BigInt. Set per pool, because pg.types.setTypeParser is for the whole process. */
+export const resultTypes: pg.CustomTypesConfig = {
+  getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
+}
+
+/** How a pool uses its sessions: directly, or through a connection pooler. */
+export interface SessionUse {
+  /** Options of the startup message that set the session's parameters. */
+  readonly options: string
+  /** Statements for the beginning of a transaction that set its time limits, unless the options do. */
+  readonly limits: readonly string[]
+  /** Whether statements have names, so that a session parses each of them only once. */
+  readonly hasNames: boolean
+  /** SQL expression that tells the server process of the session from every other one while a connection is open. */
+  readonly backend: string
+}
+
+/** Returns how sessions of the server itself are used. `settings` are set beside the time limits. */
+export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>): SessionUse {
+  const all = {
+    lock_timeout: limits.lock,
+    statement_timeout: limits.statement,
+    idle_in_transaction_session_timeout: limits.statement,
+    // At other levels, an update fails if another one has changed its row since the statement began.
+    default_transaction_isolation: 'read\\ committed',
+    // Otherwise, the role could suppress PostgreSQL's warning about a commit.
+    client_min_messages: 'warning',
+    ...settings,
+  }
+  const options = Object.entries(all).map(([name, value]) => `-c ${name}=${value}`)
+  return { options: options.join(' '), limits: [], hasNames: true, backend: 'pg_backend_pid()' }
+}
+
+/**
+ * Returns how sessions of a connection pooler in transaction mode, such as PgBouncer, are used. Each transaction may run in another
+ * server process, which other clients use, too: it may have parsed another statement of the same name, and a setting would affect
+ * the others. PgBouncer rejects options. The role has to have the time limits of single statements.
+ */
+export function pooledSession(limits: TimeLimits): SessionUse {
+  return {
+    options: '',
+    limits: [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`],
+    hasNames: false,
+    // The id of a process may be used again. This expression takes PostgreSQL as long as the rest of a list's validator.
+    backend:
+      "concat_ws(' ', pg_backend_pid(), (SELECT backend_start FROM pg_stat_get_activity(pg_backend_pid())))",
+  }
+}
+
+/**
+ * Returns what the sessions of a pool are opened with. Call it when the pool is opened, because it also reads the certificate
+ * files: if one were missing when a connection is opened, nothing could catch the error.
+ *
+ * @param url a `postgres://` address with one host
+ * @param options options of the startup message. Those in the address take precedence.
+ */
+export function sessionConfig(url: string, options: string): pg.ClientConfig {
+  const { options: given = '', ...address } = parseIntoClientConfig(url)
+  return {
+    application_name: 'petstore-inventory',
+    ...address,
+    // If a setting occurs twice, PostgreSQL uses the last one.
+    options: [options, given].filter(Boolean).join(' '),
+    keepAlive: true,
+    types: resultTypes,
+  }
+}
