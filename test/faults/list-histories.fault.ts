@@ -1,13 +1,18 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
-import t from 'tap'
+import t, { type Test } from 'tap'
+import { migrate } from '../../src/database/migrations/migrate.ts'
 import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
+import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { longTimings, startApp } from '../support/app.ts'
+import { startInstalled } from '../support/installed-postgres.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { randomChanges } from '../support/random-changes.ts'
 
 /** `STEPS=20000 SEED=7 npm run test:faults -- test/faults/list-histories.fault.ts` tries others, and more of them. */
-const { STEPS = '3000', SEED = '1' } = process.env
+const { STEPS = '2000', SEED = '1' } = process.env
 
 const { random, pick, change, withSavepoints } = randomChanges(Number(SEED))
 
@@ -76,9 +81,14 @@ const alone = [
   'ALTER SYSTEM SET search_path = public',
 ] as const
 
-t.test('every list is what SQL says, in every process, through any history of the table', async (t) => {
-  const server = await startOwnServer(t, { max_prepared_transactions: '20' })
-  await server.query(`INSERT INTO inventory SELECT n, n % 100, 'sold' FROM generate_series(1, 2500) n`)
+const FIRST_ENTRIES = `INSERT INTO inventory SELECT n, n % 100, 'sold' FROM generate_series(1, 2500) n`
+
+/** Changes the table in `steps` steps, and compares the lists of two processes with SQL after each. */
+async function compareLists(
+  t: Test,
+  server: { readonly url: string; readonly superuserUrl: string },
+  steps: number,
+): Promise<void> {
   const open = async (url: string): Promise<pg.Client> => {
     const client = new pg.Client({ connectionString: url, options: '-c lock_timeout=50ms' })
     await client.connect()
@@ -146,7 +156,7 @@ t.test('every list is what SQL says, in every process, through any history of th
   }
 
   let compared = 0
-  for (let index = 0; index < Number(STEPS); index++) {
+  for (let index = 0; index < steps; index++) {
     const what = await step(index)
     const { rows } = await reader.query<{ list: string }>(
       `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list FROM inventory`,
@@ -160,6 +170,83 @@ t.test('every list is what SQL says, in every process, through any history of th
       return
     }
   }
-  t.ok(rejected < Number(STEPS) / 2, `${compared} lists, none different; ${rejected} steps were rejected`)
-  t.comment(`${compared} lists, none different; ${rejected} of ${STEPS} steps were rejected`)
+  await other.query('ROLLBACK')
+  for (const gid of prepared) await main.query(`ROLLBACK PREPARED '${gid}'`)
+  t.ok(rejected < steps / 2, `${compared} lists, none different; ${rejected} steps were rejected`)
+  t.comment(`${compared} lists, none different; ${rejected} of ${steps} steps were rejected`)
+}
+
+t.test('every list is what SQL says, in every process, through any history of the table', async (t) => {
+  const server = await startOwnServer(t, { max_prepared_transactions: '20' })
+  await server.query(FIRST_ENTRIES)
+  await compareLists(t, server, Number(STEPS))
+})
+
+/** The transaction id that a server begins with is as high as this at least. */
+const JUMP = 2n ** 30n
+
+/** Transactions of the history before an id that rows, snapshots or the function `age` represent in another way. */
+const BEFORE = 100n
+
+const clusterFiles = {
+  /** Transactions in one file of `pg_xact`, which has two bits for each. */
+  transactions: 2n ** 20n,
+  bytes: 2 ** 18,
+}
+
+t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
+  // The embedded server comes without pg_resetwal.
+  const server = await startInstalled(t, 15, { max_prepared_transactions: '20', autovacuum: 'off' })
+  const superuserUrl = server.url
+  const query = async (text: string): Promise<string | undefined> => {
+    const client = new pg.Client({ connectionString: superuserUrl })
+    await client.connect()
+    try {
+      return (await client.query<{ value: string }>(text)).rows?.[0]?.value
+    } finally {
+      await client.end()
+    }
+  }
+  const nextId = async (): Promise<bigint> =>
+    BigInt((await query('SELECT pg_current_xact_id() AS value')) ?? 0)
+  await migrate({ url: superuserUrl, direction: 'up' })
+  await query(
+    `CREATE ROLE ${ROLE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLE};
+     UPDATE pg_database SET datistemplate = false; ${FIRST_ENTRIES}`,
+  )
+  // PostgreSQL stops when the oldest row of any database is too old.
+  for (const database of ['template0', 'template1']) await query(`DROP DATABASE ${database}`)
+
+  /** Makes the server begin with a transaction id. Rows must not be older than 2^31 transactions, so this goes in steps. */
+  const setNextId = async (id: bigint): Promise<void> => {
+    await query('VACUUM (FREEZE)')
+    await server.stop()
+    const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
+    const file = path.join(server.directory, 'data', 'pg_xact', segment.padStart(4, '0'))
+    await writeFile(file, Buffer.alloc(clusterFiles.bytes))
+    await giveTo(serverAccount(), file)
+    await server.command('pg_resetwal', `-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, 'data')
+    await server.start()
+    await query('VACUUM (FREEZE)')
+  }
+
+  let next = 0n
+  for (const limit of [2n ** 31n, 2n ** 32n, 2n ** 33n]) {
+    await t.test(`2^${limit.toString(2).length - 1}`, async (t) => {
+      while (next + JUMP < limit - 2n * BEFORE) {
+        next += JUMP
+        await setNextId(next)
+      }
+      next = limit - 2n * BEFORE
+      await setNextId(next)
+      while ((await nextId()) < limit - BEFORE);
+      await compareLists(
+        t,
+        { url: superuserUrl.replace('postgres@', `${ROLE}@`), superuserUrl },
+        Number(STEPS) / 8,
+      )
+      t.ok((await nextId()) > limit, 'the ids of transactions have exceeded it')
+      next = limit
+    })
+  }
 })

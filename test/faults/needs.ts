@@ -63,13 +63,16 @@ const postgres = testVersions.map(
   }),
 )
 
+const postgres15 = postgres.filter(({ program }) => program === 'PostgreSQL 15')
+
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'citus.fault.ts': [citus],
   'examples.fault.ts': [python, go, java],
-  'failover.fault.ts': postgres.filter(({ program }) => program === 'PostgreSQL 15'),
+  'failover.fault.ts': postgres15,
   'keep-alive-proxy.fault.ts': [haproxy],
+  'list-histories.fault.ts': postgres15,
   'nginx.fault.ts': [nginx],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': postgres,

@@ -32,11 +32,29 @@ export async function makeServerFolder(programs: string, parent: string): Promis
   }
 }
 
+/** A server of an installed PostgreSQL. */
+export interface InstalledServer extends ServerFolder {
+  /** The address as the superuser. */
+  readonly url: string
+  start(): Promise<void>
+  stop(): Promise<void>
+}
+
 /** Starts a server of that version, which goes away with the test, and returns its address as the superuser. */
 export async function startVersion(t: Test, version: number): Promise<string> {
+  return (await startInstalled(t, version)).url
+}
+
+/** Starts a server of that version, which goes away with the test. */
+export async function startInstalled(
+  t: Test,
+  version: number,
+  settings: Readonly<Record<string, string>> = {},
+): Promise<InstalledServer> {
   const programs = await programsOf(version)
   if (programs === undefined) throw new Error(`PostgreSQL ${version} is not installed.`)
-  const { directory, command } = await makeServerFolder(programs, await temporaryFolder(t))
+  const folder = await makeServerFolder(programs, await temporaryFolder(t))
+  const { directory, command } = folder
   await command(
     'initdb',
     '--pgdata=data',
@@ -46,10 +64,33 @@ export async function startVersion(t: Test, version: number): Promise<string> {
     '--no-locale',
   )
   const port = await freePort()
-  const options = `-c listen_addresses=127.0.0.1 -c port=${port} -c unix_socket_directories= -c fsync=off`
-  await command('pg_ctl', 'start', '--wait', '--pgdata=data', '--log=postgres.log', `--options=${options}`)
+  const all = {
+    listen_addresses: '127.0.0.1',
+    port,
+    unix_socket_directories: '',
+    fsync: 'off',
+    ...settings,
+  }
+  const options = Object.entries(all).map(([name, value]) => `-c ${name}=${value}`)
+  let isRunning = false
+  const stop = async (): Promise<void> => {
+    if (isRunning) await command('pg_ctl', 'stop', '--wait', '--mode=fast', '--pgdata=data')
+    isRunning = false
+  }
+  const start = async (): Promise<void> => {
+    await command(
+      'pg_ctl',
+      'start',
+      '--wait',
+      '--pgdata=data',
+      '--log=postgres.log',
+      `--options=${options.join(' ')}`,
+    )
+    isRunning = true
+  }
+  await start()
   t.teardown(async () => {
-    if (existsSync(directory)) await command('pg_ctl', 'stop', '--wait', '--mode=fast', '--pgdata=data')
+    if (existsSync(directory)) await stop()
   })
-  return `postgres://postgres@127.0.0.1:${port}/postgres`
+  return { ...folder, url: `postgres://postgres@127.0.0.1:${port}/postgres`, start, stop }
 }
