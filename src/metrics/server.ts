@@ -1,9 +1,9 @@
-import { once } from 'node:events'
-import { createServer, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
-import { listenAddress, urlOf } from '../http/connections/listen-address.ts'
+import { ApiError } from '../contract/errors.ts'
+import { listenAddress } from '../http/connections/listen-address.ts'
+import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {
   readonly host: string
@@ -24,50 +24,21 @@ export interface MetricsServer {
  *
  * @throws the error of `listen`, such as EADDRINUSE
  */
-export async function serveMetrics({
-  host,
-  port,
-  scrape,
-  log,
-}: MetricsServerOptions): Promise<MetricsServer> {
-  const server = createServer({ requestTimeout: 10_000 }, async ({ method, url }, response) => {
-    if (url?.split('?', 1)[0] !== '/metrics') {
-      respond(response, 404, 'Not found. The metrics are at /metrics.\n')
-    } else if (method !== 'GET' && method !== 'HEAD') {
-      response.setHeader('allow', 'GET, HEAD')
-      respond(response, 405, 'Method not allowed. Use GET or HEAD.\n')
-    } else {
-      try {
-        respond(response, 200, await scrape(), prometheusContentType)
-      } catch (err) {
-        log.error({ err }, 'the metrics could not be collected')
-        respond(response, 500, 'The metrics could not be collected.\n')
-      }
-    }
+export async function serveMetrics(options: MetricsServerOptions): Promise<MetricsServer> {
+  const { host, port, scrape, log } = options
+  const app = fastify({ requestTimeout: 10_000, forceCloseConnections: true })
+  const refuseOthers = refuseOtherMethods(app)
+  app.get('/metrics', async (_request, reply) => reply.type(prometheusContentType).send(await scrape()))
+  refuseOthers()
+  app.setNotFoundHandler((_request, reply) =>
+    reply.code(404).send('Not found. The metrics are at /metrics.\n'),
+  )
+  app.setErrorHandler((err, _request, reply) => {
+    if (err instanceof ApiError) return reply.code(err.status).headers(err.headers).send(`${err.message}\n`)
+    log.error({ err }, 'the metrics could not be collected')
+    return reply.code(500).send('The metrics could not be collected.\n')
   })
-  server.listen(port, await listenAddress(host))
-  await once(server, 'listening')
-  log.info(`metrics at ${addressOf(server.address())}/metrics`)
-  return {
-    async close() {
-      const closed = once(server, 'close')
-      server.close()
-      server.closeAllConnections()
-      await closed
-    },
-  }
-}
-
-function respond(
-  response: ServerResponse,
-  status: number,
-  text: string,
-  type = 'text/plain; charset=utf-8',
-): void {
-  response.writeHead(status, { 'content-type': type, 'content-length': Buffer.byteLength(text) }).end(text)
-}
-
-function addressOf(address: string | AddressInfo | null): string {
-  if (typeof address !== 'object' || address === null) return String(address)
-  return urlOf(address.address, address.port)
+  const address = await app.listen({ host: await listenAddress(host), port })
+  log.info(`metrics at ${address}/metrics`)
+  return { close: () => app.close() }
 }

@@ -1,5 +1,4 @@
 import { lookup } from 'node:dns/promises'
-import { isIPv6 } from 'node:net'
 
 /**
  * Resolves a host name to one address to listen on: its first IPv4 address, or its first IPv6 address if it has no IPv4
@@ -11,9 +10,4 @@ import { isIPv6 } from 'node:net'
 export async function listenAddress(host: string): Promise<string> {
   const { address } = await lookup(host, { order: 'ipv4first' })
   return address
-}
-
-/** Returns the URL of a server that listens on an IP address. */
-export function urlOf(address: string, port: number): string {
-  return `http://${isIPv6(address) ? `[${address}]` : address}:${port}`
 }
