@@ -7,7 +7,7 @@ import { abortOnSignals } from '../process/signals.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'
 import { writeOutput } from './output.ts'
 import { writeFileWhole } from './output-file.ts'
-import { formatCount, startProgress } from './progress.ts'
+import { formatCount, reportProgress } from './progress.ts'
 
 const NEWLINE = 10
 
@@ -36,25 +36,18 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
 function exportTo(stream: Writable, url: string, format: FileFormat, signal: AbortSignal): Promise<number> {
   return inTransaction({ url, readOnly: true, signal }, async (transaction) => {
     await lockEntries(transaction)
-    const total = await countEntries(transaction)
-    // A progress bar would mix with entries that are written to the terminal.
-    const progress =
-      stream === process.stdout && process.stdout.isTTY ? undefined : startProgress('writing', total)
+    const progress = reportProgress('writing', await countEntries(transaction))
     let rows = format === 'csv' ? -1 : 0
     async function* watched(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
       for await (const chunk of source) {
         for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) rows += 1
-        progress?.update(rows, rows)
+        progress(rows, rows)
         yield chunk
       }
     }
     const pieces = watched(exportEntries(transaction, format))
-    try {
-      if (stream === process.stdout) await writeOutput(pieces, signal)
-      else await pipeline(pieces, stream, { signal })
-    } finally {
-      progress?.stop()
-    }
+    if (stream === process.stdout) await writeOutput(pieces, signal)
+    else await pipeline(pieces, stream, { signal })
     return rows
   })
 }

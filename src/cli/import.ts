@@ -23,7 +23,7 @@ import { CommandFailure } from './failure.ts'
 import { formatOf, formatOption } from './file-format.ts'
 import { addInputOptions, type ExpectedInput, ImportSource } from './import-source.ts'
 import { print, writeOutput } from './output.ts'
-import { formatCount, formatNumber, startProgress } from './progress.ts'
+import { formatCount, formatNumber, reportProgress } from './progress.ts'
 
 const readers: Record<FileFormat, (source: AsyncIterable<Buffer>) => AsyncIterable<ImportLine[]>> = {
   csv: readCsv,
@@ -120,14 +120,8 @@ async function importFrom(
     if (dryRun) return previewImport(transaction, mode)
     if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
     console.error(`${formatCount(staging.rows, 'row', 'rows')} checked; writing`)
-    const progress = startProgress('writing', staging.rows)
-    try {
-      return await mergeStaged(transaction, mode, (part) =>
-        progress.update(part * staging.rows, part * staging.rows),
-      )
-    } finally {
-      progress.stop()
-    }
+    const progress = reportProgress('writing', staging.rows)
+    return mergeStaged(transaction, mode, (part) => progress(part * staging.rows, part * staging.rows))
   }).catch(explainViolation)
 }
 
@@ -149,20 +143,15 @@ async function stage(
   transaction: Transaction,
   signal: AbortSignal,
 ): Promise<void> {
-  const progress = startProgress('reading', source.size)
+  const progress = reportProgress('reading', source.size)
   async function* watched(): AsyncGenerator<Buffer> {
     for await (const chunk of source) {
-      progress.update(staging.rows, source.bytes)
+      progress(staging.rows, source.bytes)
       yield chunk
     }
   }
-  try {
-    const lines = readers[format](watched())
-    await pipeline(lines, (batches) => staging.textOf(batches), await stageEntries(transaction), { signal })
-    progress.update(staging.rows, source.bytes)
-  } finally {
-    progress.stop()
-  }
+  const lines = readers[format](watched())
+  await pipeline(lines, (batches) => staging.textOf(batches), await stageEntries(transaction), { signal })
 }
 
 /** Asks the operator to confirm the removal of more than a tenth of the entries, which suggests a wrong file. */

@@ -1,63 +1,24 @@
-import { Presets, SingleBar } from 'cli-progress'
-
-/** Interval between lines of progress without a terminal. */
-const LINE_INTERVAL_MS = 5000
-
-export interface Progress {
-  /** Reports the number of rows done, and how much of the total. */
-  update(rows: number, done: number): void
-  /** Ends the report. */
-  stop(): void
-}
+/** Interval between lines of progress. */
+const INTERVAL_MS = 5000
 
 /**
- * Reports progress on standard error: as a bar on a terminal, as a line every few seconds elsewhere. `total` is in any
- * unit; without it, no remaining time is shown.
+ * Returns a function that reports the number of rows done, and how much of `total`: with a line on standard error every few
+ * seconds. `total` is in any unit; without it, no remaining time is shown.
  */
-export function startProgress(verb: string, total: number | undefined): Progress {
+export function reportProgress(
+  verb: string,
+  total: number | undefined,
+): (rows: number, done: number) => void {
   const start = performance.now()
-  const state: State = (rows, done) => {
-    const seconds = (performance.now() - start) / 1000
-    return {
-      rows: formatNumber(rows),
-      rate: formatNumber(rows / Math.max(seconds, 0.001)),
-      left:
-        total === undefined || done === 0 ? '' : `, ${formatSeconds((seconds * (total - done)) / done)} left`,
-    }
-  }
-  return process.stderr.isTTY ? barOf(verb, total, state) : linesOf(verb, state)
-}
-
-type State = (rows: number, done: number) => Record<'rows' | 'rate' | 'left', string>
-
-function barOf(verb: string, total: number | undefined, state: State): Progress {
-  const bar = new SingleBar(
-    {
-      format: `${verb} ${total === undefined ? '' : '[{bar}] {percentage}% '}{rows} rows, {rate} rows/s{left}`,
-      barsize: 30,
-      hideCursor: false,
-      stream: process.stderr,
-    },
-    Presets.legacy,
-  )
-  bar.start(total ?? 0, 0, state(0, 0))
-  return {
-    update: (rows, done) => bar.update(done, state(rows, done)),
-    stop: () => bar.stop(),
-  }
-}
-
-function linesOf(verb: string, state: State): Progress {
-  let next = performance.now() + LINE_INTERVAL_MS
-  return {
-    update(rows, done) {
-      const now = performance.now()
-      if (now < next) return
-      next = now + LINE_INTERVAL_MS
-      const { rows: count, rate, left } = state(rows, done)
-      console.error(`${verb} ${count} rows, ${rate} rows/s${left}`)
-    },
-    stop() {},
+  let next = start + INTERVAL_MS
+  return (rows, done) => {
+    const now = performance.now()
+    if (now < next) return
+    next = now + INTERVAL_MS
+    const seconds = (now - start) / 1000
+    const left =
+      total === undefined || done === 0 ? '' : `, ${formatSeconds((seconds * (total - done)) / done)} left`
+    console.error(`${verb} ${formatNumber(rows)} rows, ${formatNumber(rows / seconds)} rows/s${left}`)
   }
 }
 

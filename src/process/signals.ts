@@ -1,6 +1,5 @@
 import { constants } from 'node:os'
 import { setTimeout } from 'node:timers/promises'
-import closeWithGrace from 'close-with-grace'
 import type { Logger } from 'pino'
 import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 
@@ -15,12 +14,6 @@ const FLUSH_TIMEOUT_MS = 1000
 
 /** The server also stops on the other signals that a user sends to end a process. */
 const stopSignals = [...interruptSignals, 'SIGQUIT', 'SIGUSR2'] as const
-
-/**
- * Signals of a crash. They must have no listener: the system repeats the signal after it, so the process would never end
- * (Node.js manual, "Signal events").
- */
-const crashSignals = ['SIGABRT', 'SIGBUS', 'SIGFPE', 'SIGILL', 'SIGSEGV', 'SIGTRAP'] as const
 
 /** Calls `onFirst` on the first of the signals, and `onSecond` on a later one. */
 function onSignals<Signal extends NodeJS.Signals>(
@@ -48,28 +41,38 @@ export function ignoreInspectorSignal(): void {
 
 /**
  * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
- * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal exits at
- * once.
+ * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal or error exits
+ * at once.
  */
 export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
-  let isClosing = false
-  const skip = [...stopSignals, ...crashSignals]
-  const grace = closeWithGrace({ delay: timeoutMs, logger: log, skip }, async ({ err }) => {
-    isClosing = true
-    if (err) log.fatal({ err }, 'stopping after an internal error')
+  let isStopping = false
+
+  const stop = async (exitCode: number): Promise<void> => {
+    isStopping = true
+    void setTimeout(timeoutMs).then(() => {
+      log.error(`not stopped within ${timeoutMs} ms: exiting`)
+      process.exit(1)
+    })
     await close()
     log.info('stopped')
-    await Promise.race([
-      new Promise<void>((resolve) => log.flush(() => resolve())),
-      setTimeout(FLUSH_TIMEOUT_MS, undefined, { ref: false }),
-    ])
-  })
+    const flushed = new Promise<void>((resolve) => log.flush(() => resolve()))
+    await Promise.race([flushed, setTimeout(FLUSH_TIMEOUT_MS)])
+    process.exit(exitCode)
+  }
+  const onError = (err: unknown): void => {
+    log.fatal({ err }, 'stopping after an internal error')
+    // What fails while it stops is such an error, too.
+    if (isStopping) process.exit(1)
+    void stop(1)
+  }
+  process.on('uncaughtException', onError)
+  process.on('unhandledRejection', onError)
   onSignals(
     stopSignals,
     (signal) => {
       log.info(`${signal}: stopping`)
       // After an internal error, everything is being closed already, and the exit code will be 1.
-      if (!isClosing) grace.close()
+      if (!isStopping) void stop(0)
     },
     (signal) => {
       log.error(`second ${signal}: exiting at once`)

@@ -7,6 +7,7 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 const binary = path.resolve('dist/cli.js')
@@ -178,14 +179,16 @@ t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
   await promisify(execFile)('mkfifo', [path.join(cwd, 'stock.csv')])
   const program = await startProgram(t, 'cli', {
     args: ['import', 'stock.csv', '--rows', '3'],
-    env: {
-      DATABASE_URL: database.url,
-      NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
-    },
+    env: { DATABASE_URL: database.url },
     cwd,
   })
   const writer = await open(path.join(cwd, 'stock.csv'), 'w')
-  await program.output(/reading/)
+  await eventually('the import to read', async () => {
+    const reading = await database.query(
+      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'",
+    )
+    return reading.length > 0 || program.process.exitCode !== null ? true : undefined
+  })
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
   await writer.close()
