@@ -30,12 +30,12 @@ const ALWAYS = [
   'test/inventory/list/sharing.test.ts',
   'test/inventory/updates/update-inventory.test.ts',
 ]
-const OPERATORS = new Map(
-  [
-    ...(['< <=', '<= <', '> >=', '>= >'] as const),
-    ...(['=== !==', '!== ===', '&& ||', '|| &&'] as const),
-  ].map((pair) => [pair.split(' ')[0], pair.split(' ')[1]]),
-)
+const OPPOSITES = [
+  ['<', '<='],
+  ['>', '>='],
+  ['===', '!=='],
+  ['&&', '||'],
+]
 
 function mutationsOf(file: string, source: string): Mutation[] {
   const found: Mutation[] = []
@@ -61,7 +61,7 @@ function mutationsOf(file: string, source: string): Mutation[] {
     if (ts.isNumericLiteral(node) && Number(node.text) > 1) add(node, 'constant times ten', `(${text} * 10)`)
     if (ts.isBinaryExpression(node)) {
       const operator = node.operatorToken.getText(tree)
-      const other = OPERATORS.get(operator)
+      const other = OPPOSITES.find((pair) => pair.includes(operator))?.find((text) => text !== operator)
       if (other !== undefined) add(node.operatorToken, `${operator} to ${other}`, other)
     }
     ts.forEachChild(node, visit)

@@ -73,36 +73,41 @@ t.test('a new key is found at once, and from then on without a promise', async (
   t.strictSame(cache.find(key), ownerOf('billing', key))
 })
 
-t.test('it knows which keys may only read, and when the last key of a name ends', async (t) => {
-  const database = await testDatabase(t)
-  const { cache } = open(t, database.url)
-  const reader = await addKey(database, 'reader', '3 days')
-  await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
-  await addKey(database, 'unending')
-  await addKey(database, 'past', '-1 hour')
-  const old = await addKey(database, 'rotated', '1 day')
-  await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
-  await addKey(database, 'rotated', '2 days')
-  await addKey(database, 'shortened', '9 days')
-  await database.query("UPDATE api_keys SET revoked_at = now() + interval '5 days' WHERE name = 'shortened'")
-  await addKey(database, 'shortened', '2 days')
-  await cache.refresh()
-  t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
-  t.notMatch(cache.find(old), { isReadOnly: true })
-  await database.query("UPDATE api_keys SET created_at = now() - interval '5 days' WHERE name = 'reader'")
-  await cache.refresh()
-  const daysFromNow = (time: number): number => Math.round((time - Date.now()) / 86_400_000)
-  const lives = Array.from(cache.lifetimes(), ([name, { createdAt, validUntil }]) => [
-    name,
-    [daysFromNow(createdAt), daysFromNow(validUntil)],
-  ])
-  t.strictSame(Object.fromEntries(lives), { reader: [-5, 3], rotated: [-1, 2], shortened: [-1, 5] })
-  await database.query("UPDATE api_keys SET is_read_only = false WHERE name = 'reader'")
-  await cache.refresh()
-  t.strictSame(cache.find(reader), ownerOf('reader', reader), 'an operator may let it write')
-})
+t.test(
+  'the cache has the scope of each key and the time at which the last key of a name expires',
+  async (t) => {
+    const database = await testDatabase(t)
+    const { cache } = open(t, database.url)
+    const reader = await addKey(database, 'reader', '3 days')
+    await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
+    await addKey(database, 'unending')
+    await addKey(database, 'past', '-1 hour')
+    const old = await addKey(database, 'rotated', '1 day')
+    await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
+    await addKey(database, 'rotated', '2 days')
+    await addKey(database, 'shortened', '9 days')
+    await database.query(
+      "UPDATE api_keys SET revoked_at = now() + interval '5 days' WHERE name = 'shortened'",
+    )
+    await addKey(database, 'shortened', '2 days')
+    await cache.refresh()
+    t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
+    t.notMatch(cache.find(old), { isReadOnly: true })
+    await database.query("UPDATE api_keys SET created_at = now() - interval '5 days' WHERE name = 'reader'")
+    await cache.refresh()
+    const daysFromNow = (time: number): number => Math.round((time - Date.now()) / 86_400_000)
+    const lives = Array.from(cache.lifetimes(), ([name, { createdAt, validUntil }]) => [
+      name,
+      [daysFromNow(createdAt), daysFromNow(validUntil)],
+    ])
+    t.strictSame(Object.fromEntries(lives), { reader: [-5, 3], rotated: [-1, 2], shortened: [-1, 5] })
+    await database.query("UPDATE api_keys SET is_read_only = false WHERE name = 'reader'")
+    await cache.refresh()
+    t.strictSame(cache.find(reader), ownerOf('reader', reader), 'an operator may let it write')
+  },
+)
 
-t.test('however many unknown keys are presented, the database is asked a few times a second', async (t) => {
+t.test('unknown keys cause at most a few queries a second', async (t) => {
   const database = await testDatabase(t)
   const ended = await addKey(database, 'billing')
   await database.query('UPDATE api_keys SET revoked_at = now()')

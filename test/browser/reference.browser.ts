@@ -181,7 +181,7 @@ t.test(
   },
 )
 
-t.test('names the public addresses', async (t) => {
+t.test('the page lists the public addresses', async (t) => {
   const database = await testDatabase(t)
   const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
   const { port } = await startApp(t, database.url, { env: { PUBLIC_URLS: publicUrls.join() } })
@@ -189,7 +189,7 @@ t.test('names the public addresses', async (t) => {
   for (const url of publicUrls) t.ok(await page.getByText(url, { exact: true }).isVisible())
 })
 
-t.test('shows the body and the code of every error', async (t) => {
+t.test('every error is shown with its body and code', async (t) => {
   const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
   const description = await page.evaluate<{
     paths: Record<string, Record<string, { operationId: string; responses: Record<string, unknown> }>>
@@ -249,7 +249,7 @@ t.test('removes the previous response when a field is refused, and leads to the 
   t.strictSame(complaints, [])
 })
 
-t.test('says so when there is no response, and shows none', async (t) => {
+t.test('a missing response is reported', async (t) => {
   const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
   await enterKey(page)
   const list = operationOf(page, 'listInventory')
@@ -260,7 +260,7 @@ t.test('says so when there is no response, and shows none', async (t) => {
   t.equal(await list.getByRole('group', { name: 'Response body' }).count(), 0)
 })
 
-t.test('sends conditions as they are entered', async (t) => {
+t.test('conditions are sent as entered', async (t) => {
   const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
   await enterKey(page)
   const update = operationOf(page, 'updateInventory')
@@ -271,7 +271,7 @@ t.test('sends conditions as they are entered', async (t) => {
   t.match((await execute(update)).outcome, '200')
 })
 
-t.test('leads to an operation, a response and a schema by its address', async (t) => {
+t.test('operations, responses and schemas have links', async (t) => {
   const docs = `http://127.0.0.1:${await startService(t)}/docs`
   for (const id of ['updateInventory', 'updateInventory-412', 'schema-Error']) {
     const { page } = await visit(t, browser, `${docs}#${id}`)
@@ -288,7 +288,7 @@ t.test('leads to an operation, a response and a schema by its address', async (t
   }
 })
 
-t.test('has a sample of each request in four languages, which run', async (t) => {
+t.test('each request has runnable samples in four languages', async (t) => {
   const port = await startService(t)
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
   const list = operationOf(page, 'listInventory')
@@ -370,7 +370,7 @@ t.test('works by the keyboard alone', async (t) => {
   t.strictSame(complaints, [])
 })
 
-t.test('shows where the focus is, at every stop of the keyboard', async (t) => {
+t.test('the focus is visible on every control', async (t) => {
   for (const colorScheme of ['light', 'dark'] as const) {
     const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`, {
       colorScheme,
@@ -444,7 +444,7 @@ t.test('explains that a key is missing, and leads to its field', async (t) => {
   t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
 })
 
-t.test('shows the beginning of a large list and says that it is cut', async (t) => {
+t.test('a large list is truncated, and the page says so', async (t) => {
   const database = await testDatabase(t)
   await database.query(
     `INSERT INTO inventory (pet_id, quantity, status)

@@ -48,7 +48,7 @@ t.test('--help at every level goes to standard output, with an example', async (
   }
 })
 
-t.test('what it does not know is refused with the nearest name', async (t) => {
+t.test('an unknown command or option is refused with the nearest name', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['migrat'], /unknown command 'migrat'\n\(Did you mean migrate\?\)/],
     [['keys', 'creat'], /unknown command 'creat'\n\(Did you mean create\?\)/],

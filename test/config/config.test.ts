@@ -4,7 +4,7 @@ import { loadConfig, loadOperatorDatabase } from '../../src/config/config.ts'
 import { describeSettings, misspelledSettings } from '../../src/config/describe.ts'
 import { ConfigurationError } from '../../src/config/errors.ts'
 
-t.test('has a default for everything but secrets', async (t) => {
+t.test('every setting but a secret has a default', async (t) => {
   t.strictSame(loadConfig({}), {
     host: '127.0.0.1',
     port: 3000,
@@ -21,7 +21,7 @@ t.test('has a default for everything but secrets', async (t) => {
   t.ok(Object.isFrozen(loadConfig({})))
 })
 
-t.test('reads every variable', async (t) => {
+t.test('every variable is read', async (t) => {
   t.strictSame(
     loadConfig({
       HOST: '0.0.0.0',
@@ -57,7 +57,7 @@ t.test('reads every variable', async (t) => {
   )
 })
 
-t.test('takes an empty variable for one that is not set', async (t) => {
+t.test('an empty variable counts as unset', async (t) => {
   t.strictSame(loadConfig({ PORT: '', DATABASE_URL: ' ', API_KEYS: '', LOG_LEVEL: '' }), loadConfig({}))
 })
 
@@ -69,7 +69,7 @@ t.test('in production it starts no database of its own for an address that is em
   }
 })
 
-t.test('refuses every wrong value', async (t) => {
+t.test('every invalid value is refused', async (t) => {
   const wrong = {
     HOST: ['a b'],
     PORT: ['-1', '65536', '3000.5', '1e3', '0x10', 'http'],
@@ -104,7 +104,7 @@ t.test('refuses every wrong value', async (t) => {
   }
 })
 
-t.test('names all errors at once, without repeating a secret', async (t) => {
+t.test('all invalid settings are reported at once, without secrets', async (t) => {
   const load = (): unknown =>
     loadConfig({
       NODE_ENV: 'production',
@@ -132,7 +132,7 @@ t.test('names all errors at once, without repeating a secret', async (t) => {
   t.throws(() => loadConfig({ DATABASE_URL: 'postgres://user:pa#ss@host/db' }), { message: /^(?!.*pa#ss)/ })
 })
 
-t.test('names settings that contradict each other beside all other errors', async (t) => {
+t.test('contradicting settings are reported beside all other errors', async (t) => {
   const ports = { PORT: '4000', METRICS_PORT: '4000' }
   const { errors } = describeSettings({ ...ports, LOG_LEVEL: 'loud', DATABASE_URL: 'localhost' })
   t.match(errors, [
@@ -170,7 +170,7 @@ t.test('traces only where the variables of OpenTelemetry ask for it', async (t) 
   t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'false' }), true)
 })
 
-t.test('reads secrets out of files', async (t) => {
+t.test('secrets are read from files', async (t) => {
   const folder = t.testdir({
     url: 'postgres://user:secret@host/db\n',
     keys: 'ops:a-key,\nshop:another-key\n',
@@ -226,7 +226,7 @@ t.test('reads secrets out of files', async (t) => {
   })
 })
 
-t.test('knows every variable of .env.example, and no other', async (t) => {
+t.test('.env.example lists every variable, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
   t.strictSame(listed.sort(), [
@@ -310,7 +310,7 @@ t.test('NODE_ENV has known values only', async (t) => {
   }
 })
 
-t.test('warns of variables that look like a misspelled setting, and of no other', async (t) => {
+t.test('variables that look like a misspelled setting cause a warning', async (t) => {
   for (const [name, meant] of [
     ['API_KEY', 'API_KEYS'],
     ['DATABASE_POOLSIZE', 'DATABASE_POOL_SIZE'],
@@ -413,7 +413,7 @@ t.test('a time limit in an address is a number of milliseconds', async (t) => {
   t.strictSame(errorsOf('connect_timeout=5s'), [], 'it has no effect')
 })
 
-t.test('warns of parameters of an address that have no effect', async (t) => {
+t.test('parameters of an address without effect cause a warning', async (t) => {
   const warningsOf = (query: string): readonly string[] => {
     const { errors, warnings } = describeSettings({
       OPERATOR_DATABASE_URL: `postgres://u:p@host/db?${query}`,

@@ -195,7 +195,7 @@ t.test("the operators' role can run every command but migrations", async (t) => 
   }
 })
 
-t.test('without its privileges the server is not ready and says what to do, and then it is', async (t) => {
+t.test('a server without its privileges is not ready, and becomes ready when they are granted', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   const program = await startProgram(t, 'server', {

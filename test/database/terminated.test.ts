@@ -100,7 +100,7 @@ function isUnavailable(t: Test, { status, headers, text }: Answer): void {
 
 const TIMES = 2
 
-t.test('lives on when the server ends its connections, at whatever they are', async (t) => {
+t.test('the service survives terminated connections in every state', async (t) => {
   const database = await testDatabase(t)
   const service = await startService(t, database)
   const { send } = service

@@ -20,7 +20,7 @@ function isUnavailable(t: Test, answer: Answer): void {
   t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
 }
 
-t.test('answers 503 while the database is away, and serves again once it is back', async (t) => {
+t.test('requests get a 503 during an outage of the database, and succeed after it', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const outage = await outageOf(t, database.url)
@@ -35,21 +35,24 @@ t.test('answers 503 while the database is away, and serves again once it is back
   }
 })
 
-t.test('answers 503 in bounded time while the database accepts and says nothing', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const outage = await outageOf(t, database.url)
-  const { send } = await startApp(t, outage.url, { timings: { lists: shortLimits } })
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  outage.stall()
-  // Nothing but the limits ends these requests: the outage goes on until all of them are answered.
-  const answers = await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
-  for (const answer of answers) isUnavailable(t, answer)
-  await outage.restore()
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-})
+t.test(
+  'requests get a 503 in bounded time while the database accepts connections but does not respond',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [['1', 9, 'available']])
+    const outage = await outageOf(t, database.url)
+    const { send } = await startApp(t, outage.url, { timings: { lists: shortLimits } })
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+    outage.stall()
+    // Nothing but the limits ends these requests: the outage goes on until all of them are answered.
+    const answers = await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
+    for (const answer of answers) isUnavailable(t, answer)
+    await outage.restore()
+    t.equal((await send('GET', '/v1/inventory')).status, 200)
+  },
+)
 
-t.test('starts and answers 503 while the database is away from the beginning', async (t) => {
+t.test('the service starts during an outage of the database and responds with 503', async (t) => {
   const database = await testDatabase(t)
   const outage = await outageOf(t, database.url)
   await outage.cut()
@@ -59,7 +62,7 @@ t.test('starts and answers 503 while the database is away from the beginning', a
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
-t.test('answers 503 to a caller whose connection is ended in the middle of a statement', async (t) => {
+t.test('a caller whose connection is terminated during a statement gets a 503', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { send } = await startApp(t, database.url)
@@ -98,7 +101,7 @@ t.test(
   },
 )
 
-t.test('answers 503 when the time limit for transactions ends a statement', async (t) => {
+t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
   const database = await testDatabase(t)
   const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
   if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
@@ -112,7 +115,7 @@ t.test('answers 503 when the time limit for transactions ends a statement', asyn
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
 })
 
-t.test('answers 503 when every connection is busy for too long', async (t) => {
+t.test('requests get a 503 when every connection is busy for too long', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
@@ -123,7 +126,7 @@ t.test('answers 503 when every connection is busy for too long', async (t) => {
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
-t.test('answers 503 while the table is missing', async (t) => {
+t.test('requests get a 503 while the table is missing', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const { send } = await startApp(t, database.url)
   isUnavailable(t, await send('GET', '/v1/inventory'))

@@ -109,7 +109,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   t.notMatch(stdout, /prepared statement|sets no limit/)
 })
 
-t.test('with the limits of the documentation, a locked row delays its own callers only', async (t) => {
+t.test('with the documented limits, a locked row delays only its own callers', async (t) => {
   const { database, role, url } = await setUp(t)
   const page = await readFile('docs/integrations.md', 'utf8')
   const limits = page.match(/^ALTER ROLE inventory_server SET \w+_timeout = .*;$/gm) ?? []
@@ -168,7 +168,7 @@ t.test('a role whose lock_timeout would make updates wait for a locked entry is 
   t.notMatch(stdout, /sets no limit/)
 })
 
-t.test('without the setting the start ends and names it, and so does the command line', async (t) => {
+t.test('without the setting, the server and the command line fail and name it', async (t) => {
   const { url } = await setUp(t)
   for (const [program, args] of [
     ['server', []],

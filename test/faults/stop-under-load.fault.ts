@@ -77,5 +77,5 @@ async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   )
 }
 
-t.test('it stops without losing a request on a connection that is kept', (t) => stopUnderLoad(t, true))
-t.test('it stops without losing a request on a connection of its own', (t) => stopUnderLoad(t, false))
+t.test('a stop loses no request on persistent connections', (t) => stopUnderLoad(t, true))
+t.test('a stop loses no request on new connections', (t) => stopUnderLoad(t, false))

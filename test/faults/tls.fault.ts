@@ -135,7 +135,7 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
   t.equal(stderr, '')
 })
 
-t.test('what cannot be verified ends the start with a message, and the command line', async (t) => {
+t.test('the server and the command line refuse a certificate that cannot be verified', async (t) => {
   const { folder, ca, otherCa, urlOf } = await setUp(t)
   await writeFile(path.join(folder, 'empty.crt'), '')
   const mode = 'verify-full'

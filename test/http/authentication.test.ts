@@ -22,7 +22,7 @@ const operations = [
   ['GET', '/%76%31/inventory'],
 ] as const
 
-t.test('refuses every path and method under /v1 without a valid key', async (t) => {
+t.test('every path and method under /v1 requires a valid key', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url)
@@ -100,7 +100,7 @@ t.test(
   },
 )
 
-t.test('lets a valid key in, whatever the letter case of the scheme', async (t) => {
+t.test('a valid key is accepted, whatever the letter case of the scheme', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   for (const scheme of ['Bearer', 'bearer', 'BEARER', 'bEaReR']) {
@@ -149,7 +149,7 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('lets nobody in when no key is configured', async (t) => {
+t.test('no request is accepted if no key is configured', async (t) => {
   const database = await testDatabase(t)
   const { send, port } = await startApp(t, database.url, { env: { API_KEYS: '' } })
   t.equal((await send('GET', '/v1/inventory')).status, 401)
@@ -158,7 +158,7 @@ t.test('lets nobody in when no key is configured', async (t) => {
   }
 })
 
-t.test('lets each of several keys in, and names in the log which one it was', async (t) => {
+t.test('each of several keys is accepted, and the log names it', async (t) => {
   const database = await testDatabase(t)
   const keys = [
     { name: 'billing', key: 'the-key-of-billing-0123456789abcdef' },
@@ -184,7 +184,7 @@ t.test('lets each of several keys in, and names in the log which one it was', as
   for (const secret of ['the-key-of-billing', 'the-key-of-shop', 'a-wrong-key']) t.notMatch(text, secret)
 })
 
-t.test('waits for a key that is not known at once, and answers 503 when nobody can tell', async (t) => {
+t.test('a request waits for the look-up of its key, and gets a 503 if the look-up fails', async (t) => {
   const database = await testDatabase(t)
   const answers = new Map<string, () => ReturnType<FindApiKey>>([
     ['good', () => Promise.resolve({ name: 'billing' })],
@@ -214,7 +214,7 @@ t.test('waits for a key that is not known at once, and answers 503 when nobody c
   )
 })
 
-t.test('refuses a key that has ended, and says in the log whose it was', async (t) => {
+t.test('a key that has expired or was revoked is refused, and the log names it', async (t) => {
   const database = await testDatabase(t)
   const owners = new Map<string, ApiKeyOwner>([
     ['old', { name: 'billing', id: '0123456789ab', invalidReason: 'revoked' }],
@@ -254,7 +254,7 @@ t.test('refuses a key that has ended, and says in the log whose it was', async (
   )
 })
 
-t.test('reads nothing of a body that comes without a key', async (t) => {
+t.test('the body of a request without a key is not read', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const send = callerOf(port)

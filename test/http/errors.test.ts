@@ -153,7 +153,7 @@ const cases: [title: string, bytes: string, status: number, code: string][] = [
   ['CONNECT', `CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`, 405, 'method_not_allowed'],
 ]
 
-t.test('every refusal has the one error shape, wherever it is born', async (t) => {
+t.test('every error response has the standard body', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url)
@@ -229,7 +229,7 @@ t.test('a 400 for malformed HTTP says what to check', async (t) => {
   t.match(parseResponse(await received).body, check)
 })
 
-t.test('takes what RFC 9112 lets a client send', async (t) => {
+t.test('every message that RFC 9112 allows is accepted', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const statusOf = async (bytes: string): Promise<number> => parseResponse(await sendRaw(port, bytes)).status
@@ -256,7 +256,7 @@ t.test('takes what RFC 9112 lets a client send', async (t) => {
   )
 })
 
-t.test('answers a request that does not arrive in time with 408', async (t) => {
+t.test('a request that does not arrive in time gets a 408', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url, { timings: { app: { ...appTimeouts, arrivalMs: 1000 } } })
   const half = 'Content-Length: 14\r\n\r\n{"qua'
@@ -282,7 +282,7 @@ t.test('answers a request that does not arrive in time with 408', async (t) => {
   )
 })
 
-t.test('answers a whole request before it refuses the garbage behind it', async (t) => {
+t.test('a complete request is answered before the garbage after it is refused', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url)
@@ -295,7 +295,7 @@ t.test('answers a whole request before it refuses the garbage behind it', async 
   t.match(text, '{"petId":1,"quantity":5,"status":"available"}HTTP/1.1 400 Bad Request')
 })
 
-t.test('asks for a body only after the key was checked', async (t) => {
+t.test('100 Continue is sent only after the key was checked', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url)
@@ -328,7 +328,7 @@ t.test('asks for a body only after the key was checked', async (t) => {
   t.strictSame(await expecting('wrong'), { continued: false, status: 401 })
 })
 
-t.test('says nothing of the inside in a 500, and all of it in the log under the same id', async (t) => {
+t.test('a 500 has no details, and the log has them under the same id', async (t) => {
   const database = await testDatabase(t)
   const { send, log } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
@@ -353,7 +353,7 @@ t.test('says nothing of the inside in a 500, and all of it in the log under the 
   t.match(JSON.stringify(line?.['err']), /a secret of the table/)
 })
 
-t.test('keeps a connection whose client sent an error, and serves it on', async (t) => {
+t.test('a connection is served after an error of its client', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const { socket, received } = await openRaw(port)
@@ -363,7 +363,7 @@ t.test('keeps a connection whose client sent an error, and serves it on', async 
   t.strictSame(statuses, ['400', '400', '200'])
 })
 
-t.test('shows no difference between a broken and an unknown key to a caller', async (t) => {
+t.test('a malformed key and an unknown one get the same response', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const send = callerOf(port)

@@ -8,7 +8,7 @@ import { callerOf, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
 import { testRole } from '../support/roles.ts'
 
-t.test('says without a key that it lives and is ready', async (t) => {
+t.test('health checks need no key', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const send = callerOf(port)
@@ -18,27 +18,30 @@ t.test('says without a key that it lives and is ready', async (t) => {
   t.equal((await send('HEAD', '/readyz')).status, 200)
 })
 
-t.test('is not ready, but lives, while the database is away, and is ready again afterwards', async (t) => {
-  const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
-  const { send, log } = await startApp(t, outage.url)
-  const readyAfterKeep = async (): Promise<number> => {
-    await new Promise((resolve) => setTimeout(resolve, 1100))
-    return (await send('GET', '/readyz')).status
-  }
-  t.equal((await send('GET', '/readyz')).status, 200)
-  outage.stall()
-  t.equal(await readyAfterKeep(), 503)
-  t.equal((await send('GET', '/livez')).status, 200)
-  await outage.restore()
-  t.equal(await readyAfterKeep(), 200)
-  t.strictSame(
-    log.map((line) => line['msg']).filter((message) => /ready/.test(String(message))),
-    ['not ready: The database cannot be reached.', 'ready again'],
-  )
-})
+t.test(
+  'the service is live but not ready during an outage of the database, and ready after it',
+  async (t) => {
+    const database = await testDatabase(t)
+    const outage = await outageOf(t, database.url)
+    const { send, log } = await startApp(t, outage.url)
+    const readyAfterKeep = async (): Promise<number> => {
+      await new Promise((resolve) => setTimeout(resolve, 1100))
+      return (await send('GET', '/readyz')).status
+    }
+    t.equal((await send('GET', '/readyz')).status, 200)
+    outage.stall()
+    t.equal(await readyAfterKeep(), 503)
+    t.equal((await send('GET', '/livez')).status, 200)
+    await outage.restore()
+    t.equal(await readyAfterKeep(), 200)
+    t.strictSame(
+      log.map((line) => line['msg']).filter((message) => /ready/.test(String(message))),
+      ['not ready: The database cannot be reached.', 'ready again'],
+    )
+  },
+)
 
-t.test('is not ready, and says why, while the schema is behind', async (t) => {
+t.test('the service is not ready while the schema is behind, and says why', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const { send } = await startApp(t, database.url)
   const answer = await send('GET', '/readyz')
@@ -51,7 +54,7 @@ t.test('is not ready, and says why, while the schema is behind', async (t) => {
   t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*inventory migrate up/)
 })
 
-t.test('is never answered by a cache, whether ready or not', async (t) => {
+t.test('responses of the health checks are never cached', async (t) => {
   const ready = await startApp(t, (await testDatabase(t)).url)
   const notReady = await startApp(t, (await testDatabase(t, { empty: true })).url)
   for (const [app, path, status] of [
@@ -66,7 +69,7 @@ t.test('is never answered by a cache, whether ready or not', async (t) => {
   }
 })
 
-t.test('stays ready while all connections of the pool are busy', async (t) => {
+t.test('the service stays ready while all connections of the pool are busy', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
@@ -76,7 +79,7 @@ t.test('stays ready while all connections of the pool are busy', async (t) => {
   t.equal((await waiting).status, 200)
 })
 
-t.test('stays ready while PostgreSQL has no connection left, but requests have theirs', async (t) => {
+t.test('the service stays ready while PostgreSQL has no connection left for a check', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)

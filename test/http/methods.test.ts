@@ -41,7 +41,7 @@ t.test(
   },
 )
 
-t.test('refuses a wrong method before it looks at the body', async (t) => {
+t.test('a wrong method is refused before the body is read', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const method of ['POST', 'PUT', 'DELETE']) {
@@ -53,7 +53,7 @@ t.test('refuses a wrong method before it looks at the body', async (t) => {
   }
 })
 
-t.test('answers an unusual method as an unknown path', async (t) => {
+t.test('an unusual method gets a 404', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const method of ['PROPFIND', 'MKCOL']) {

@@ -22,7 +22,7 @@ function at(document: unknown, ...names: string[]): unknown {
   return value
 }
 
-t.test('describes both operations under the names and bounds of the interface', async (t) => {
+t.test('the description has both operations with the names and bounds of the interface', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const answer = await callerOf(port)('GET', '/openapi.json')
@@ -86,14 +86,14 @@ t.test('describes both operations under the names and bounds of the interface', 
   t.strictSame(document['servers'], [{ url: '/v1' }])
 })
 
-t.test('is openapi.json in the repository, which npm run openapi writes', async (t) => {
+t.test('openapi.json is what npm run openapi writes', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const served: Json = JSON.parse((await callerOf(port)('GET', '/openapi.json')).text)
   t.equal(await readFile('openapi.json', 'utf8'), `${JSON.stringify(served, null, 2)}\n`)
 })
 
-t.test('passes the recommended rules of a linter', async (t) => {
+t.test('the description passes the recommended rules of a linter', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const source = (await callerOf(port)('GET', '/openapi.json')).text
@@ -104,7 +104,7 @@ t.test('passes the recommended rules of a linter', async (t) => {
   )
 })
 
-t.test('has an example for the entry, the list, the update and every error', async (t) => {
+t.test('the entry, the list, the update and every error have an example', async (t) => {
   const document: Json = JSON.parse(await readFile('openapi.json', 'utf8'))
   const ajv = new Ajv2020({ strict: false, validateSchema: false })
   addFormats.default(ajv)
@@ -132,7 +132,7 @@ t.test('has an example for the entry, the list, the update and every error', asy
   }
 })
 
-t.test('says everything that the routes answer with, and nothing else', async (t) => {
+t.test('every response of the routes is described, and no other', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['9007199254740993', 9, 'available'],

@@ -17,7 +17,7 @@ function importedBy(script: string): string[] {
   return [...script.matchAll(/^import .* from '\.\/([^']+)'$/gm)].map(([, name]) => `docs/${name}`)
 }
 
-t.test('serves the page without a key, and all that it loads from beside it', async (t) => {
+t.test('the page and its files need no key', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   const send = callerOf(port)
@@ -45,7 +45,7 @@ t.test('serves the page without a key, and all that it loads from beside it', as
   t.notMatch(page.text, /(src|href)="(https?:)?\/\//, 'nothing comes from elsewhere')
 })
 
-t.test('has a policy under which no script or style but its files can run', async (t) => {
+t.test('the policy of the page allows only its own scripts and styles', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const page = await send('GET', '/docs')
@@ -66,7 +66,7 @@ t.test('has a policy under which no script or style but its files can run', asyn
   t.notMatch(page.text, /<style|<script>| style=| on[a-z]+=/, 'nothing is inline')
 })
 
-t.test('is compressed where the caller accepts that, and not sent again unchanged', async (t) => {
+t.test('the page is compressed if the caller accepts it, and is not sent again if unchanged', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
@@ -96,7 +96,7 @@ t.test('is compressed where the caller accepts that, and not sent again unchange
   }
 })
 
-t.test('answers HEAD as GET, without the body', async (t) => {
+t.test('HEAD gets the headers of GET and no body', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
@@ -109,7 +109,7 @@ t.test('answers HEAD as GET, without the body', async (t) => {
   }
 })
 
-t.test('leads from a trailing slash to the page, under whatever path', async (t) => {
+t.test('a trailing slash redirects to the page, under any path', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const { status, headers } = await send('GET', '/docs/')
@@ -117,7 +117,7 @@ t.test('leads from a trailing slash to the page, under whatever path', async (t)
   t.equal(new URL(headers.location ?? '', 'http://proxy/store/docs/').pathname, '/store/docs')
 })
 
-t.test('knows no other file', async (t) => {
+t.test('no other file is served', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const path of [

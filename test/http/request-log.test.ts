@@ -9,7 +9,7 @@ import { outageOf } from '../support/outage.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
 
-t.test('writes one line for each request: id, method, route, path, status, duration and key', async (t) => {
+t.test('each request has one log line with id, method, route, path, status, duration and key', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const { send, log, close } = await startApp(t, database.url)
@@ -38,7 +38,7 @@ t.test('writes one line for each request: id, method, route, path, status, durat
   t.notMatch(JSON.stringify(log), apiKey)
 })
 
-t.test('takes a well-formed X-Request-Id, replaces any other, and returns it', async (t) => {
+t.test('a well-formed X-Request-Id is used and returned, any other is replaced', async (t) => {
   const database = await testDatabase(t)
   const { send, log, close } = await startApp(t, database.url)
   const good = ['a', 'A-Z.a_z-09', 'x'.repeat(128)]
@@ -61,7 +61,7 @@ t.test('takes a well-formed X-Request-Id, replaces any other, and returns it', a
   t.ok(good.every((id) => ids.includes(id)))
 })
 
-t.test('keeps a hostile path in one line', async (t) => {
+t.test('a hostile path stays in one line', async (t) => {
   const database = await testDatabase(t)
   const { port, log, close } = await startApp(t, database.url)
   await sendRaw(port, 'GET /a%0a{"level":60,"msg":"forged"} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
@@ -73,7 +73,7 @@ t.test('keeps a hostile path in one line', async (t) => {
   t.notOk(log.some((line) => line['msg'] === 'forged'))
 })
 
-t.test('writes one line for what is refused before it is a request, with its client', async (t) => {
+t.test('a malformed request has one log line with its client', async (t) => {
   const database = await testDatabase(t)
   const { port, log, close } = await startApp(t, database.url)
   const sent = [
@@ -91,7 +91,7 @@ t.test('writes one line for what is refused before it is a request, with its cli
   )
 })
 
-t.test('says why a request got a 503, and a metric counts the causes', async (t) => {
+t.test('the log and a metric have the cause of each 503', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
@@ -150,7 +150,7 @@ t.test('says why a request got a 503, and a metric counts the causes', async (t)
   })
 })
 
-t.test('believes X-Forwarded-For from trusted proxies alone', async (t) => {
+t.test('X-Forwarded-For counts only from trusted proxies', async (t) => {
   const database = await testDatabase(t)
   const headers = { 'x-forwarded-for': '203.0.113.9' }
   const alone = await startApp(t, database.url)

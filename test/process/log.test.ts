@@ -56,9 +56,11 @@ t.test('lines keep their order and do not wait for others', async (t) => {
   )
 })
 
-t.test('where nobody reads it, memory is bounded and what was dropped is counted and reported', async (t) => {
-  const total = 300_000
-  const source = `
+t.test(
+  'a log that nobody reads takes bounded memory, and dropped lines are counted and reported',
+  async (t) => {
+    const total = 300_000
+    const source = `
     import { setImmediate } from 'node:timers/promises'
     import { droppedLogLines, openLog } from ${JSON.stringify(log)}
     const log = await openLog('info')
@@ -70,30 +72,31 @@ t.test('where nobody reads it, memory is bounded and what was dropped is counted
     const { heapUsed, external } = process.memoryUsage()
     process.send({ used: heapUsed + external, dropped: droppedLogLines() })
     process.once('message', () => process.disconnect())`
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
-    cwd: root,
-    stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
-  })
-  t.teardown(() => child.kill('SIGKILL'))
-  const [{ used, dropped }] = await once(child, 'message')
-  t.ok(used < 100e6, `${Math.round(used / 1e6)} MB are in use; all lines have 45 MB, in two forms`)
-  t.ok(dropped > total / 4, `${dropped} lines were dropped`)
-  const { stdout } = child
-  if (stdout === null) throw new Error('standard output is no pipe')
-  let output = ''
-  stdout.setEncoding('utf8')
-  for await (const chunk of stdout) {
-    output += chunk
-    if (child.connected && output.includes('were dropped')) child.send('stop')
-  }
-  const lines = output
-    .trimEnd()
-    .split('\n')
-    .map((line) => JSON.parse(line))
-  const report = lines.at(-1)
-  t.match(report, { level: 40, lines: dropped, msg: /^log lines were dropped/ })
-  t.equal(lines.length - 1 + dropped, total, 'every line was either written or counted')
-})
+    const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
+      cwd: root,
+      stdio: ['ignore', 'pipe', 'inherit', 'ipc'],
+    })
+    t.teardown(() => child.kill('SIGKILL'))
+    const [{ used, dropped }] = await once(child, 'message')
+    t.ok(used < 100e6, `${Math.round(used / 1e6)} MB are in use; all lines have 45 MB, in two forms`)
+    t.ok(dropped > total / 4, `${dropped} lines were dropped`)
+    const { stdout } = child
+    if (stdout === null) throw new Error('standard output is no pipe')
+    let output = ''
+    stdout.setEncoding('utf8')
+    for await (const chunk of stdout) {
+      output += chunk
+      if (child.connected && output.includes('were dropped')) child.send('stop')
+    }
+    const lines = output
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line))
+    const report = lines.at(-1)
+    t.match(report, { level: 40, lines: dropped, msg: /^log lines were dropped/ })
+    t.equal(lines.length - 1 + dropped, total, 'every line was either written or counted')
+  },
+)
 
 t.test('a stop waits for the lines that are being read', async (t) => {
   const source = `

@@ -69,7 +69,7 @@ t.test('a message names the variable that was used', async (t) => {
   t.equal(stderr, 'inventory: /nonexistent/x.csv cannot be written: there is no folder /nonexistent\n')
 })
 
-t.test('without a command it lists the commands, as a usage error', async (t) => {
+t.test('a call without a command is a usage error that lists the commands', async (t) => {
   const { code, stdout, stderr } = await runCommand(t, [])
   t.equal(code, 2)
   t.equal(stdout, '')

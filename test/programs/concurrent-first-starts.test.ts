@@ -7,7 +7,7 @@ import { removeUnfinished } from '../../src/local/create-once.ts'
 import { callerOf } from '../support/http.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
-t.test('of two first starts at once, one serves, and the other says so', async (t) => {
+t.test('one of two concurrent first starts serves, and the other one reports it', async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o755)
   const servers = await Promise.all(

@@ -28,7 +28,7 @@ async function filled(t: Test): Promise<TestDatabase> {
   return database
 }
 
-t.test('it writes all entries to standard output in ascending petId', async (t) => {
+t.test('export writes all entries in ascending petId', async (t) => {
   const { url } = await filled(t)
   t.match(await run(t, url, ['export']), { code: 0, stdout: csv, stderr: '' })
   t.match(await run(t, url, ['export', '-', '--format', 'csv']), { code: 0, stdout: csv })
@@ -41,7 +41,7 @@ t.test('an empty inventory is a header, or nothing', async (t) => {
   t.equal((await run(t, url, ['export', '--format', 'ndjson'])).stdout, '')
 })
 
-t.test('what it writes, import reads back to the same, byte for byte on a second export', async (t) => {
+t.test('import restores an export exactly', async (t) => {
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)
   for (const [name, text] of [
@@ -58,7 +58,7 @@ t.test('what it writes, import reads back to the same, byte for byte on a second
   }
 })
 
-t.test('its format follows from the name of the file, whatever its case', async (t) => {
+t.test('the format of an export follows from the name of the file, whatever its case', async (t) => {
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)
   for (const [name, text] of [
@@ -132,7 +132,7 @@ t.test('a full disk is an error that names the file', { skip: noFullDisk }, asyn
   t.equal(stderr, 'inventory: /dev/full cannot be written: ENOSPC: no space left on device, write\n')
 })
 
-t.test('it fails with one clear message', async (t) => {
+t.test('export fails with one message', async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
   for (const [args, exitCode, message] of [

@@ -44,7 +44,7 @@ function runs(pid: number): boolean {
   }
 }
 
-t.test('without any setup it starts a database of its own with a few entries, and keeps them', async (t) => {
+t.test('a server without settings starts a local database with sample entries, and keeps it', async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o755)
 
@@ -69,7 +69,7 @@ t.test('without any setup it starts a database of its own with a few entries, an
     t.equal(key, first.key)
     t.equal((await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).text, changed)
 
-    await t.test('which the command line works on without any setup', async (t) => {
+    await t.test('the command line finds the local database', async (t) => {
       const { code, stdout, stderr } = await runCommand(t, ['migrate', 'up'], { cwd })
       t.equal(stderr, '')
       t.equal(code, 0)
@@ -132,7 +132,7 @@ t.test('a signal in the middle of a first start ends it, and leaves no database 
   }
 })
 
-t.test('its database takes only passwords that it has generated, and only from this machine', async (t) => {
+t.test('the local database accepts only generated passwords, and only from this machine', async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o755)
   const directory = path.join(cwd, '.data')
@@ -195,7 +195,7 @@ t.test('a failed start leaves no database running, with a Ctrl-C while it stops,
   }
 })
 
-t.test('where it cannot run a database, it says what to do', async (t) => {
+t.test('a server that cannot start a local database says what to do', async (t) => {
   const cwd = await temporaryFolder(t)
   const failure = async (env: Record<string, string> = {}): Promise<string> => {
     const { code, stderr } = await (await startProgram(t, 'server', { cwd, env: { PORT: '0', ...env } }))

@@ -69,7 +69,7 @@ t.test('a pipe of which nothing is known is a usage error that shows the ways', 
   t.equal(await entries(database), before)
 })
 
-t.test('with the right count or digest, or unverified, a pipe is imported', async (t) => {
+t.test('a pipe with the right count or digest, or unverified, is imported', async (t) => {
   const sha256 = createHash('sha256').update(csv).digest('hex')
   for (const line of [
     `cat stock.csv | $INVENTORY import - --rows 3`,

@@ -147,7 +147,7 @@ t.test('every invalid line of NDJSON is reported with its number', async (t) => 
   t.equal(await entries(database), '')
 })
 
-t.test('of many errors the first 20 are reported, and the number of the others', async (t) => {
+t.test('the first 20 errors and the number of the others are reported', async (t) => {
   const database = await testDatabase(t)
   const csv = `petId,quantity\n${'x,1\n'.repeat(1230)}1,1\n1,2\n`
   const { code, stderr } = await load(t, database.url, csv)
@@ -349,7 +349,7 @@ t.test(
   },
 )
 
-t.test('of two imports at once the second waits for the first, and both are whole', async (t) => {
+t.test('the second of two concurrent imports waits for the first', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])
   const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
@@ -428,7 +428,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
   t.equal(await entries(database), '1,9,sold')
 })
 
-t.test('it fails with one clear message', async (t) => {
+t.test('import fails with one message', async (t) => {
   const cwd = await temporaryFolder(t)
   const refused: [args: string[], exitCode: number, message: RegExp][] = [
     [['nowhere.csv'], 1, /^inventory: The file cannot be read: ENOENT/],

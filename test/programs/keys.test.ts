@@ -97,7 +97,7 @@ t.test(
   },
 )
 
-t.test('of several that make a key of one name at once, one succeeds', async (t) => {
+t.test('one of several concurrent creations of a key with one name succeeds', async (t) => {
   const database = await testDatabase(t)
   const outcomes = await Promise.all(
     Array.from({ length: 4 }, () => keys(t, database.url, 'create', '--name', 'billing')),

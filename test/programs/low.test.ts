@@ -10,7 +10,7 @@ async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
   return runCommand(t, ['low', ...args], { env: { DATABASE_URL: url } })
 }
 
-t.test('it lists the entries below a limit, the lowest first, by an exit code of its own', async (t) => {
+t.test('low lists the entries below a limit, the lowest first, and has its own exit code', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['9007199254740993', 4, 'available'],
@@ -47,7 +47,7 @@ t.test('it lists the entries below a limit, the lowest first, by an exit code of
   }
 })
 
-t.test('its JSON is whole for any number of entries', async (t) => {
+t.test('the JSON of low is complete for any number of entries', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 2500) AS id")
   const { stdout } = await low(t, database.url, '--below', '1', '--json')

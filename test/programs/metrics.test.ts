@@ -132,7 +132,7 @@ t.test('requests count by route template, method and status, in the buckets of O
   t.ok(total(metrics, `${DURATIONS}_sum`) > 0)
 })
 
-t.test('they tell what the inventory does: batches, lists that cost nothing, pools', async (t) => {
+t.test('metrics count batches, unchanged lists and connections', async (t) => {
   const database = await testDatabase(t)
   const pets = Array.from({ length: 20 }, (_, index) => String(index + 1))
   await addEntries(
@@ -170,7 +170,7 @@ t.test('they tell what the inventory does: batches, lists that cost nothing, poo
   t.ok(age >= 0 && age < 60)
 })
 
-t.test('they show the entries of the table by status', async (t) => {
+t.test('metrics have the number of entries by status', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['1', 9, 'available'],
@@ -188,7 +188,7 @@ t.test('they show the entries of the table by status', async (t) => {
   t.strictSame(counts('inventory_entries_out_of_stock'), [1, 0, 1])
 })
 
-t.test('they say whether the service is ready, and why not, without a probe', async (t) => {
+t.test('metrics say whether the service is ready, and why not, without a probe', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
 
@@ -238,7 +238,7 @@ t.test('they say whether the service is ready, and why not, without a probe', as
   await see(undefined)
 })
 
-t.test('they say when the keys that expire were created and expire', async (t) => {
+t.test('metrics have the times at which keys were created and expire', async (t) => {
   const database = await testDatabase(t)
   await addKey(database, 'billing', '3 days')
   const { scrape } = await startServer(t, database.url)

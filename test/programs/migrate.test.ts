@@ -165,7 +165,7 @@ t.test('create writes an empty migration named after the present moment', async 
   t.match(await readFile(path.join(cwd, stdout.trim()), 'utf8'), /-- Up Migration[\s\S]*-- Down Migration/)
 })
 
-t.test('it fails with one clear message, and tells wrong usage apart by the exit code', async (t) => {
+t.test('migrate fails with one message, and with another exit code for wrong usage', async (t) => {
   const faults: [args: string[], env: Record<string, string>, code: number, message: RegExp][] = [
     [['up'], {}, 1, /DATABASE_URL must be set/],
     [['up'], { DATABASE_URL: 'nowhere' }, 1, /DATABASE_URL must be an address like/],

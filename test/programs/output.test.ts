@@ -39,7 +39,7 @@ async function stockOf(database: TestDatabase): Promise<unknown> {
   return database.query('SELECT pet_id FROM inventory ORDER BY 1')
 }
 
-t.test('no key is made or ends that nobody has seen', async (t) => {
+t.test('no key is created or revoked if its output fails', async (t) => {
   const database = await testDatabase(t)
   t.equal(
     (await runCommand(t, ['keys', 'create', '--name', 'old'], { env: { DATABASE_URL: database.url } })).code,

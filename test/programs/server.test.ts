@@ -48,7 +48,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as co
   )
 }
 
-t.test('it tells callers that it stops before it does, so that none of them is cut off', async (t) => {
+t.test('a stop is announced to clients, and cuts off none of them', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const server = await startProgram(t, 'server', {
@@ -79,7 +79,7 @@ t.test('it tells callers that it stops before it does, so that none of them is c
 })
 
 t.test(
-  'it gives up at its time limit, with another exit code, and a second signal ends it at once',
+  'a stop has a time limit and an exit code of its own, and a second signal exits at once',
   async (t) => {
     const database = await testDatabase(t)
     // Larger than the buffers of a connection.
@@ -108,7 +108,7 @@ t.test(
   },
 )
 
-t.test('two signals at once, such as a Ctrl-C from the terminal and from npm, are one', async (t) => {
+t.test('two signals at once, such as Ctrl-C from the terminal and from npm, count as one', async (t) => {
   const database = await testDatabase(t)
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
@@ -119,7 +119,7 @@ t.test('two signals at once, such as a Ctrl-C from the terminal and from npm, ar
   t.equal((await server.ended).code, 0)
 })
 
-t.test('it starts while the database is away', async (t) => {
+t.test('the server starts during an outage of the database', async (t) => {
   const server = await startProgram(t, 'server', {
     env: {
       DATABASE_URL: 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none',
@@ -136,14 +136,14 @@ t.test('it starts while the database is away', async (t) => {
   t.notMatch(stdout, /the-password-in-the-url/)
 })
 
-t.test('it says how to make a key when there is none', async (t) => {
+t.test('a server without a key says how to create one', async (t) => {
   const database = await testDatabase(t)
   const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 401)
   await server.output(/there is no API key.*create one with \\"inventory keys create --name ops\\"/)
 })
 
-t.test('it warns of a key that can be guessed, without showing it', async (t) => {
+t.test('a key that can be guessed causes a warning without the key', async (t) => {
   const database = await testDatabase(t)
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: database.url, PORT: '0', API_KEYS: 'ops:hunter2' },
@@ -153,7 +153,7 @@ t.test('it warns of a key that can be guessed, without showing it', async (t) =>
   t.notMatch((await server.ended).stdout, /hunter2/)
 })
 
-t.test('it warns where a crash of PostgreSQL would lose acknowledged updates', async (t) => {
+t.test('synchronous_commit off causes a warning', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
@@ -182,7 +182,7 @@ t.test('SIGUSR1 opens no inspector', async (t) => {
   t.notMatch(stderr, /Debugger|inspector/i)
 })
 
-t.test('it reads a file .env, which the environment overrides', async (t) => {
+t.test('the server reads .env, which the environment overrides', async (t) => {
   const database = await testDatabase(t)
   const cwd = await temporaryFolder(t)
   await writeFile(`${cwd}/.env`, `DATABASE_URL=${database.url}\nAPI_KEYS=${key}\nPORT=http\n`)
@@ -230,7 +230,7 @@ t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, as
   t.equal(code, 0)
 })
 
-t.test('it fails to start with one clear message and another exit code than 0', async (t) => {
+t.test('a start that fails has one message and a nonzero exit code', async (t) => {
   const database = await testDatabase(t)
   const taken = createServer().listen(0, '127.0.0.1')
   await once(taken, 'listening')

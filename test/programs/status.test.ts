@@ -10,7 +10,7 @@ async function run(t: Test, url: string, ...args: string[]): Promise<Outcome> {
   return runCommand(t, args, { env: { DATABASE_URL: url } })
 }
 
-t.test('it shows the server, the schema, the entries, the keys and the connections', async (t) => {
+t.test('status shows the server, the schema, the entries, the keys and the connections', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['1', 9, 'sold'],
@@ -58,7 +58,7 @@ t.test('a command that finds no tables says how to create them', async (t) => {
   })
 })
 
-t.test('it shows that sessions of a database are read-only', async (t) => {
+t.test('status shows that sessions are read-only', async (t) => {
   const database = await testDatabase(t)
   const { readOnly } = JSON.parse((await run(t, database.url, 'status', '--json')).stdout).database
   t.equal(readOnly, null)
@@ -70,7 +70,7 @@ t.test('it shows that sessions of a database are read-only', async (t) => {
   )
 })
 
-t.test('it warns of every role and database whose commits do not wait for the disk', async (t) => {
+t.test('status warns of every role and database with synchronous_commit off', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   const name = new URL(database.url).pathname.slice(1)
@@ -87,7 +87,7 @@ t.test('it warns of every role and database whose commits do not wait for the di
   t.equal(warnings.length, 3)
 })
 
-t.test('it shows what the role of the server lacks, whichever role asks', async (t) => {
+t.test("status shows the missing privileges of the server's role, whichever role asks", async (t) => {
   const server = await testRole(t)
   const operator = await testRole(t)
   const database = await testDatabase(t)

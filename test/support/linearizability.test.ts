@@ -28,7 +28,7 @@ const refused = (expected: number, began: number, ended: number): Operation => (
   ended,
 })
 
-t.test('accepts what could have happened', async (t) => {
+t.test('linearizable histories are accepted', async (t) => {
   const histories: Record<string, Operation[]> = {
     nothing: [],
     'a read of the first quantity': [read(0, 1, 2)],
@@ -47,7 +47,7 @@ t.test('accepts what could have happened', async (t) => {
     t.equal(contradictionIn(history, 0), undefined, title)
 })
 
-t.test('refuses what could not', async (t) => {
+t.test('histories that are not linearizable are refused', async (t) => {
   const histories: Record<string, Operation[]> = {
     'an acknowledged update that is gone': [update(1, 1, 2), read(0, 3, 4)],
     'a lost update': [swap(0, 1, 1, 3), swap(0, 2, 2, 4)],

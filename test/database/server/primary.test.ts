@@ -105,7 +105,7 @@ t.test('a service starts on a read-only server, is not ready, and serves once it
   )
 })
 
-t.test('lists follow the updates to another server, idle connections and kept lists included', async (t) => {
+t.test('lists follow updates to another server, despite idle connections and cached lists', async (t) => {
   const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
   const address = await movingAddress(t, one.url)
   const { server, send } = await startService(t, address.url)
@@ -225,7 +225,7 @@ t.test('while the primary opens no connections, those that are open serve beside
   t.notOk(log.some(({ msg }) => msg === 'all database connections are renewed'))
 })
 
-t.test('of several hosts, the first that takes writes is used', async (t) => {
+t.test('the first of several hosts that accepts writes is used', async (t) => {
   const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
   const hostOf = ({ url }: OwnServer): string => new URL(url).host
   const several = (...hosts: string[]): string =>

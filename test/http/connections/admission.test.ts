@@ -19,7 +19,7 @@ const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${a
 const nothing = list.replace('/inventory', '/nothing')
 const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
 
-t.test('lets new callers in while hundreds of others keep it busy', async (t) => {
+t.test('new connections are served while hundreds of others keep the service busy', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
   const server = await startProgram(t, 'server', {
@@ -50,7 +50,7 @@ t.test('lets new callers in while hundreds of others keep it busy', async (t) =>
   t.ok(answers - before < 4000, `${answers - before} answers to others came in between`)
 })
 
-t.test('refuses what has waited for too long, and then serves as before', async (t) => {
+t.test('requests that have waited for too long are refused, and later ones are served', async (t) => {
   const database = await testDatabase(t)
   const { port, send } = await startApp(t, database.url, {
     app: {

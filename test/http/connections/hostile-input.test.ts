@@ -68,7 +68,7 @@ function checkAnswers(text: string): number[] {
 const token = fc.stringMatching(/^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,20}$/)
 const visible = fc.stringMatching(/^[\x21-\x7e\x80-\xff]{0,40}$/)
 
-t.test('any path', async (t) => {
+t.test('any path gets a response', async (t) => {
   const { app, database } = await setUp(t)
   const segment = fc.oneof(
     visible,
@@ -149,7 +149,7 @@ t.test(
   },
 )
 
-t.test('any JSON body: what is stored is the integer that was sent, or nothing', async (t) => {
+t.test('any JSON body stores the integer that it has, or nothing', async (t) => {
   const { app, database } = await setUp(t)
   const value = fc.oneof(
     fc.integer({ min: -5, max: 2 ** 31 + 5 }),
@@ -195,7 +195,7 @@ t.test('any JSON body: what is stored is the integer that was sent, or nothing',
   t.equal(new Map(Object.entries({})).size, 0)
 })
 
-t.test('any bytes as a body', async (t) => {
+t.test('any bytes as a body get a response', async (t) => {
   const { app, database } = await setUp(t)
   await holds(t, app, fc.uint8Array({ maxLength: 5000, size: 'max' }), 300, async (bytes) => {
     const { status } = await app.send('PATCH', '/v1/inventory/1', {
@@ -207,7 +207,7 @@ t.test('any bytes as a body', async (t) => {
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('any headers', async (t) => {
+t.test('any headers get a response', async (t) => {
   const { app } = await setUp(t)
   const name = fc.oneof(
     token,
@@ -269,7 +269,7 @@ t.test('any headers', async (t) => {
   })
 })
 
-t.test('any bytes at all, and pieces of requests in any order', async (t) => {
+t.test('any bytes, and pieces of requests in any order, leave the service running', async (t) => {
   const { app, database } = await setUp(t)
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
@@ -349,7 +349,7 @@ t.test('shapes of smuggled requests are refused, and no second request is found 
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('whatever is sent, a log line stays one line', async (t) => {
+t.test('a log line stays one line, whatever is sent', async (t) => {
   const database = await testDatabase(t)
   const app = await startApp(t, database.url)
   const forged = '{"level":60,"msg":"forged"}'

@@ -10,7 +10,7 @@ import { until } from '../../support/eventually.ts'
 import { listen } from '../../support/listen.ts'
 import { openRaw, type RawConnection, sendRaw } from '../../support/raw.ts'
 
-t.test('where very many are open, a new one ends the one that has been idle for longest', async (t) => {
+t.test('at the limit of connections, a new one closes the one that has been idle for longest', async (t) => {
   const waiting: ServerResponse[] = []
   const { server, port } = await startServer(
     t,

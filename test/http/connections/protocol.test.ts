@@ -127,7 +127,7 @@ t.test('Host must be a host name or an address, with or without a port', async (
   }
 })
 
-t.test('so must the authority of a request target in absolute form, and not be empty', async (t) => {
+t.test('the authority of an absolute request target must be a host name or an address', async (t) => {
   const { port } = await setUp(t)
   const request = async (target: string): Promise<ReturnType<typeof parseResponse>> =>
     parseResponse(await sendRaw(port, `GET ${target} HTTP/1.1\r\n${host}${authorization}${close}\r\n`))
@@ -227,7 +227,7 @@ t.test('a transfer coding that cannot be read ends the connection', async (t) =>
   t.strictSame(await quantities(database), [{ quantity: '9' }], 'nothing behind them was done')
 })
 
-t.test('nothing comes behind the answer to a request that ends its connection', async (t) => {
+t.test('no response follows the one that ends its connection', async (t) => {
   const { port, database } = await setUp(t)
   const get = `GET /v1/inventory HTTP/1.1\r\n${host}`
   const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${authorization}${json}${length}\r\n${body}`

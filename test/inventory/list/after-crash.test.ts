@@ -2,7 +2,7 @@ import t from 'tap'
 import { startApp } from '../../support/app.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 
-t.test('reads the entries again after PostgreSQL has recovered from a crash', async (t) => {
+t.test('the list is read again after PostgreSQL has recovered from a crash', async (t) => {
   // Nothing but a commit writes the log to the disk, so that a crash undoes what came after the last one.
   const database = await startOwnServer(t, { wal_writer_delay: '10s', autovacuum: 'off' })
   const transactions = async (): Promise<unknown> => (await database.query('SELECT pg_current_snapshot()'))[0]

@@ -4,7 +4,7 @@ import { startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { callerOf, json } from '../../support/http.ts'
 
-t.test('answers 304 without a body where the caller has the list already', async (t) => {
+t.test('a caller that has the list gets a 304 without a body', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   const { send } = await startApp(t, database.url)
@@ -30,7 +30,7 @@ t.test('answers 304 without a body where the caller has the list already', async
   }
 })
 
-t.test('sends the list only if it matches If-Match', async (t) => {
+t.test('the list is sent only if it matches If-Match', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   const { send } = await startApp(t, database.url)
@@ -61,7 +61,7 @@ t.test('sends the list only if it matches If-Match', async (t) => {
   }
 })
 
-t.test('gives every list a tag of its own, and the same list the same one in every process', async (t) => {
+t.test('each list has its own tag, which is the same in every process', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   const apps = [await startApp(t, database.url), await startApp(t, database.url)]
@@ -78,7 +78,7 @@ t.test('gives every list a tag of its own, and the same list the same one in eve
   t.equal(new Set([...tags.values()].flatMap((set) => [...set])).size, 3)
 })
 
-t.test('asks for the key before it compares anything', async (t) => {
+t.test('the key is checked before any condition', async (t) => {
   const database = await testDatabase(t)
   const { send, port } = await startApp(t, database.url)
   const etag = String((await send('GET', '/v1/inventory')).headers.etag)

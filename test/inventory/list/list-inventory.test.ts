@@ -2,7 +2,7 @@ import t from 'tap'
 import { startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 
-t.test('lists nothing as an empty array', async (t) => {
+t.test('an empty inventory is an empty array', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const answer = await send('GET', '/v1/inventory')
@@ -11,7 +11,7 @@ t.test('lists nothing as an empty array', async (t) => {
   t.equal(answer.text, '[]')
 })
 
-t.test('lists every entry in ascending petId, each id exact to the last digit', async (t) => {
+t.test('the list has every entry in ascending petId, with exact ids', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [
@@ -34,7 +34,7 @@ t.test('lists every entry in ascending petId, each id exact to the last digit', 
   )
 })
 
-t.test('shows an update that another process has acknowledged', async (t) => {
+t.test('the list has an update that another process has acknowledged', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   const first = await startApp(t, database.url)
@@ -49,7 +49,7 @@ t.test('shows an update that another process has acknowledged', async (t) => {
   }
 })
 
-t.test('reads one snapshot: never a part of a transaction', async (t) => {
+t.test('the list has no part of a transaction', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 500) n")
@@ -68,7 +68,7 @@ t.test('reads one snapshot: never a part of a transaction', async (t) => {
   await writer
 })
 
-t.test('ignores a query and a body', async (t) => {
+t.test('a query and a body of a list are ignored', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   t.equal((await send('GET', '/v1/inventory?limit=1&petId=x')).status, 200)
@@ -78,7 +78,7 @@ t.test('ignores a query and a body', async (t) => {
   )
 })
 
-t.test('answers HEAD with the headers of GET and no body', async (t) => {
+t.test('HEAD of the list gets the headers of GET and no body', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 1, 'available']])

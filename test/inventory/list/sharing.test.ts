@@ -18,7 +18,7 @@ const addMany = (database: Pick<TestDatabase, 'query'>, count: number): Promise<
      FROM generate_series(1, ${count}) n`,
   )
 
-t.test('is byte for byte what the response schema makes of the entries', async (t) => {
+t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 5000)
   await addEntries(database, [
@@ -45,7 +45,7 @@ t.test('is byte for byte what the response schema makes of the entries', async (
   t.equal((await send('GET', '/v1/inventory')).text, expected.body)
 })
 
-t.test('asks for no entry when nothing was committed since the last list', async (t) => {
+t.test('no entry is read if nothing was committed since the last list', async (t) => {
   // A server of its own: a commit in any database of a server counts.
   const database = await startOwnServer(t, { autovacuum: 'off' })
   await addMany(database, 2000)
@@ -62,7 +62,7 @@ t.test('asks for no entry when nothing was committed since the last list', async
   t.ok(log.some((line) => line['comparable'] === true && /^PostgreSQL/.test(String(line['version']))))
 })
 
-t.test('asks again after every kind of commit of any session', async (t) => {
+t.test('the list is read again after every kind of commit of any session', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   const { send } = await startApp(t, database.url)
@@ -85,7 +85,7 @@ t.test('asks again after every kind of commit of any session', async (t) => {
   t.equal(await list(), '[]')
 })
 
-t.test('is read again every time if the server cannot say whether anything was committed', async (t) => {
+t.test('the list is read every time if the server cannot tell whether anything was committed', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 1, 'available']])
   await database.query('ALTER TABLE inventory RENAME TO stock')
@@ -101,7 +101,7 @@ t.test('is read again every time if the server cannot say whether anything was c
   t.ok(log.some((line) => line['msg'] === 'every list is read in full'))
 })
 
-t.test('is fresh under load, through whichever process', async (t) => {
+t.test('the list is fresh under load, from every process', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 200)
   await addEntries(database, [['1', 0, 'available']])
@@ -121,7 +121,7 @@ t.test('is fresh under load, through whichever process', async (t) => {
   await Promise.all(noise)
 })
 
-t.test('is whole or an error when its read breaks off, never a part', async (t) => {
+t.test('a list whose read is interrupted is an error or complete', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 100_000)
   const way = await outageOf(t, database.url)
@@ -142,7 +142,7 @@ t.test('is whole or an error when its read breaks off, never a part', async (t) 
   }
 })
 
-t.test('is sent to slow clients without delaying others', async (t) => {
+t.test('slow clients do not delay the lists of others', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50_000)
   await addEntries(database, [['1', 0, 'available']])

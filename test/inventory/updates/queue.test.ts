@@ -27,7 +27,7 @@ async function pipeline(
   return sendRaw(port, messages.join(''))
 }
 
-t.test('commits updates that arrive together at once, and gives each caller its own', async (t) => {
+t.test('updates that arrive together share a transaction, and each caller gets its own result', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 100)
   const statistics = new InventoryStatistics()
@@ -65,7 +65,7 @@ t.test('commits updates that arrive together at once, and gives each caller its 
   for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
 })
 
-t.test('lets the last of several updates of one pet win, as they arrived', async (t) => {
+t.test('the last of several updates of one pet wins', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 1)
   const { port } = await startApp(t, database.url)

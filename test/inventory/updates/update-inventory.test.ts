@@ -11,7 +11,7 @@ const parts = ({ status, headers, text }: Answer) => ({
   body: text,
 })
 
-t.test('sets the quantity, keeps the status and returns the entry', async (t) => {
+t.test('an update sets the quantity, keeps the status and returns the entry', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [
@@ -28,7 +28,7 @@ t.test('sets the quantity, keeps the status and returns the entry', async (t) =>
   ])
 })
 
-t.test('is exact over the whole range of petId', async (t) => {
+t.test('petId is exact over its whole range', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const ids = [
@@ -54,7 +54,7 @@ t.test('is exact over the whole range of petId', async (t) => {
   )
 })
 
-t.test('takes every JSON spelling of an integer within the bounds', async (t) => {
+t.test('every JSON spelling of an integer within the bounds is accepted', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
@@ -75,7 +75,7 @@ t.test('takes every JSON spelling of an integer within the bounds', async (t) =>
   }
 })
 
-t.test('ignores every other field of the body', async (t) => {
+t.test('other fields of the body are ignored', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
@@ -89,7 +89,7 @@ t.test('ignores every other field of the body', async (t) => {
   }
 })
 
-t.test('takes a body of 4096 bytes, with a length and in chunks', async (t) => {
+t.test('a body may have 4096 bytes, with a length and in chunks', async (t) => {
   const database = await testDatabase(t)
   const { port } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
@@ -106,7 +106,7 @@ t.test('takes a body of 4096 bytes, with a length and in chunks', async (t) => {
   }
 })
 
-t.test('refuses a body that is not the integer it stands for, and writes nothing', async (t) => {
+t.test('a body without a valid integer is refused and writes nothing', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])
@@ -165,7 +165,7 @@ t.test('refuses a body that is not the integer it stands for, and writes nothing
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('says what was wrong with the quantity or the petId, and what would be right', async (t) => {
+t.test('the message for an invalid quantity or petId says what is valid', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const messageTo = async (path: string, body: string): Promise<unknown> =>
@@ -191,7 +191,7 @@ t.test('says what was wrong with the quantity or the petId, and what would be ri
   )
 })
 
-t.test('refuses a petId that is no plain decimal int64, and writes nothing', async (t) => {
+t.test('a petId that is no plain decimal int64 is refused and writes nothing', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [
@@ -240,7 +240,7 @@ t.test('refuses a petId that is no plain decimal int64, and writes nothing', asy
   t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
-t.test('answers 404 for a pet without an entry, and 400 first where the body is bad as well', async (t) => {
+t.test('a pet without an entry gets a 404, and an invalid body a 400 before that', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   for (const id of ['1', '-1', '9223372036854775807']) {
@@ -250,7 +250,7 @@ t.test('answers 404 for a pet without an entry, and 400 first where the body is 
   t.strictSame(await database.query('SELECT * FROM inventory'), [])
 })
 
-t.test('ends at one of the values when many callers set one pet at once', async (t) => {
+t.test('concurrent updates of one pet leave one of their values', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 0, 'available']])
@@ -264,7 +264,7 @@ t.test('ends at one of the values when many callers set one pet at once', async 
   t.ok(Number(row?.['quantity']) < 100)
 })
 
-t.test('takes application/json in UTF-8 under every spelling, and no other type', async (t) => {
+t.test('application/json in UTF-8 is accepted in every spelling, and no other type', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   await addEntries(database, [['1', 9, 'available']])

@@ -42,7 +42,7 @@ async function openResponse(t: Test): Promise<{ response: ServerResponse; client
   return { response, client }
 }
 
-t.test('waits for downloads of older snapshots, and lets them end', async (t) => {
+t.test('a new list waits for downloads of older snapshots to end', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 10_000 })
   const { response, client } = await openResponse(t)
   downloads.add(snapshotOf(200_000), response)
@@ -56,7 +56,7 @@ t.test('waits for downloads of older snapshots, and lets them end', async (t) =>
   t.ok(client.complete)
 })
 
-t.test('cuts off downloads that take too long, so that their clients notice', async (t) => {
+t.test('downloads that take too long are cut off, so that their clients notice', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
   const { response, client } = await openResponse(t)
   downloads.add(snapshotOf(200_000), response)
@@ -92,7 +92,7 @@ t.test(
   },
 )
 
-t.test('waits for no download of the current list or of a small one', async (t) => {
+t.test('a new list waits for no download of the current list or of a small one', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
   const current = snapshotOf(500_000)
   const [first, second, third] = [await openResponse(t), await openResponse(t), await openResponse(t)]
@@ -103,7 +103,7 @@ t.test('waits for no download of the current list or of a small one', async (t) 
   for (const { response } of [first, second, third]) response.end()
 })
 
-t.test('counts memory that lists share once, and that of the current list not at all', async (t) => {
+t.test('shared memory counts once, and that of the current list does not count', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
   const current = snapshotOf(500_000)
   const chunks = [...current.chunks, Buffer.alloc(90_000, 'y')]
@@ -132,7 +132,7 @@ t.test(
   },
 )
 
-t.test('does not wait for a response that had ended before', async (t) => {
+t.test('a new list does not wait for a response that has ended', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
   const { response, client } = await openResponse(t)
   client.destroy()
@@ -142,7 +142,7 @@ t.test('does not wait for a response that had ended before', async (t) => {
   await downloads.waitForMemory(snapshotOf(300_000))
 })
 
-t.test('does not wait for a response behind others on a connection that has broken', async (t) => {
+t.test('a new list does not wait for a response on a lost connection', async (t) => {
   const responses: ServerResponse[] = []
   const server = createServer((_request, response) => responses.push(response)).listen(0, '127.0.0.1')
   t.teardown(() => server.close())
