@@ -1,0 +1,345 @@
+import { once } from 'node:events'
+import t, { type Test } from 'tap'
+import { apiKey, startApp, type TestApp } from '../support/app.ts'
+import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
+
+const host = 'Host: inventory.test\r\n'
+const authorization = `Authorization: Bearer ${apiKey}\r\n`
+const close = 'Connection: close\r\n'
+const json = 'Content-Type: application/json\r\n'
+const chunked = 'Transfer-Encoding: chunked\r\n'
+const common = `${host}${authorization}${close}`
+const body = '{"quantity":5}'
+const length = `Content-Length: ${body.length}\r\n`
+
+/** An update that changes the entry. Sent behind a message that is refused, it must have no effect. */
+const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${authorization}${json}${length}\r\n${body}`
+
+const get = (target: string, headers = ''): string => `GET ${target} HTTP/1.1\r\n${common}${headers}\r\n`
+const list = (headers = ''): string => get('/v1/inventory', headers)
+const patch = (headers: string, content = body, target = '/v1/inventory/1'): string =>
+  `PATCH ${target} HTTP/1.1\r\n${common}${headers}\r\n${content}`
+/** An update with these headers besides its type, on a connection that would stay open. */
+const framed = (headers: string, content: string): string =>
+  `PATCH /v1/inventory/x HTTP/1.1\r\n${host}${authorization}${json}${headers}\r\n${content}`
+const inChunks = `e\r\n${body}\r\n0\r\n\r\n`
+
+const otherMethods = {
+  '/v1/inventory': ['GET, HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE'],
+  '/v1/inventory/1': ['PATCH', 'GET', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'TRACE'],
+  '/livez': ['GET, HEAD', 'POST', 'PATCH'],
+  '/readyz': ['GET, HEAD', 'POST', 'PATCH'],
+  '/openapi.json': ['GET, HEAD', 'POST', 'PATCH'],
+  '/docs': ['GET, HEAD', 'POST', 'PATCH'],
+  '/docs/': ['GET, HEAD', 'POST', 'PATCH'],
+  '/docs/reference.js': ['GET, HEAD', 'POST', 'PATCH'],
+}
+
+/** Messages by the error that each gets. */
+const refused: [status: number, code: string, messages: string[]][] = [
+  [
+    404,
+    'not_found',
+    [
+      get('/nothing'),
+      get('/v1/pets'),
+      get('/v1/inventory/'),
+      get('//v1/inventory'),
+      get('/V1/inventory'),
+      `POST /v1/pets HTTP/1.1\r\n${common}Content-Type: a/b\r\nContent-Length: 1\r\n\r\nx`,
+      `OPTIONS * HTTP/1.1\r\n${common}\r\n`,
+      `PROPFIND /v1/inventory HTTP/1.1\r\n${common}\r\n`,
+    ],
+  ],
+  [
+    405,
+    'method_not_allowed',
+    [
+      `CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`,
+      `POST /v1/inventory HTTP/1.1\r\n${common}Content-Type: text/xml\r\nContent-Length: 4\r\n\r\n<a/>`,
+      ...Object.entries(otherMethods).flatMap(([path, [, ...methods]]) =>
+        methods.map((method) => `${method} ${path} HTTP/1.1\r\n${common}\r\n`),
+      ),
+    ],
+  ],
+  [414, 'uri_too_long', [101, 8000].map((count) => patch('', '', `/v1/inventory/${'1'.repeat(count)}`))],
+  [
+    431,
+    'headers_too_large',
+    [
+      list(`X: ${'x'.repeat(20_000)}\r\n`),
+      list('X: 1\r\n'.repeat(254)),
+      list('X: 1\r\n'.repeat(2500)),
+      get(`/${'x'.repeat(20_000)}`),
+    ],
+  ],
+  [
+    413,
+    'payload_too_large',
+    [
+      patch(`${json}Content-Length: 4097\r\n`, ' '.repeat(4097)),
+      patch(`${json}${chunked}`, `1001\r\n${' '.repeat(4097)}\r\n0\r\n\r\n`),
+    ],
+  ],
+  [
+    415,
+    'unsupported_media_type',
+    [
+      patch(length),
+      patch('Content-Type: text/plain\r\nContent-Length: 5000\r\n', ' '.repeat(5000)),
+      ...[
+        'text/plain',
+        'application/json-patch+json',
+        'application/merge-patch+json',
+        'application/json; charset=utf-16',
+        'application/json; charset="utf-16"',
+        'application/json; x=";"; charset=utf-16',
+        'application/json;charset=iso-8859-1;x=y',
+        'json',
+        'application/jsonx',
+        '/',
+        ';charset=utf-8',
+      ].map((type) => patch(`Content-Type: ${type}\r\n${length}`)),
+      ...['gzip', 'identity, br', 'x'].map((coding) =>
+        patch(`${json}Content-Encoding: ${coding}\r\n${length}`),
+      ),
+    ],
+  ],
+  [
+    400,
+    'invalid_request',
+    [
+      // Other protocols.
+      'garbage\r\n\r\n',
+      '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
+      'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
+      ...['DESCRIBE /x RTSP/1.0', 'GET_PARAMETER /livez RTSP/2.0', 'FLUSH * RTSP/1.0'].map(
+        (line) => `${line}\r\n${host}${authorization}\r\n`,
+      ),
+      ...['0.9', '2.0', '3.0'].map((version) => `GET /v1/inventory HTTP/${version}\r\n${common}\r\n`),
+      `FETCH /v1/inventory HTTP/1.1\r\n${common}\r\n`,
+
+      // Targets.
+      ...['/v1/inventory/%zz', '/%ff', '/v1/é', '/v1/pet shop', 'v1/inventory'].map((target) => get(target)),
+      patch('', '', '/v1/inventory/%'),
+      ...['/v1/inventory/1#', '/v1/inventory/1?x#y', 'http://a/v1/inventory/1#x', '/#', '/livez#'].flatMap(
+        (target) => [get(target), patch(`${json}${length}`, body, target)],
+      ),
+      ...['a,b', 'user@a', 'user:password@a', 'a:x', '[::1', '', ':80', 'a%zz'].map((authority) =>
+        get(`http://${authority}/v1/inventory`),
+      ),
+
+      // Header fields.
+      list(': x\r\n'),
+      list('X : y\r\n'),
+      list('X: \0\r\n'),
+      list('X: \x01\r\n'),
+      list('X: a\r\n b\r\n'),
+      `GET /v1/inventory HTTP/1.1\r\n${authorization}${close}\r\n`,
+      list(host),
+      ...['a b', 'a/b', 'a@b', 'a,b', 'a:x', 'a:80:80', '[::1', '::1', '[::1]x', '[:::1]', '[1.2.3.4]', '[]']
+        .concat('[fe80::1%25eth0]', 'a?b', 'a#b', 'a\\b', 'a"b', '<a>', 'a%2', 'http://a', 'ä', 'a{b}')
+        .flatMap((value) => [
+          `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`,
+          `GET /v1/inventory HTTP/1.0\r\nHost: ${value}\r\n${authorization}\r\n`,
+          `GET /livez HTTP/1.1\r\nHost: ${value}\r\n${close}\r\n`,
+        ]),
+      ...[authorization, 'Authorization: Bearer wrong\r\n', 'AUTHORIZATION:\r\n'].map((second) =>
+        patch(`${json}${second}${length}`),
+      ),
+      ...[json, 'content-type: text/plain\r\n', 'Content-Type:\r\n'].map((second) =>
+        patch(`${json}${second}${length}`),
+      ),
+
+      // The length of the body. Nothing may be found in it, or behind it.
+      patch(`${json}Content-Length: 0\r\n`, ''),
+      ...['-1', '+0', '0x0', 'many', `0, ${update.length}`, '\r\n 0'].map((value) =>
+        framed(`Content-Length: ${value}\r\n`, ''),
+      ),
+      framed('Content-Length: 1\r\nContent-Length: 2\r\n', '{}'),
+      framed(`Content-Length: 0\r\nContent-Length: ${update.length}\r\n`, ''),
+      framed('Content-Len\0gth: 0\r\n', ''),
+      framed('X: y\rContent-Length: 0\r\n', ''),
+      framed('X: y\nContent-Length: 0\r\n', ''),
+      framed('Content-Length: 0\r\n', '').replaceAll('\r\n', '\n'),
+      ...[
+        'gzip, chunked',
+        'x;y="z", chunked',
+        'identity, chunked',
+        'gzip',
+        'chunked, chunked',
+        'a b, chunked',
+      ]
+        .concat('xchunked', '')
+        .map((coding) => framed(`Transfer-Encoding: ${coding}\r\n`, inChunks)),
+      framed(`${chunked}Transfer-Encoding: identity\r\n`, inChunks),
+      framed(`Content-Length: 6\r\n${chunked}`, '0\r\n\r\n'),
+      framed(`${chunked}Content-Length: 4\r\n`, '0\r\n\r\n'),
+      framed(`Transfer-Encoding:\tchunked\r\n${length}`, inChunks),
+      framed(`Transfer-Encoding : chunked\r\n${length}`, inChunks),
+      framed(`TRANSFER-ENCODING: \t\r\n${length}`, body),
+      framed('X: y\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n', ''),
+      framed(`Connection: keep-alive\r\n${chunked}`, inChunks).replace('HTTP/1.1', 'HTTP/1.0'),
+      framed(`${chunked}Content-Length: 5\r\n`, '0\r\n\r\n').replace('HTTP/1.1', 'HTTP/1.0'),
+      ...['+0\r\n\r\n', '0x0\r\n\r\n', '10000000000000000\r\n\r\n', 'zz\r\n', '1\n \n0\n\n']
+        .concat('1\r\n  \r\n0\r\n\r\n', `2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`)
+        .map((chunks) => framed(chunked, chunks)),
+    ],
+  ],
+]
+
+/** Messages that are accepted. */
+const accepted = [
+  `GET /v1/inventory HTTP/1.0\r\n${authorization}\r\n`,
+  `GET /v1/inventory HTTP/1.0\r\n${authorization}Expect: x\r\n\r\n`,
+  `\r\n${list()}`,
+  list('X: 1\r\n'.repeat(253)),
+  ...['a-miracle', '', ','].map((value) => list(`Expect: ${value}\r\n`)),
+  ...['a', 'a:80', '[::1]:80', '127.0.0.1'].flatMap((authority) => [
+    get(`http://${authority}/v1/inventory`),
+    get(`https://${authority}/v1/inventory`),
+  ]),
+  ...['', 'a', 'A.example', 'inventory.test:3000', 'a:', 'a_b-c.d~e', "a!$&'()*+;=b", 'a%41', ' a ']
+    .concat('127.0.0.1:80', '[::1]', '[::1]:3000', '[::ffff:127.0.0.1]', '[v1.a:b]')
+    .map((value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`),
+]
+
+/** Types and codings of a body that are accepted. */
+const acceptedBodies = [
+  'Content-Type: application/json; charset=utf-8\r\n',
+  'Content-Type: Application/JSON;charset=UTF8\r\n',
+  'Content-Type: application/json ; Charset="UTF-8"\r\n',
+  'Content-Type: application/json; x=";charset=utf-16"\r\n',
+  'Content-Type: application/json; x="\\";charset=utf-16"\r\n',
+  'Content-Type: application/json; xcharset=utf-16\r\n',
+  'Content-Type: application/json;\r\n',
+  `${json}Content-Encoding: Identity\r\n`,
+]
+
+async function setUp(t: Test): Promise<TestApp & { database: TestDatabase }> {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  return { ...(await startApp(t, database.url)), database }
+}
+
+function statusesOf(text: string): number[] {
+  return Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status))
+}
+
+/** The beginning of a message, for a test's name. */
+function titleOf(message: string): string {
+  const lines = message.replace(common, '').replace(`${host}${authorization}${json}`, '')
+  return JSON.stringify(lines.slice(0, 80))
+}
+
+t.test('a refused message gets the standard error, and nothing behind it is done', async (t) => {
+  const { port, database, log } = await setUp(t)
+  for (const [status, code, messages] of refused) {
+    for (const message of messages) {
+      await t.test(`${status} for ${titleOf(message)}`, async (t) => {
+        const text = await sendRaw(port, Buffer.from(message + update, 'latin1'))
+        t.strictSame(statusesOf(text), [status], 'nothing behind it is answered')
+        const { headers, ...answer } = parseResponse(text)
+        isError(t, { ...answer, contentType: headers.get('content-type') }, status, code)
+        t.equal(headers.get('content-length'), String(Buffer.byteLength(answer.body)))
+        t.match(headers.get('x-request-id'), /^[0-9a-f-]{36}$/)
+        t.equal(headers.get('cache-control'), 'no-store')
+        t.equal(headers.get('connection'), 'close')
+      })
+    }
+  }
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
+  t.notOk(
+    log.some(({ level }) => Number(level) >= 40),
+    'no refused message is worth a warning',
+  )
+})
+
+t.test('a message that RFC 9112 allows is accepted', async (t) => {
+  const { port } = await setUp(t)
+  for (const message of [...accepted, ...acceptedBodies.map((headers) => patch(`${headers}${length}`))]) {
+    t.strictSame(statusesOf(await sendRaw(port, message)), [200], titleOf(message))
+  }
+})
+
+t.test(
+  'a 405 names the methods that are allowed, a 415 the types and codings, a 401 the scheme',
+  async (t) => {
+    const { port } = await setUp(t)
+    const headersTo = async (message: string): Promise<Map<string, string>> =>
+      parseResponse(await sendRaw(port, message)).headers
+    for (const [path, [allowed]] of Object.entries(otherMethods)) {
+      const headers = await headersTo(`DELETE ${path} HTTP/1.1\r\n${common}\r\n`)
+      t.equal(headers.get('allow'), allowed, path)
+    }
+    const text = await headersTo(patch(`Content-Type: text/plain\r\n${length}`))
+    t.equal(text.get('accept-patch'), 'application/json')
+    t.notOk(text.has('accept-encoding'))
+    const gzip = await headersTo(patch(`${json}Content-Encoding: gzip\r\n${length}`))
+    t.equal(gzip.get('accept-encoding'), 'identity')
+    t.notOk(gzip.has('accept-patch'))
+    const twoKeys = await headersTo(list(authorization))
+    t.equal(twoKeys.get('www-authenticate'), 'Bearer realm="inventory", error="invalid_request"')
+  },
+)
+
+t.test('pipelined requests are answered in order, up to the one that ends the connection', async (t) => {
+  const { port } = await setUp(t)
+  const bad = framed('Content-Length: 2\r\n', '{}')
+  const open = `GET /v1/inventory HTTP/1.1\r\n${host}`
+  const cases: [title: string, message: string, behind: string, statuses: number[]][] = [
+    ['errors of the client', bad + bad + list(), update, [400, 400, 200]],
+    ['no key', `${open}\r\n${open}${close}\r\n`, update, [401, 401]],
+    ['two Hosts', `${open}\r\n${open}${host}${close}\r\n`, update, [401, 400]],
+    ['no such path', get('/x'), update + update, [404]],
+    ['HTTP/1.0', 'GET /v1/inventory HTTP/1.0\r\n\r\n', update, [401]],
+    ['garbage behind the last request', list(), 'garbage\r\n\r\n', [200]],
+    ['garbage behind an update', update, `garbage\r\n\r\n${update}`, [200, 400]],
+    ['another protocol behind an update', update, `DESCRIBE /x RTSP/1.0\r\n${host}\r\n`, [200, 400]],
+    ['a refused body', patch(`${json}Content-Length: 2\r\n`, '{}'), update, [400]],
+    ['an invalid chunk', update, `${framed(chunked, 'invalid\r\n')}${update}`, [200, 400]],
+  ]
+  for (const [title, message, behind, statuses] of cases) {
+    t.strictSame(statusesOf(await sendRaw(port, message + behind)), statuses, title)
+    const { socket, received } = await openRaw(port)
+    socket.write(message)
+    await once(socket, 'data')
+    socket.write(behind)
+    t.strictSame(statusesOf(await received), statuses, `${title}, in two pieces`)
+  }
+})
+
+t.test('a client that waits for 100 Continue gets at once what its headers decide', async (t) => {
+  const { port } = await setUp(t)
+  const expecting = (headers: string, line = 'PATCH /v1/inventory/1'): string =>
+    `${line} HTTP/1.1\r\n${host}${authorization}Expect: 100-continue\r\n${headers}`
+  const cases: [status: number, head: string][] = [
+    [413, expecting(`${json}Content-Length: 4097\r\n`)],
+    [415, expecting(`Content-Type: text/plain\r\n${length}`)],
+    [415, expecting(length)],
+    [415, expecting(`Content-Type: application/json; charset=latin1\r\n${length}`)],
+    [415, expecting(`${json}Content-Encoding: gzip\r\n${length}`)],
+    [405, expecting(`${json}${length}`, 'POST /v1/inventory/1')],
+    [405, expecting(`${json}${length}`, 'GET /v1/inventory/1')],
+    [404, expecting(`${json}${length}`, 'PATCH /v1/inventory/1/x')],
+    [404, expecting(`${json}${length}`, 'PATCH /x')],
+    [401, expecting(`${json}${length}`).replace(authorization, '')],
+    [400, expecting(`${json}${length}${authorization}`)],
+    [400, expecting(`${json}${length}`).replace('inventory.test', 'a b')],
+    [400, expecting(`${json}Content-Length: 0\r\n`)],
+    [200, expecting(`${json}${length}`, 'GET /v1/inventory')],
+    [100, expecting(`${json}${length}`)],
+    [100, expecting(`${json}${chunked}`)],
+    [100, expecting(`${json}${length}`).replace('100-continue', '100-Continue')],
+  ]
+  for (const [status, head] of cases) {
+    const { socket, received } = await openRaw(port)
+    socket.write(`${head}\r\n`)
+    await once(socket, 'data')
+    socket.end()
+    // Behind `100 Continue` comes the answer to the body, which is missing.
+    t.strictSame(statusesOf(await received).slice(0, status === 100 ? 1 : 2), [status], titleOf(head))
+  }
+})
