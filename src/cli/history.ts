@@ -4,7 +4,6 @@ import { to as copyTo } from 'pg-copy-streams'
 import { isInt64Text } from '../contract/int64.ts'
 import { connect, operatorClient, outageOf, statementRunner } from '../database/operator/operator-client.ts'
 import { inTransaction } from '../database/operator/transaction.ts'
-import { copyOutputReader } from '../database/protocol/copy-text.ts'
 import { onlyRow } from '../database/protocol/only-row.ts'
 import {
   type ChangeFilter,
@@ -51,7 +50,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
         const lines = transaction.copyOut(copyChanges(filter, format))
         if (format === 'table') await print(TABLE_HEADING)
-        await writeOutput(textOf(lines, format), signal)
+        await writeOutput(lines, signal)
       })
     })
   addRecordingCommands(history, databaseUrl)
@@ -72,8 +71,7 @@ async function followChanges(
   signal.addEventListener('abort', () => client.connection.stream.destroy(), { once: true })
   const readSnapshot = async (): Promise<string> =>
     onlyRow(await query<{ snapshot: string }>('SELECT pg_current_snapshot()::text AS snapshot')).snapshot
-  const printChanges = (copy: string): Promise<void> =>
-    writeOutput(textOf(client.query(copyTo(copy)), format), signal)
+  const printChanges = (copy: string): Promise<void> => writeOutput(client.query(copyTo(copy)), signal)
   try {
     await connect(client)
     let former = await readSnapshot()
@@ -92,12 +90,6 @@ async function followChanges(
   } finally {
     await client.end()
   }
-}
-
-/** Returns the text of the changes from the output of COPY, in which backslashes are escaped unless it is CSV. */
-async function* textOf(lines: AsyncIterable<Buffer>, format: ChangeFormat): AsyncGenerator<Buffer> {
-  const read = copyOutputReader()
-  for await (const chunk of lines) yield format === 'csv' ? chunk : read(chunk)
 }
 
 function readPetId(text: string): string {

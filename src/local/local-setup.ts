@@ -1,12 +1,11 @@
 import path from 'node:path'
-import { pipeline } from 'node:stream/promises'
+import pg from 'pg'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrations/migrate.ts'
 import { inTransaction } from '../database/operator/transaction.ts'
-import { columns } from '../inventory/entry/columns.ts'
+import { COLUMN_NAMES, columns } from '../inventory/entry/columns.ts'
 import { countEntries } from '../inventory/transfer/export.ts'
-import { mergeStaged, stagedText, stageEntries } from '../inventory/transfer/import.ts'
 import { privileges } from '../privileges.ts'
 import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
@@ -59,18 +58,15 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
   }
 }
 
-/** Imports the sample entries into a table without entries. */
+/** Adds the sample entries to a table without entries. */
 async function addSampleEntries(url: string, signal: AbortSignal): Promise<void> {
   await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
     if ((await countEntries(transaction)) > 0) return
-    const lines = sampleInventory.map((item, index) =>
-      stagedText(
-        index + 1,
-        columns.map(({ field }) => item[field]?.toString()),
-      ),
-    )
-    await pipeline(lines, await stageEntries(transaction))
-    await mergeStaged(transaction, 'insert', () => {})
+    const rows = sampleInventory.map((item) => {
+      const values = columns.map(({ field }) => pg.escapeLiteral(`${item[field]}`))
+      return `(${values.join()})`
+    })
+    await transaction.query(`INSERT INTO inventory (${COLUMN_NAMES}) VALUES ${rows.join()}`)
   })
 }
 

@@ -1,7 +1,7 @@
 import type { InventoryItem } from '../inventory/entry/schemas.ts'
 
-/** Sample entries, one of them with a petId that a JavaScript number cannot represent. Absent fields get their initial value. */
-export const sampleInventory: readonly Partial<InventoryItem>[] = [
+/** Sample entries, one of them with a petId that a JavaScript number cannot represent. */
+export const sampleInventory: readonly InventoryItem[] = [
   { petId: 1n, quantity: 12, status: 'available' },
   { petId: 2n, quantity: 3, status: 'available' },
   { petId: 3n, quantity: 0, status: 'sold' },

@@ -16,19 +16,9 @@ export async function pendingMigrations(
   return known.filter((name) => !applied.has(name))
 }
 
-/** Returns the names of all applied migrations, sorted by name. */
+/** Returns the names of all applied migrations, in the order in which they were applied. */
 export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
   if (!(await hasTable(database, APPLIED_TABLE))) return []
-  const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE} ORDER BY name`)
+  const rows = await database.query<{ name: string }>(`SELECT name FROM ${APPLIED_TABLE} ORDER BY run_on, id`)
   return rows.map((row) => row.name)
-}
-
-/** Returns the names of the migrations that were applied last, newest first: the order in which they are rolled back. */
-export async function newestApplied(database: StatementRunner, count: number): Promise<string[]> {
-  if (!(await hasTable(database, APPLIED_TABLE))) return []
-  const rows = await database.query<{ name: string }>(
-    `SELECT name FROM ${APPLIED_TABLE} ORDER BY run_on DESC, id DESC LIMIT $1`,
-    [count],
-  )
-  return rows.map(({ name }) => name)
 }

@@ -1,7 +1,7 @@
 import type { Database, StatementRunner } from '../database.ts'
 import { onlyRow } from '../protocol/only-row.ts'
 import { hasTable } from '../server/server-status.ts'
-import { newestApplied } from './applied.ts'
+import { appliedMigrations } from './applied.ts'
 import { MigrationError } from './errors.ts'
 import { knownMigrations, readMigration } from './files.ts'
 import { migrationHistory } from './history.ts'
@@ -35,7 +35,8 @@ export async function checkOrder(
 }
 
 async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
-  const names = await newestApplied(database, count)
+  // The newest first.
+  const names = (await appliedMigrations(database)).reverse().slice(0, count)
   const known = await knownMigrations()
   const unknown = names.find((name) => !known.includes(name))
   if (unknown === undefined) return names

@@ -1,5 +1,3 @@
-const BACKSLASH = 0x5c
-
 /** Escapes a value for COPY's text format (PostgreSQL manual, COPY, Text Format); undefined becomes NULL. */
 export function toCopyText(value: string | undefined): string {
   if (value === undefined) return '\\N'
@@ -11,18 +9,9 @@ export function toCopyText(value: string | undefined): string {
 const escapes: Readonly<Record<string, string>> = { '\\': '\\\\', '\n': '\\n', '\r': '\\r', '\t': '\\t' }
 
 /**
- * Returns a function that takes the output of one COPY in chunks of any size, and replaces double backslashes by single ones.
- * Text without control characters, such as JSON, has no other escapes in COPY's text format. Chunks are changed in place.
+ * Returns a COPY statement that sends the only column of a query as lines of text, exactly as it is, unless it has control
+ * characters: CSV quotes only a value that contains the delimiter, the quote or the end of a line.
  */
-export function copyOutputReader(): (chunk: Buffer) => Buffer {
-  let isEscaped = false
-  return (chunk) => {
-    if (!chunk.includes(BACKSLASH)) return chunk
-    let length = 0
-    for (const byte of chunk) {
-      if (byte === BACKSLASH) isEscaped = !isEscaped
-      if (byte !== BACKSLASH || !isEscaped) chunk[length++] = byte
-    }
-    return chunk.subarray(0, length)
-  }
+export function copyLines(query: string): string {
+  return `COPY (${query}) TO STDOUT (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02')`
 }

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import { copyLines } from '../../database/protocol/copy-text.ts'
 
 /** Which changes to read. */
 export interface ChangeFilter {
@@ -38,7 +39,7 @@ const TABLE_LINE = tableColumns
   .join(` || '  ' || `)
 
 /**
- * Returns the COPY statement that lists changes, newest first, in lines of the format; for JSON, it escapes backslashes. The
+ * Returns the COPY statement that lists changes, newest first, in lines of the format. The
  * changes of one pet are in the order in which they were made, and TRUNCATE is one of them.
  */
 export function copyChanges(filter: ChangeFilter, format: ChangeFormat): string {
@@ -84,5 +85,5 @@ function copyText(where: string[], order: 'ASC' | 'DESC', format: ChangeFormat, 
     json: `(SELECT row_to_json(change) FROM (SELECT ${FIELDS}) AS change)`,
   }
   const query = `SELECT ${line[format]} FROM inventory_history WHERE ${['true', ...where].join(' AND ')} ORDER BY statement_id ${order}`
-  return `COPY (${query}) TO STDOUT${format === 'csv' ? ` (FORMAT csv, HEADER ${hasHeader})` : ''}`
+  return format === 'csv' ? `COPY (${query}) TO STDOUT (FORMAT csv, HEADER ${hasHeader})` : copyLines(query)
 }

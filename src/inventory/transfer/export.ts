@@ -1,6 +1,7 @@
+import type { Readable } from 'node:stream'
 import { hasCause } from '../../database/errors/sqlstate.ts'
 import type { Transaction } from '../../database/operator/transaction.ts'
-import { copyOutputReader } from '../../database/protocol/copy-text.ts'
+import { copyLines } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
 import { ENTRY_JSON, selectFields } from '../entry/columns.ts'
 
@@ -29,13 +30,11 @@ export async function countEntries(transaction: Transaction): Promise<number> {
 }
 
 /** Streams the whole inventory in ascending order of petId as the content of a file, from the snapshot of the transaction. */
-export async function* exportEntries(transaction: Transaction, format: FileFormat): AsyncGenerator<Buffer> {
+export function exportEntries(transaction: Transaction, format: FileFormat): Readable {
   const ordered = 'FROM inventory ORDER BY pet_id'
-  if (format === 'csv') {
-    yield* transaction.copyOut(`COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`)
-    return
-  }
-  const read = copyOutputReader()
-  for await (const chunk of transaction.copyOut(`COPY (SELECT ${ENTRY_JSON} ${ordered}) TO STDOUT`))
-    yield read(chunk)
+  return transaction.copyOut(
+    format === 'csv'
+      ? `COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`
+      : copyLines(`SELECT ${ENTRY_JSON} ${ordered}`),
+  )
 }
