@@ -9,18 +9,11 @@ export class OutputError extends Error {
   readonly isClosed: boolean
   /** What the command had already changed, for the operator; undefined if nothing. */
   readonly done: string | undefined
-  override readonly cause: Error
 
   constructor(cause: Error, done?: string) {
-    super(`Standard output cannot be written: ${cause.message}`)
-    this.cause = cause
+    super(`Standard output cannot be written: ${cause.message}`, { cause })
     this.isClosed = 'code' in cause && cause.code === 'EPIPE'
     this.done = done
-  }
-
-  /** The same error, for a command that has already made the change `done`. */
-  after(done: string): OutputError {
-    return new OutputError(this.cause, done)
   }
 }
 
