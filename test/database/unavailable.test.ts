@@ -126,12 +126,6 @@ t.test('requests get a 503 when every connection is busy for too long', async (t
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
-t.test('requests get a 503 while the table is missing', async (t) => {
-  const database = await testDatabase(t, { empty: true })
-  const { send } = await startApp(t, database.url)
-  isUnavailable(t, await send('GET', '/v1/inventory'))
-})
-
 t.test('every connection has its limits, and its name', async (t) => {
   const { url } = await testDatabase(t)
   const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })

@@ -253,16 +253,3 @@ t.test('a key that has expired or was revoked is refused, and the log names it',
     ],
   )
 })
-
-t.test('the body of a request without a key is not read', async (t) => {
-  const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
-  const send = callerOf(port)
-  t.equal((await send('PATCH', '/v1/inventory/1', json('{'))).status, 401)
-  t.equal(
-    (await send('PATCH', '/v1/inventory/x', { headers: { 'content-type': 'text/xml' }, body: '<a/>' }))
-      .status,
-    401,
-  )
-  t.equal((await send('PATCH', '/v1/inventory/1', json('x'.repeat(100_000)))).status, 401)
-})

@@ -2,7 +2,6 @@ import { gunzipSync } from 'node:zlib'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
-import { isError } from '../support/error-shape.ts'
 import { callerOf } from '../support/http.ts'
 
 /** The addresses of what a page loads, as they are written in it. */
@@ -96,42 +95,10 @@ t.test('the page is compressed if the caller accepts it, and is not sent again i
   }
 })
 
-t.test('HEAD gets the headers of GET and no body', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
-  for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
-    const { date: _got, ...get } = (await send('GET', path)).headers
-    const answer = await send('HEAD', path)
-    const { date: _head, ...head } = answer.headers
-    t.equal(answer.status, 200)
-    t.equal(answer.body.length, 0)
-    t.strictSame({ ...head, 'x-request-id': '' }, { ...get, 'x-request-id': '' })
-  }
-})
-
 t.test('a trailing slash redirects to the page, under any path', async (t) => {
   const database = await testDatabase(t)
   const { send } = await startApp(t, database.url)
   const { status, headers } = await send('GET', '/docs/')
   t.equal(status, 308)
   t.equal(new URL(headers.location ?? '', 'http://proxy/store/docs/').pathname, '/store/docs')
-})
-
-t.test('no other file is served', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
-  for (const path of [
-    '/docs/x',
-    '/docs/index.html',
-    '/docs/../package.json',
-    '/docs/%2e%2e%2fpackage.json',
-  ]) {
-    const answer = await send('GET', path)
-    isError(
-      t,
-      { ...answer, contentType: answer.headers['content-type'], body: answer.text },
-      404,
-      'not_found',
-    )
-  }
 })

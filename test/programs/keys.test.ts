@@ -136,25 +136,6 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
   t.notMatch(stdout + json.stdout, new RegExp(`${key}|${digest}`))
 })
 
-t.test('list hides expired and revoked keys, and says how many, unless asked for all', async (t) => {
-  const database = await testDatabase(t)
-  await addKey(database, 'expired', '-1 hour')
-  await addKey(database, 'billing')
-  t.equal((await keys(t, database.url, 'revoke', 'billing')).code, 0)
-  const hint = 'Expired and revoked keys, not shown without --all: 2\n'
-  t.match(await keys(t, database.url, 'list'), { code: 0, stdout: '', stderr: hint })
-  await addKey(database, 'shop')
-  for (const args of [[], ['--json']]) {
-    const { stdout, stderr } = await keys(t, database.url, 'list', ...args)
-    t.match(stdout, 'shop')
-    t.notMatch(stdout, /expired|billing/)
-    t.equal(stderr, hint)
-    const all = await keys(t, database.url, 'list', '--all', ...args)
-    for (const name of ['shop', 'expired', 'billing']) t.match(all.stdout, name)
-    t.equal(all.stderr, '')
-  }
-})
-
 t.test('a read-only key cannot change the stock, nor can the one that replaces it', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])

@@ -334,16 +334,3 @@ t.test('a role that may not make tables is told so', async (t) => {
     `inventory: The role ${role.name} may not create tables in the schema public; nothing was changed. Run migrations as the owner of the database, or GRANT CREATE ON SCHEMA public TO ${role.name}.\n`,
   )
 })
-
-t.test('down leaves alone what a newer version has applied, and says so', async (t) => {
-  const database = await testDatabase(t)
-  await database.query(
-    "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
-  )
-  const { code, stderr } = await run(t, ['down', '--yes'], { DATABASE_URL: database.url })
-  t.equal(code, 1)
-  t.equal(
-    stderr,
-    'inventory: This version does not know the migration 29991231000000000_add-price. Roll it back with the version that brought it.\n',
-  )
-})

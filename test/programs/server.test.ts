@@ -108,17 +108,6 @@ t.test(
   },
 )
 
-t.test('two signals at once, such as Ctrl-C from the terminal and from npm, count as one', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
-  })
-  await portOf(server)
-  // The process gets both when it continues. Two of one kind would be one even for the system.
-  for (const signal of ['SIGSTOP', 'SIGINT', 'SIGTERM', 'SIGCONT'] as const) server.process.kill(signal)
-  t.equal((await server.ended).code, 0)
-})
-
 t.test('the server starts during an outage of the database', async (t) => {
   const server = await startProgram(t, 'server', {
     env: {

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
-import { ReadOnlyServerError } from '../../../src/database/errors/errors.ts'
 import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
 import { parseAddress } from '../../../src/database/server/address.ts'
 import { PrimaryServer } from '../../../src/database/server/primary.ts'
@@ -101,17 +100,6 @@ t.test('a statement that is sent while PostgreSQL ends the idle session runs onc
   }
 })
 
-t.test('a statement that fails with the SQLSTATE of an idle session is not sent again', async (t) => {
-  const { owner, pool } = await openPool(t)
-  await owner.query('CREATE SEQUENCE calls')
-  await owner.query(
-    `CREATE FUNCTION fail() RETURNS void LANGUAGE plpgsql AS
-     $$ BEGIN PERFORM nextval('calls'); RAISE 'failed' USING ERRCODE = '57P05'; END $$`,
-  )
-  await t.rejects(pool.query('SELECT fail()'), { cause: { message: 'failed' } })
-  t.strictSame(await owner.query("SELECT nextval('calls')"), [{ nextval: '2' }])
-})
-
 t.test('callers take turns when there are more of them than connections', async (t) => {
   const { pool } = await openPool(t)
   const rows = await Promise.all(
@@ -123,13 +111,6 @@ t.test('callers take turns when there are more of them than connections', async 
     rows,
     Array.from({ length: 50 }, (_, n) => n),
   )
-})
-
-t.test('every connection is free again after statements that ran at the same time', async (t) => {
-  const { pool } = await openPool(t, { size: 3 })
-  for (let round = 0; round < 3; round++)
-    await Promise.all(Array.from({ length: 3 }, () => pool.query(backend)))
-  t.match(pool.statistics(), { used: 0, idle: 3, waiting: 0, opened: 3 })
 })
 
 t.test('a connection that is always in use is replaced at the end of its lifetime', async (t) => {
@@ -200,25 +181,6 @@ t.test(
     t.ok(opened < 50, `${opened} connections`)
   },
 )
-
-/** Refuses new connections until the refusal is read once, as one that expires between two reads. */
-class ExpiringRefusal extends PrimaryServer {
-  #refusal: unknown = new ReadOnlyServerError(true)
-
-  override get refusal(): unknown {
-    const refusal = this.#refusal
-    this.#refusal = undefined
-    return refusal
-  }
-}
-
-t.test('a refusal that expires while it is reported keeps its reason', async (t) => {
-  const { url } = await testDatabase(t)
-  const server = new ExpiringRefusal({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} })
-  const pool = openDatabase({ url, server, size: 1, limits: requestLimits, onConnectionLost: () => {} })
-  t.teardown(() => pool.close())
-  await t.rejects(pool.query(backend), { cause: { name: 'ReadOnlyServerError' } })
-})
 
 t.test('closing a pool closes its idle connection', async (t) => {
   const owner = await testDatabase(t)

@@ -1,4 +1,3 @@
-import { readFile } from 'node:fs/promises'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey, startApp, type TestApp } from '../../support/app.ts'
@@ -73,16 +72,6 @@ t.test('a response says that its connection stays open where it does, and only t
       )
     }
   }
-})
-
-t.test('a response says for how long its connection may be idle, and so do the documents', async (t) => {
-  const { port } = await start(t)
-  for (const request of requests) {
-    const [first = ''] = await followed(port, message('1.1', request))
-    t.equal(parseResponse(first).headers.get('keep-alive'), 'timeout=620', request[0])
-  }
-  for (const page of ['docs/operating.md', 'docs/integrations.md'])
-    t.match(await readFile(page, 'utf8'), /620 seconds/, page)
 })
 
 /** Begins to stop the service; resolves when it says so. */

@@ -25,6 +25,9 @@ async function setUp(t: Test): Promise<{ app: TestApp; database: TestDatabase }>
   return { app: await startApp(t, database.url), database }
 }
 
+/** How many times as many random requests to send. */
+const FACTOR = Number(process.env['FUZZ_FACTOR'] ?? 1)
+
 /** Runs a property over bytes that are sent, and then checks that the service has taken no harm. */
 async function holds<Value>(
   t: Test,
@@ -33,7 +36,7 @@ async function holds<Value>(
   numRuns: number,
   predicate: (value: Value) => Promise<void>,
 ): Promise<void> {
-  await fc.assert(fc.asyncProperty(values, predicate), { seed, numRuns })
+  await fc.assert(fc.asyncProperty(values, predicate), { seed, numRuns: numRuns * FACTOR })
   t.equal((await app.send('GET', '/v1/inventory')).status, 200, `${numRuns} runs with seed ${seed}`)
   const errorLines = app.log.filter(({ level }) => Number(level) >= 50)
   t.strictSame(errorLines, [], 'no error was logged')
@@ -67,40 +70,6 @@ function checkAnswers(text: string): number[] {
 
 const token = fc.stringMatching(/^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,20}$/)
 const visible = fc.stringMatching(/^[\x21-\x7e\x80-\xff]{0,40}$/)
-
-t.test('any path gets a response', async (t) => {
-  const { app, database } = await setUp(t)
-  const segment = fc.oneof(
-    visible,
-    fc.constantFrom(
-      'v1',
-      'V1',
-      'inventory',
-      '1',
-      '.',
-      '..',
-      '%2e%2e',
-      '%00',
-      '%2f',
-      '%0d%0a',
-      '__proto__',
-      '*',
-    ),
-    fc.string({ unit: 'binary', maxLength: 10 }).map(escapeAll),
-    fc.bigInt(INT64_MIN - 2n, INT64_MAX + 2n).map(String),
-  )
-  const path = fc.array(segment, { maxLength: 6 }).map((segments) => `/${segments.join('/')}`)
-  const method = fc.constantFrom('GET', 'PATCH', 'HEAD', 'OPTIONS', 'TRACE', 'PUT', 'DELETE', 'POST')
-  await holds(t, app, fc.tuple(method, path), 1500, async ([method, path]) => {
-    checkAnswers(
-      await sendRaw(
-        app.port,
-        Buffer.from(`${method} ${path} HTTP/1.1\r\n${host}${authorization}${close}\r\n`, 'latin1'),
-      ),
-    )
-  })
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
-})
 
 t.test(
   'any petId: 404 for an int64 in plain decimal, else an error of the path, never another pet',
@@ -177,7 +146,7 @@ t.test('any JSON body stores the integer that it has, or nothing', async (t) => 
     fc.string({ unit: 'binary', maxLength: 60 }),
     fc.integer({ min: 1, max: 1300 }).map((depth) => `{"quantity":${'['.repeat(depth)}${']'.repeat(depth)}}`),
   )
-  await holds(t, app, text, 1000, async (body) => {
+  await holds(t, app, text, 200, async (body) => {
     const [before] = await database.query('SELECT quantity FROM inventory')
     const answer = await app.send('PATCH', '/v1/inventory/1', {
       headers: { 'content-type': 'application/json' },
@@ -193,18 +162,6 @@ t.test('any JSON body stores the integer that it has, or nothing', async (t) => 
   })
   t.equal(Object.keys(Object.prototype).length, 0, 'no prototype has got a member')
   t.equal(new Map(Object.entries({})).size, 0)
-})
-
-t.test('any bytes as a body get a response', async (t) => {
-  const { app, database } = await setUp(t)
-  await holds(t, app, fc.uint8Array({ maxLength: 5000, size: 'max' }), 300, async (bytes) => {
-    const { status } = await app.send('PATCH', '/v1/inventory/1', {
-      headers: { 'content-type': 'application/json' },
-      body: Buffer.from(bytes),
-    })
-    if (status !== (bytes.length > 4096 ? 413 : 400)) throw new Error(`The status ${status}`)
-  })
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
 t.test('any headers get a response', async (t) => {
@@ -258,7 +215,7 @@ t.test('any headers get a response', async (t) => {
   )
   const headers = fc.array(fc.tuple(name, value), { maxLength: 8 })
   const requests = fc.tuple(fc.constantFrom('GET', 'PATCH'), headers)
-  await holds(t, app, requests, 600, async ([method, headers]) => {
+  await holds(t, app, requests, 100, async ([method, headers]) => {
     const lines = headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')
     checkAnswers(
       await sendAndClose(
@@ -306,7 +263,7 @@ t.test('any bytes, and pieces of requests in any order, leave the service runnin
       )
       .map((text) => Buffer.from(text, 'latin1')),
   )
-  await holds(t, app, fc.array(piece, { minLength: 1, maxLength: 12 }), 600, async (pieces) => {
+  await holds(t, app, fc.array(piece, { minLength: 1, maxLength: 12 }), 100, async (pieces) => {
     checkAnswers(await sendAndClose(app.port, Buffer.concat(pieces)))
   })
   t.ok(['5', '9'].includes(String((await database.query('SELECT quantity FROM inventory'))[0]?.['quantity'])))
@@ -319,13 +276,13 @@ t.test('a log line stays one line, whatever is sent', async (t) => {
   const evil = fc
     .constantFrom('\n', '\r\n', '\u2028', '\u0085', '\x1b[2J', '\\n', '%0a', '%0d%0a', '"', '\\', '\u202e')
     .map((mark) => `a${mark}${forged}`)
-  await holds(t, app, evil, 100, async (text) => {
+  await holds(t, app, evil, 50, async (text) => {
     const bytes = `GET /${text} HTTP/1.1\r\n${host}X-Request-Id: ${text}\r\nX-Forwarded-For: ${text}\r\nAuthorization: Bearer ${text}\r\nUser-Agent: ${text}\r\n${close}\r\n`
     await sendRaw(app.port, bytes)
     await sendRaw(app.port, `GET /${escapeAll(text)} HTTP/1.1\r\n${host}${close}\r\n`)
   })
   await app.close()
-  t.ok(app.log.length >= 200)
+  t.ok(app.log.length >= 100)
   t.notOk(app.log.some(({ msg, level }) => msg === 'forged' || level === 60))
 })
 

@@ -92,56 +92,6 @@ t.test(
   },
 )
 
-t.test('a new list waits for no download of the current list or of a small one', async (t) => {
-  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
-  const current = snapshotOf(500_000)
-  const [first, second, third] = [await openResponse(t), await openResponse(t), await openResponse(t)]
-  downloads.add(current, first.response)
-  downloads.add(snapshotOf(1000), second.response)
-  downloads.add(snapshotOf(90_000), third.response)
-  await downloads.waitForMemory(current)
-  for (const { response } of [first, second, third]) response.end()
-})
-
-t.test('shared memory counts once, and that of the current list does not count', async (t) => {
-  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
-  const current = snapshotOf(500_000)
-  const chunks = [...current.chunks, Buffer.alloc(90_000, 'y')]
-  const open = [await openResponse(t), await openResponse(t)]
-  for (const { response } of open) downloads.add({ chunks, size: 590_000, etag: '"former"' }, response)
-  const start = performance.now()
-  await downloads.waitForMemory(current)
-  t.ok(performance.now() - start < 30_000, 'it waits for no download')
-  for (const { response } of open) response.end()
-})
-
-t.test(
-  'counts what snapshots have in common once, and not at all where the current one has it',
-  async (t) => {
-    const shared = Buffer.alloc(500_000)
-    const withOwn = (own: Buffer): Representation => ({
-      chunks: [shared, own],
-      size: 500_000 + own.length,
-      etag: '',
-    })
-    const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 60_000 })
-    const responses = [await openResponse(t), await openResponse(t)]
-    for (const { response } of responses) downloads.add(withOwn(Buffer.alloc(40_000)), response)
-    await downloads.waitForMemory(withOwn(Buffer.alloc(40_000)))
-    for (const { response } of responses) response.end()
-  },
-)
-
-t.test('a new list does not wait for a response that has ended', async (t) => {
-  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
-  const { response, client } = await openResponse(t)
-  client.destroy()
-  await once(response, 'close')
-  const snapshot = snapshotOf(200_000)
-  downloads.add(snapshot, response)
-  await downloads.waitForMemory(snapshotOf(300_000))
-})
-
 t.test('a new list does not wait for a response on a lost connection', async (t) => {
   const responses: ServerResponse[] = []
   const server = createServer((_request, response) => responses.push(response)).listen(0, '127.0.0.1')
