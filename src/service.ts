@@ -4,6 +4,7 @@ import type { Config } from './config/config.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
+import { historySize } from './inventory/history/retention.ts'
 import { StockSample } from './inventory/reports/stock-sample.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
@@ -104,6 +105,7 @@ export async function connectService(
     metrics: serviceMetrics({
       notReadyKind: notReadyKindOf(readiness),
       stock: () => stock.read(),
+      history: () => historySize(probe).catch(() => undefined),
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests, lists, probe },

@@ -3,6 +3,7 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
+import type { HistorySize } from '../inventory/history/retention.ts'
 import type { StockLevel } from '../inventory/reports/stock-sample.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 
@@ -12,6 +13,8 @@ export interface ServiceSources {
   readonly notReadyKind: () => Promise<NotReadyKind | undefined>
   /** Returns the latest counts of entries; empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
+  /** Returns the size of the history; undefined if it cannot be read. */
+  readonly history: () => Promise<HistorySize | undefined>
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
@@ -34,6 +37,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   const register = new Registry()
   const showReadiness = addReadiness(register)
   const showStock = addStock(register)
+  const showHistory = addHistory(register)
   addRequests(register, sources)
   addInventory(register, sources)
   addPools(register, sources)
@@ -42,9 +46,14 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     register,
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
-      const [kind, levels] = await Promise.all([sources.notReadyKind(), sources.stock()])
+      const [kind, levels, size] = await Promise.all([
+        sources.notReadyKind(),
+        sources.stock(),
+        sources.history(),
+      ])
       showReadiness(kind)
       showStock(levels)
+      showHistory(size)
       return register.metrics()
     },
   }
@@ -88,6 +97,23 @@ function addStock(register: Registry): (levels: readonly StockLevel[]) => void {
       all.set({ status: level.status }, level.entries)
       outOfStock.set({ status: level.status }, level.outOfStock)
     }
+  }
+}
+
+function addHistory(register: Registry): (size: HistorySize | undefined) => void {
+  const gaugeOf = (name: string, help: string): Gauge => new Gauge({ name, help, registers: [register] })
+  const changes = gaugeOf('inventory_history_changes', 'Estimated number of changes in the history.')
+  const bytes = gaugeOf('inventory_history_bytes', 'Size of the history on the disk, with indexes.')
+  const oldest = gaugeOf(
+    'inventory_history_oldest_timestamp_seconds',
+    'When the oldest change in the history was made, in Unix time.',
+  )
+  return (size) => {
+    for (const gauge of [changes, bytes, oldest]) gauge.remove()
+    if (size === undefined || size.oldest === null) return
+    changes.set(size.changes)
+    bytes.set(size.bytes)
+    oldest.set(size.oldest.getTime() / 1000)
   }
 }
 

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import { addEntries, addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { chainErrors, type RecordedChange, startWriters } from '../support/history.ts'
+import { chainErrors, changesIn, type RecordedChange, startWriters } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
 import { type Outcome, type Program, portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
@@ -14,9 +14,6 @@ async function history(t: Test, url: string, ...args: string[]): Promise<string>
   t.equal(code, 0, stderr)
   return stdout
 }
-
-const changesIn = (text: string): RecordedChange[] =>
-  text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]))
 
 /** Imports lines of CSV. */
 async function importLines(t: Test, { url }: TestDatabase, mode: string, lines: string): Promise<void> {

@@ -188,6 +188,19 @@ t.test('metrics have the number of entries by status', async (t) => {
   t.strictSame(counts('inventory_entries_out_of_stock'), [1, 0, 1])
 })
 
+t.test('metrics have the size of the history, if there is any', async (t) => {
+  const database = await testDatabase(t)
+  const { scrape } = await startServer(t, database.url)
+  t.strictSame((await scrape()).get('inventory_history_bytes')?.series ?? [], [])
+  const on = await startProgram(t, 'cli', { args: ['history', 'on'], env: { DATABASE_URL: database.url } })
+  t.equal((await on.ended).code, 0)
+  await addEntries(database, [['1', 9, 'available']])
+  const metrics = await scrape()
+  t.ok(total(metrics, 'inventory_history_bytes') > 0)
+  t.ok(total(metrics, 'inventory_history_changes') >= 0)
+  t.ok(total(metrics, 'inventory_history_oldest_timestamp_seconds') > 1e9)
+})
+
 t.test('metrics say whether the service is ready, and why not, without a probe', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)

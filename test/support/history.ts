@@ -1,4 +1,5 @@
 import { Agent } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
 import { until } from './eventually.ts'
 import { callerOf, json } from './http.ts'
 
@@ -13,6 +14,11 @@ export interface RecordedChange {
   readonly keyId: string | null
   readonly role: string
   readonly requestId: string | null
+}
+
+/** Parses the output of `inventory history --json`. */
+export function changesIn(text: string): RecordedChange[] {
+  return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]))
 }
 
 interface Entry {
@@ -63,7 +69,10 @@ export function startWriters({
         () => {},
       )
       if (answer?.status === 200) acknowledged.push(update)
-      else unknown.add(update.requestId)
+      else {
+        unknown.add(update.requestId)
+        await setTimeout(20)
+      }
     }
   }
   const ended = Promise.all(Array.from({ length: callers }, (_, caller) => write(caller)))

@@ -1,0 +1,79 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { chainErrors, changesIn, startWriters } from '../support/history.ts'
+import { freePort } from '../support/other-program.ts'
+import { startOwnServer } from '../support/own-server.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
+
+const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+const pets = [1, 2, 3, 4, 5, 6, 7, 8]
+const ROUNDS = 4
+
+t.test('no crash of PostgreSQL or of the service loses, invents or repeats a change', async (t) => {
+  const database = await startOwnServer(t)
+  const inventory = async (args: string[], input = ''): Promise<string> => {
+    const program = await startProgram(t, 'cli', {
+      args,
+      env: { DATABASE_URL: database.superuserUrl },
+      input,
+    })
+    const { code, stdout, stderr } = await program.ended
+    t.equal(code, 0, stderr)
+    return stdout
+  }
+  await database.query(
+    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
+  )
+  await inventory(['history', 'on'])
+  const ports = [await freePort(), await freePort()]
+  const start = async (port: number): Promise<Program> => {
+    const env = { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) }
+    const server = await startProgram(t, 'server', { env })
+    await portOf(server)
+    return server
+  }
+  const servers = await Promise.all(ports.map(start))
+  const writers = startWriters({ ports, apiKey, callers: 64, pets })
+  const more = (): Promise<void> => writers.reached(writers.acknowledged.length + 300)
+
+  for (let round = 0; round < ROUNDS; round++) {
+    await more()
+    await database.kill()
+    await setTimeout(200)
+    await database.start()
+    await more()
+    await database.crash()
+    await more()
+    servers[round % 2]?.process.kill('SIGKILL')
+    await setTimeout(100)
+    servers[round % 2] = await start(ports[round % 2] ?? 0)
+    await inventory(['import', '-', '--unverified'], `petId,quantity\n1,${2e9 + round}\n2,${2e9 + round}\n`)
+  }
+  await more()
+  await writers.stop()
+
+  const changes = changesIn(await inventory(['history', '--json'])).reverse()
+  const counts = new Map<string | null, number>()
+  for (const { requestId } of changes) counts.set(requestId, (counts.get(requestId) ?? 0) + 1)
+  const recordedOf = new Map(changes.map((change) => [change.requestId, change]))
+  const wrong = writers.acknowledged.filter(({ requestId, petId, quantity }) => {
+    const change = recordedOf.get(requestId)
+    return counts.get(requestId) !== 1 || change?.petId !== petId || change.newQuantity !== quantity
+  })
+  t.strictSame(wrong, [])
+  const unknown = [...writers.unknown].map((requestId) => counts.get(requestId) ?? 0)
+  t.ok(unknown.every((count) => count <= 1))
+  t.equal(counts.get(null), 2 * ROUNDS)
+  t.ok(changes.every(({ key, requestId }) => (key === 'caller') === (requestId !== null)))
+  const rows = await database.query('SELECT * FROM inventory')
+  const stored = rows.map((row): [number, { quantity: number; status: string }] => [
+    Number(row['pet_id']),
+    { quantity: Number(row['quantity']), status: row['status'] ?? '' },
+  ])
+  const first = new Map(pets.map((pet) => [pet, { quantity: 0, status: 'available' }]))
+  t.strictSame(chainErrors(changes, first, new Map(stored)), [])
+  const made = unknown.filter((count) => count === 1).length
+  t.comment(
+    `${writers.acknowledged.length} acknowledged, ${unknown.length} of unknown outcome, of which ${made} were made; ${changes.length} changes`,
+  )
+})
