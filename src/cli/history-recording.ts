@@ -2,9 +2,9 @@ import { setTimeout } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { hasCause } from '../database/errors/sqlstate.ts'
 import { inTransaction, type Transaction } from '../database/operator/transaction.ts'
-import { isOnCitus, isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
+import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
 import { historySize, pruneHistory } from '../inventory/history/retention.ts'
-import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
+import { isDistributed, MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { readLifetime } from './duration.ts'
@@ -30,7 +30,7 @@ export function addRecordingCommands(history: Command, databaseUrl: () => Promis
       await change(async (transaction) => {
         // Fails with a message if the migration is pending.
         await historySize(transaction)
-        if (await isOnCitus(transaction)) {
+        if (await isDistributed(transaction)) {
           throw new CommandFailure(
             'The history is not supported on a table that Citus distributes; nothing was changed.',
           )

@@ -9,7 +9,7 @@ import {
   type ChangeFilter,
   type ChangeFormat,
   copyChanges,
-  copyNewChanges,
+  type Snapshots,
   TABLE_HEADING,
 } from '../inventory/history/changes.ts'
 import { abortOnSignals } from '../process/signals.ts'
@@ -71,17 +71,19 @@ async function followChanges(
   signal.addEventListener('abort', () => client.connection.stream.destroy(), { once: true })
   const readSnapshot = async (): Promise<string> =>
     onlyRow(await query<{ snapshot: string }>('SELECT pg_current_snapshot()::text AS snapshot')).snapshot
-  const printChanges = (copy: string): Promise<void> => writeOutput(client.query(copyTo(copy)), signal)
+  const printChanges = (since: number | undefined, snapshots: Snapshots): Promise<void> => {
+    const lines = client.query(copyTo(copyChanges({ ...filter, since }, format, snapshots)))
+    return writeOutput(lines, signal)
+  }
   try {
     await connect(client)
     let former = await readSnapshot()
     if (format === 'table') await print(TABLE_HEADING)
-    // The heading of CSV, and the changes before now.
-    await printChanges(copyNewChanges(filter, format, undefined, former))
+    await printChanges(filter.since ?? 0, { latest: former })
     for (;;) {
       await setTimeout(POLL_MS, undefined, { signal })
       const latest = await readSnapshot()
-      await printChanges(copyNewChanges(filter, format, former, latest))
+      await printChanges(undefined, { former, latest })
       former = latest
     }
   } catch (error) {

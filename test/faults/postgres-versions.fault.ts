@@ -29,6 +29,8 @@ for (const version of testVersions) {
     await inventory(t, owner, ['migrate', 'down', '2', '--yes'])
     await inventory(t, owner, ['migrate', 'up', '--server-role', 'inventory_server'])
 
+    await inventory(t, owner, ['history', 'on'])
+
     const load = async (mode: string, csv: string, ...options: string[]): Promise<string> =>
       (
         await inventory(
@@ -76,6 +78,10 @@ for (const version of testVersions) {
       list.text,
       '[{"petId":1,"quantity":20,"status":"sold"},{"petId":2,"quantity":7,"status":"available"},{"petId":5,"quantity":5,"status":"available"}]',
     )
+    const history = (await inventory(t, owner, ['history', '--json', '--since', '1h'])).stdout
+    t.equal(history.match(/"role":"owner"/g)?.length, 9, 'three imports')
+    const byKey = history.match(/"key":"ops","keyId":"[0-9a-f]{12}","role":"inventory_server"/g) ?? []
+    t.ok(byKey.length >= 9, 'ten updates, of which one may have found its quantity')
     const headers = { 'if-none-match': list.headers.etag }
     t.equal((await send('GET', '/v1/inventory', { headers })).status, 304)
     await server.output(/lists are reused until there is a commit/)

@@ -38,36 +38,37 @@ const TABLE_LINE = tableColumns
   .map(([, width, value]) => `rpad(${value}, greatest(${width}, length(${value})))`)
   .join(` || '  ' || `)
 
-/**
- * Returns the COPY statement that lists changes, newest first, in lines of the format. The
- * changes of one pet are in the order in which they were made, and TRUNCATE is one of them.
- */
-export function copyChanges(filter: ChangeFilter, format: ChangeFormat): string {
-  return copyText(conditions(filter), 'DESC', format, format === 'csv')
+/** Texts of `pg_current_snapshot()`, which show each transaction as a whole or not at all, however late it commits. */
+export interface Snapshots {
+  /** Absent for all changes of the filter, with the heading of CSV. */
+  readonly former?: string
+  readonly latest: string
 }
 
 /**
- * Returns the COPY statement that lists the changes that are visible in the snapshot `latest`, but not in `former`, oldest first.
- * Snapshots are texts of `pg_current_snapshot()`, which show a transaction as a whole or not at all, however late it commits.
- * Without `former`, it lists the changes of the time `since`, none by default, below the heading of CSV.
+ * Returns the COPY statement that lists changes in lines of the format, newest first. With snapshots, it lists those that are visible
+ * in the latest one, but not in the former, oldest first. The changes of one pet are in the order in which they were made, and TRUNCATE
+ * is one of them.
  */
-export function copyNewChanges(
-  filter: ChangeFilter,
-  format: ChangeFormat,
-  former: string | undefined,
-  latest: string,
-): string {
+export function copyChanges(filter: ChangeFilter, format: ChangeFormat, snapshots?: Snapshots): string {
+  const where = [...conditions(filter), ...(snapshots === undefined ? [] : visibleIn(snapshots))]
+  const line = {
+    table: TABLE_LINE,
+    csv: FIELDS,
+    json: `(SELECT row_to_json(change) FROM (SELECT ${FIELDS}) AS change)`,
+  }
+  const query = `SELECT ${line[format]} FROM inventory_history WHERE ${['true', ...where].join(' AND ')}
+    ORDER BY statement_id ${snapshots === undefined ? 'DESC' : 'ASC'}`
+  const hasHeading = snapshots?.former === undefined
+  return format === 'csv' ? `COPY (${query}) TO STDOUT (FORMAT csv, HEADER ${hasHeading})` : copyLines(query)
+}
+
+function visibleIn({ former, latest }: Snapshots): string[] {
   const isIn = (snapshot: string): string =>
     `pg_visible_in_snapshot(transaction_id::text::xid8, ${pg.escapeLiteral(snapshot)})`
-  const where =
-    former === undefined
-      ? conditions({ ...filter, since: filter.since ?? 0 })
-      : [
-          ...conditions({ ...filter, since: undefined }),
-          `transaction_id >= pg_snapshot_xmin(${pg.escapeLiteral(former)})::text::bigint`,
-          `NOT ${isIn(former)}`,
-        ]
-  return copyText([...where, isIn(latest)], 'ASC', format, former === undefined)
+  if (former === undefined) return [isIn(latest)]
+  const first = `pg_snapshot_xmin(${pg.escapeLiteral(former)})::text::bigint`
+  return [isIn(latest), `NOT ${isIn(former)}`, `transaction_id >= ${first}`]
 }
 
 function conditions({ petId, since, by }: ChangeFilter): string[] {
@@ -76,14 +77,4 @@ function conditions({ petId, since, by }: ChangeFilter): string[] {
     ...(since === undefined ? [] : [`changed_at >= now() - interval '${since} s'`]),
     ...(by === undefined ? [] : [`coalesce(key_name, role) = ${pg.escapeLiteral(by)}`]),
   ]
-}
-
-function copyText(where: string[], order: 'ASC' | 'DESC', format: ChangeFormat, hasHeader: boolean): string {
-  const line = {
-    table: TABLE_LINE,
-    csv: FIELDS,
-    json: `(SELECT row_to_json(change) FROM (SELECT ${FIELDS}) AS change)`,
-  }
-  const query = `SELECT ${line[format]} FROM inventory_history WHERE ${['true', ...where].join(' AND ')} ORDER BY statement_id ${order}`
-  return format === 'csv' ? `COPY (${query}) TO STDOUT (FORMAT csv, HEADER ${hasHeader})` : copyLines(query)
 }

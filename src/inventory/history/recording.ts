@@ -1,5 +1,4 @@
 import type { StatementRunner } from '../../database/database.ts'
-import { HAS_CITUS } from '../../database/server/server-status.ts'
 
 /** The events that are recorded, and the transition tables of their triggers (PostgreSQL manual, CREATE TRIGGER). */
 const events = {
@@ -12,22 +11,11 @@ const events = {
 /** Updates wait behind the lock, and are rejected after two seconds; see `UpdateTimes`. */
 const LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
 
-/** SQL condition: changes of the stock are recorded. */
-export const IS_RECORDING = `EXISTS (
-  SELECT FROM pg_trigger
-  WHERE tgrelid = to_regclass('inventory') AND tgname = 'inventory_history_update' AND tgenabled <> 'D'
-)`
-
 /** Returns whether changes of the stock are recorded. */
 export async function isRecording(database: StatementRunner): Promise<boolean> {
-  return (await database.query(`SELECT WHERE ${IS_RECORDING}`)).length > 0
-}
-
-/** Returns whether Citus distributes or replicates the table, so that it can have no triggers. */
-export async function isOnCitus(database: StatementRunner): Promise<boolean> {
-  if ((await database.query(`SELECT WHERE ${HAS_CITUS}`)).length === 0) return false
-  const known = "SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass"
-  return (await database.query(known)).length > 0
+  const trigger = `SELECT FROM pg_trigger
+    WHERE tgrelid = to_regclass('inventory') AND tgname = 'inventory_history_update' AND tgenabled <> 'D'`
+  return (await database.query(trigger)).length > 0
 }
 
 /**

@@ -1,6 +1,6 @@
 import type { StatementRunner } from '../../database/database.ts'
 import { HAS_CITUS } from '../../database/server/server-status.ts'
-import { IS_RECORDING } from '../history/recording.ts'
+import { isRecording } from '../history/recording.ts'
 
 /** Age at which the state is read again, while updates go on. */
 const REFRESH_MS = 1000
@@ -40,11 +40,8 @@ export class TableState {
   async #read(): Promise<void> {
     const start = performance.now()
     try {
-      const [row] = await this.#database.query<{ hasCitus: boolean; isRecorded: boolean }>(
-        `SELECT ${HAS_CITUS} AS "hasCitus", ${IS_RECORDING} AS "isRecorded"`,
-      )
-      this.isRecorded = row?.isRecorded === true
-      this.isDistributed = row?.hasCitus === true && (await isDistributed(this.#database))
+      this.isRecorded = await isRecording(this.#database)
+      this.isDistributed = await isDistributed(this.#database)
       this.#hasFailed = false
     } catch {
       // The readiness check reports why.
@@ -55,8 +52,9 @@ export class TableState {
   }
 }
 
-/** Returns whether the rows of the table are on several servers. Needs Citus. Reference tables and local ones are not distributed. */
-async function isDistributed(database: StatementRunner): Promise<boolean> {
+/** Returns whether the rows of the table are on several servers. Reference tables and local ones are not distributed. */
+export async function isDistributed(database: StatementRunner): Promise<boolean> {
+  if ((await database.query(`SELECT WHERE ${HAS_CITUS}`)).length === 0) return false
   const distributed = `SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass AND partmethod <> 'n'`
   return (await database.query(distributed)).length > 0
 }
