@@ -1,10 +1,11 @@
 import { spawn } from 'node:child_process'
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { chmod, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
+import { freePort as probePort } from '../../src/local/free-port.ts'
 import { pathOf } from '../faults/needs.ts'
 import { temporaryFolder } from './program.ts'
 
@@ -60,12 +61,17 @@ export async function startOtherProgram(
   return { stop }
 }
 
-/** A port of 127.0.0.1 that nobody listens on. */
+/**
+ * A port of 127.0.0.1 that nobody listens on. It is below those that Linux gives to outgoing connections, one of which could take
+ * it before the test uses it.
+ */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  const address = server.address()
-  server.close()
-  await once(server, 'close')
-  return typeof address === 'object' && address !== null ? address.port : 0
+  for (;;) {
+    const port = randomInt(10_000, 32_000)
+    try {
+      return await probePort('127.0.0.1', port)
+    } catch {
+      // It is in use.
+    }
+  }
 }
