@@ -237,3 +237,41 @@ t.test('a role that does not exist is refused before anything is changed', async
     [],
   )
 })
+
+t.test('grants that PostgreSQL refuses leave nothing changed, and the message says so', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t, { empty: true })
+  await database.query(
+    "CREATE FUNCTION refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'ask the security team'; END$$",
+  )
+  await database.query(
+    "CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('GRANT') EXECUTE FUNCTION refuse()",
+  )
+  const migrate = (): Promise<Outcome> =>
+    inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', '--server-role', role.name)
+  const { code, stdout, stderr } = await migrate()
+  t.strictSame(
+    [code, stdout, stderr],
+    [1, '', 'inventory: No privileges were granted: ask the security team; nothing was changed.\n'],
+  )
+  t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
+
+  await database.query('DROP EVENT TRIGGER refuse')
+  t.match(await migrate(), {
+    code: 0,
+    stdout: /^Applied \d{17}_create-inventory\n[\s\S]*\nGranted the role .* what the server needs\.\n$/,
+  })
+})
+
+t.test('several that migrate and grant at once all succeed', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t, { empty: true })
+  const outcomes = await Promise.all(
+    Array.from({ length: 5 }, () =>
+      inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', '--server-role', role.name),
+    ),
+  )
+  for (const { code, stderr } of outcomes) t.equal(code, 0, stderr)
+  const client = await connect(t, role.urlOf(database.url))
+  t.strictSame((await client.query('SELECT * FROM inventory')).rows, [])
+})

@@ -5,6 +5,7 @@ import { apiKey, startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
+import { openRaw, parseResponse } from '../support/raw.ts'
 
 const operations = [
   ['GET', '/v1/inventory'],
@@ -252,4 +253,62 @@ t.test('a key that has expired or was revoked is refused, and the log names it',
       { key: null, keyId: null, keyState: undefined },
     ],
   )
+})
+
+t.test('a pipelined update does not overtake one whose key is still looked up', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'available']])
+  for (const [outcome, first] of [
+    ['found', 200],
+    ['unknown', 503],
+  ] as const) {
+    let finishLookup = (): void => {}
+    const { port, send } = await startApp(t, database.url, {
+      app: {
+        findApiKey: (key) => {
+          if (key === apiKey) return { name: 'known' }
+          return new Promise((resolve, reject) => {
+            finishLookup = () =>
+              outcome === 'found' ? resolve({ name: 'new' }) : reject(new DatabaseUnavailableError('away'))
+          })
+        },
+      },
+    })
+    const update = (key: string, quantity: number, ...more: string[]): string =>
+      [
+        'PATCH /v1/inventory/1 HTTP/1.1',
+        'Host: x',
+        `Authorization: Bearer ${key}`,
+        'Content-Type: application/json',
+        'Content-Length: 14',
+        ...more,
+        '',
+        `{"quantity":${quantity}}`,
+      ].join('\r\n')
+    const { socket, received } = await openRaw(port)
+    socket.write(update('new', 1) + update(apiKey, 2) + update(apiKey, 3, 'Connection: close'))
+    // Both have been read when a later request is answered.
+    t.equal((await send('GET', '/livez')).status, 200)
+    finishLookup()
+    const answers = (await received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
+    t.strictSame(
+      answers.map(({ status }) => status),
+      [first, 200, 200],
+    )
+    const [row] = await database.query('SELECT quantity FROM inventory')
+    t.equal(row?.['quantity'], '3', `after a key that was ${outcome}`)
+  }
+})
+
+t.test('the body of a request without a key is not read', async (t) => {
+  const database = await testDatabase(t)
+  const { port } = await startApp(t, database.url)
+  const send = callerOf(port)
+  t.equal((await send('PATCH', '/v1/inventory/1', json('{'))).status, 401)
+  t.equal(
+    (await send('PATCH', '/v1/inventory/x', { headers: { 'content-type': 'text/xml' }, body: '<a/>' }))
+      .status,
+    401,
+  )
+  t.equal((await send('PATCH', '/v1/inventory/1', json('x'.repeat(100_000)))).status, 401)
 })

@@ -1,10 +1,11 @@
 import { execFile, spawn } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { once } from 'node:events'
-import { open } from 'node:fs/promises'
+import { appendFile, open, truncate, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { ImportSource } from '../../src/cli/import-source.ts'
 import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -192,4 +193,37 @@ t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
   program.process.kill('SIGINT')
   t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
   await writer.close()
+})
+
+t.test('a last line without its newline is refused from a pipe, however it was verified', async (t) => {
+  const database = await filled(t)
+  const cut = csv.trimEnd()
+  for (const proof of [
+    ['--unverified'],
+    ['--rows', '3'],
+    ['--sha256', createHash('sha256').update(cut).digest('hex')],
+  ]) {
+    t.match(await pipe(t, database.url, cut, ...proof), {
+      code: 3,
+      stderr: /its last line does not end in a newline/,
+    })
+  }
+  t.equal(await entries(database), before)
+})
+
+t.test('a file that changes while it is read is not whole', async (t) => {
+  const file = path.join(await temporaryFolder(t), 'stock.csv')
+  for (const [change, error] of [
+    [async () => {}, undefined],
+    [async () => truncate(file, 500_000), 'it changed while it was read'],
+    [async () => appendFile(file, '7,7\n'), 'it changed while it was read'],
+    [async () => utimes(file, 0, 0), 'it changed while it was read'],
+  ] as const) {
+    await writeFile(file, '12345,1\n'.repeat(100_000))
+    const source = await ImportSource.open(file, {})
+    let chunks = 0
+    for await (const _ of source) if (chunks++ === 0) await change()
+    t.equal(await source.findError(0), error)
+    await source.close()
+  }
 })

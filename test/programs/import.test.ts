@@ -397,3 +397,60 @@ t.test('import fails with one message', async (t) => {
     t.notMatch(stderr, /\n\s+at |secret/)
   }
 })
+
+t.test('--dry-run says what would change and changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [
+    ['1', 9, 'sold'],
+    ['2', 9, 'sold'],
+    ['3', 9, 'sold'],
+  ])
+  const csv = 'petId,quantity\n1,9\n2,1\n4,1\n'
+  const { code, stdout } = await load(t, database.url, csv, '--mode', 'replace', '--dry-run')
+  t.equal(code, 0)
+  t.equal(
+    stdout,
+    'Dry run: nothing was changed. The import would be: 1 added, 1 changed, 1 unchanged, 1 removed\n',
+  )
+  t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold')
+  t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
+})
+
+t.test(
+  'entries that a constraint or trigger of the operator rejects are a reason, and nothing is written',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 9, 'sold'],
+      ['2', 9, 'sold'],
+    ])
+    await database.query(
+      "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$",
+    )
+    const rules: [rule: string, removal: string, reason: RegExp][] = [
+      [
+        'ALTER TABLE inventory ADD CONSTRAINT few CHECK (quantity < 500)',
+        'ALTER TABLE inventory DROP CONSTRAINT few',
+        /violates check constraint "few" \(Failing row contains \(2, 700, sold\)\)/,
+      ],
+      [
+        'CREATE CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()',
+        'DROP TRIGGER few ON inventory',
+        /at most 500/,
+      ],
+    ]
+    for (const [rule, removal, reason] of rules) {
+      await database.query(rule)
+      const { code, stdout, stderr } = await load(t, database.url, 'petId,quantity\n1,1\n2,700\n')
+      t.strictSame([code, stdout], [3, ''])
+      t.match(
+        stderr,
+        new RegExp(
+          `\\ninventory: The database rejects the entries: .*${reason.source}; nothing was changed\\.\n$`,
+        ),
+      )
+      t.equal(await entries(database), '1,9,sold\n2,9,sold')
+      await database.query(removal)
+    }
+  },
+)

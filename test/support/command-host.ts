@@ -15,6 +15,9 @@ function capture(stream: NodeJS.WriteStream): () => string {
   return () => Buffer.concat(pieces.splice(0)).toString()
 }
 
+// Each command adds listeners, as if it were the only one in its process.
+for (const emitter of [process, process.stdout, process.stderr]) emitter.setMaxListeners(0)
+
 const stdout = capture(process.stdout)
 const stderr = capture(process.stderr)
 

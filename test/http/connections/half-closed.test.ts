@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import t from 'tap'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
@@ -37,4 +38,27 @@ t.test('a client that closes its side behind its requests gets every answer, the
     const text = await received
     t.strictSame(text === '' ? [] : answersIn(text).map(({ status }) => status), statuses, title)
   }
+})
+
+t.test('a client that closes its side while its answer is under way gets all of it', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
+  const { port, send } = await startApp(t, database.url)
+
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
+  const waiting = await openRaw(port)
+  waiting.socket.end(update(7))
+  t.equal((await send('GET', '/livez')).status, 200)
+  await release()
+  const [answer] = answersIn(await waiting.received)
+  t.equal(answer?.body, '{"petId":1,"quantity":7,"status":"sold"}')
+  t.equal(answer?.headers.get('connection'), 'close')
+
+  const { text } = await send('GET', '/v1/inventory')
+  const reading = await openRaw(port)
+  reading.socket.write(list)
+  await once(reading.socket, 'data')
+  reading.socket.end()
+  const body = (await reading.received).split('\r\n\r\n').slice(1).join('\r\n\r\n')
+  t.ok(body.includes(text.slice(-1000)), 'the end of the list has arrived')
 })

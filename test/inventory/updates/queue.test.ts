@@ -289,3 +289,80 @@ t.test('a quantity that the store does not allow is refused, and no older update
     t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '49' }], way)
   }
 })
+
+t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 2)
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
+  const { send } = await startApp(t, database.url, {
+    timings: {
+      ...longTimings,
+      requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
+    },
+  })
+  for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
+    await database.query('UPDATE inventory SET quantity = 5')
+    const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
+    const message = json({ quantity: 6 })
+    const update = send('PATCH', '/v1/inventory/1', {
+      ...message,
+      headers: { ...message.headers, ...headers },
+    })
+    await waitForLocks(database)
+    await commit()
+    t.match(await update, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })
+  }
+})
+
+t.test('answers with what is stored where a partition or a child table has the rule', async (t) => {
+  const kinds = {
+    partitioned: `CREATE TABLE inventory (LIKE stock INCLUDING ALL) PARTITION BY RANGE (pet_id);
+      CREATE TABLE part PARTITION OF inventory DEFAULT PARTITION BY HASH (pet_id);
+      CREATE TABLE rows PARTITION OF part FOR VALUES WITH (MODULUS 1, REMAINDER 0)`,
+    inherited: `CREATE TABLE inventory (LIKE stock INCLUDING ALL);
+      CREATE TABLE part () INHERITS (inventory);
+      CREATE TABLE rows (PRIMARY KEY (pet_id)) INHERITS (part)`,
+  }
+  for (const [kind, definition] of Object.entries(kinds)) {
+    const database = await testDatabase(t)
+    await database.query(
+      `ALTER TABLE inventory RENAME TO stock; ${definition};
+       INSERT INTO rows SELECT n, 0, 'sold' FROM generate_series(1, 10) n;
+       CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+         $$ BEGIN NEW.quantity = least(NEW.quantity, 100); RETURN NEW; END $$;
+       CREATE TRIGGER rule BEFORE UPDATE ON rows FOR EACH ROW EXECUTE FUNCTION rule()`,
+    )
+    const { send } = await startApp(t, database.url)
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${(index % 10) + 1}`, json({ quantity: 200 + index })),
+      ),
+    )
+    for (const { status, text } of answers)
+      t.match([status, JSON.parse(text).quantity], [200, 100], `${kind}: ${text}`)
+  }
+})
+
+t.test('a batch that runs into the statement timeout is not sent again', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 32)
+  // A sequence counts what is rolled back, too. The first row of a statement takes all of its time.
+  for (let petId = 1; petId <= 32; petId++) await database.query(`CREATE SEQUENCE attempts_${petId}`)
+  await database.query(
+    `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN PERFORM nextval('attempts_' || NEW.pet_id), pg_sleep(60); RETURN NEW; END $$`,
+  )
+  await database.query('CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()')
+  const { send } = await startApp(t, database.url, {
+    timings: { requests: { ...requestLimits, statement: 1000, answer: 2000 } },
+  })
+  const answers = await Promise.all(
+    Array.from({ length: 32 }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
+    ),
+  )
+  t.ok(answers.every(({ status }) => status === 503))
+  const attempts = "SELECT max(last_value) FROM pg_sequences WHERE sequencename LIKE 'attempts%'"
+  t.strictSame(await database.query(attempts), [{ max: '1' }])
+})

@@ -1,0 +1,130 @@
+import { setTimeout } from 'node:timers/promises'
+import t from 'tap'
+import { inTransaction } from '../../../src/database/operator/transaction.ts'
+import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
+import { startRelay } from '../../support/relay.ts'
+
+t.test('a read-only transaction reads everything from one snapshot, and cannot write', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const { signal } = new AbortController()
+  await inTransaction({ url: database.url, readOnly: true, signal }, async (transaction) => {
+    const entries = 'SELECT pet_id::text, quantity FROM inventory ORDER BY pet_id'
+    const before = await transaction.query(entries)
+    await addEntries(database, [['2', 5, 'sold']])
+    await database.query('UPDATE inventory SET quantity = 0')
+    t.strictSame(await transaction.query(entries), before)
+    await t.rejects(transaction.change('UPDATE inventory SET quantity = 1'), { code: '25006' })
+  })
+})
+
+t.test('a server that does not respond in time is an outage', async (t) => {
+  const { url } = await testDatabase(t)
+  const { signal } = new AbortController()
+  await t.rejects(
+    inTransaction({ url, readOnly: false, signal, answerTimeoutMs: 200 }, ({ query }) =>
+      query('SELECT pg_sleep(60)'),
+    ),
+    { name: 'DatabaseUnavailableError' },
+  )
+})
+
+t.test('a transaction that is interrupted before its commit changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  const controller = new AbortController()
+  const reason = new Error('interrupted')
+  let isCommitting = false
+  const transaction = inTransaction(
+    {
+      url: database.url,
+      readOnly: false,
+      signal: controller.signal,
+      onCommit: () => {
+        isCommitting = true
+      },
+    },
+    async ({ change }) => {
+      await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
+      controller.abort(reason)
+    },
+  )
+  await t.rejects(transaction, reason)
+  t.notOk(isCommitting)
+  t.strictSame(await database.query('SELECT FROM inventory'), [])
+})
+
+t.test('an interruption during the commit has no effect', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION wait()`)
+  let connections = 0
+  const relay = await startRelay({
+    target: () => new URL(database.url),
+    onConnection: () => {
+      connections++
+    },
+  })
+  t.teardown(() => {
+    relay.close()
+    relay.cut()
+  })
+  const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+  const controller = new AbortController()
+  const { signal } = controller
+  const transaction = inTransaction({ url: relay.url, readOnly: false, signal }, ({ change }) =>
+    change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
+  )
+  await waitForLocks(database)
+  controller.abort(new Error('interrupted'))
+  // Accepted after any connection that the interruption has opened.
+  await inTransaction(
+    { url: relay.url, readOnly: true, signal: new AbortController().signal },
+    async () => {},
+  )
+  t.equal(connections, 2)
+  await release()
+  t.equal(await transaction, 1)
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '1' }])
+})
+
+t.test('a connection that is lost between two statements is an outage', async (t) => {
+  const database = await testDatabase(t)
+  const { signal } = new AbortController()
+  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ query }) => {
+    const [row] = await query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+    await database.query('SELECT pg_terminate_backend($1, 10000)', [row?.pid])
+    // Lets the end of the connection arrive, which an event reports.
+    await setTimeout(20)
+    await query('SELECT 1')
+  })
+  await t.rejects(transaction, { name: 'DatabaseUnavailableError' })
+})
+
+t.test('a transaction with a failed statement is not reported as committed', async (t) => {
+  const database = await testDatabase(t)
+  const { signal } = new AbortController()
+  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ change }) => {
+    await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
+    await t.rejects(change('SELECT 1 / 0'), { code: '22012' })
+  })
+  await t.rejects(transaction, { message: /rolled back/ })
+  t.strictSame(await database.query('SELECT FROM inventory'), [])
+})
+
+t.test(
+  'a transaction that PostgreSQL refuses to commit is no outage and has no unknown outcome',
+  async (t) => {
+    const database = await testDatabase(t)
+    await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'no'; END $$;
+    CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION refuse()`)
+    const { signal } = new AbortController()
+    const transaction = inTransaction({ url: database.url, readOnly: false, signal }, ({ change }) =>
+      change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
+    )
+    await t.rejects(transaction, { code: 'P0001' })
+  },
+)
