@@ -166,7 +166,8 @@ async function compareLists(
       const { status, text } = await send('GET', '/v1/inventory')
       compared++
       if (status === 200 && text === expected) continue
-      t.fail(`process ${process}, step ${index} of seed ${SEED}: ${status} after ${what}`)
+      const difference = differenceOf(text, expected ?? '')
+      t.fail(`process ${process}, step ${index} of seed ${SEED}: ${status} after ${what}\n${difference}`)
       return
     }
   }
@@ -174,6 +175,13 @@ async function compareLists(
   for (const gid of prepared) await main.query(`ROLLBACK PREPARED '${gid}'`)
   t.ok(rejected < steps / 2, `${compared} lists, none different; ${rejected} steps were rejected`)
   t.comment(`${compared} lists, none different; ${rejected} of ${steps} steps were rejected`)
+}
+
+/** Describes the first entry in which two lists differ. */
+function differenceOf(text: string, expected: string): string {
+  const [actual, wanted] = [text, expected].map((list) => list.split('},'))
+  const index = wanted?.findIndex((entry, at) => entry !== actual?.[at]) ?? 0
+  return `${actual?.length} entries for ${wanted?.length}; the first different is ${actual?.[index]} for ${wanted?.[index]}`
 }
 
 t.test('every list is what SQL says, in every process, through any history of the table', async (t) => {

@@ -88,3 +88,13 @@ t.test('HEAD of the list gets the headers of GET and no body', async (t) => {
   t.equal(head.text, '')
   for (const name of ['content-type', 'content-length']) t.equal(head.headers[name], get.headers[name])
 })
+
+t.test('a list of a table without constraints leaves out the rows with a missing value', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(
+    `DROP TABLE inventory; CREATE TABLE inventory (pet_id bigint, quantity integer, status text);
+     INSERT INTO inventory VALUES (NULL, 1, 'sold'), (2, NULL, 'sold'), (3, 1, 'sold'), (NULL, 1, 'sold')`,
+  )
+  const { send } = await startApp(t, database.url)
+  t.equal((await send('GET', '/v1/inventory')).text, '[{"petId":3,"quantity":1,"status":"sold"}]')
+})

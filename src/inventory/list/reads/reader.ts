@@ -139,7 +139,9 @@ export function listReader(lists: Database): ListReader {
       entries = []
     }
     await lists.readRows(everything, ([entry]) => {
-      entries.push(entry ?? '')
+      // A table without constraints can have rows that are no entries, because a value is missing.
+      if (entry == null) return
+      entries.push(entry)
       if (entries.length === ENTRIES_PER_PIECE) cut()
     })
     cut()
