@@ -4,7 +4,7 @@ import type { Connection, Refusal } from './connection.ts'
 import { errorMessage } from './malformed-requests.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 
-/** What is told of each error that no handler sends. */
+/** Where errors that no handler sends are counted and logged. */
 export interface RefusalReport {
   readonly statistics: RequestStatistics
   readonly log: FastifyBaseLogger
