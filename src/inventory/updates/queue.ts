@@ -80,13 +80,12 @@ export class UpdateQueue {
    *   constraint or trigger of the database rejects it
    * @throws {DatabaseUnavailableError} if the outcome is unknown
    */
-  set(update: QuantityUpdate): Promise<InventoryItem | undefined> {
+  set({ petId, quantity, condition, caller }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
-      const { petId } = update
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
       const pet = this.#pets.get(petId) ?? new PendingUpdates(petId, this.#statistics, this.#onDecided)
-      pet.add({ ...update, arrivedAt, context, resolve, reject })
+      pet.add({ petId, quantity, condition, caller, arrivedAt, context, resolve, reject })
       this.#pets.set(petId, pet)
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
