@@ -17,10 +17,13 @@ else
     docker tag "$(docker inspect --format '{{.Image}}' "$container")" "petstore-inventory:$version"
   done
   docker compose build
-  docker compose run --rm --no-deps password
-  docker compose run --rm --no-deps api inventory config >/dev/null
-  docker compose run --rm --no-deps roles
-  docker compose run --rm --no-deps migrate
+  # An external database has no services that create passwords and roles.
+  services=$(docker compose config --services)
+  run() { case $services in *"$1"*) docker compose run --rm --no-deps "$@" ;; esac; }
+  run password
+  run api inventory config >/dev/null
+  run roles
+  run migrate
 fi
 
 replace() {
