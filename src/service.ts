@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
-import { type ApiKeyIntervals, apiKeyIntervals } from './api-keys/cache.ts'
+import { ApiKeyCache, type ApiKeyIntervals, apiKeyIntervals } from './api-keys/cache.ts'
+import { fixedApiKeys } from './api-keys/fixed-keys.ts'
 import type { Config } from './config/config.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
@@ -10,7 +11,6 @@ import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { type ServiceMetrics, serviceMetrics } from './metrics/service.ts'
 import { type DatabaseLimits, type Databases, databaseLimits, openDatabases } from './service/databases.ts'
-import { type ApiKeys, openApiKeys } from './service/keys.ts'
 import { notReadyKindOf, readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfTimeouts } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -47,7 +47,7 @@ export const serviceTimings: ServiceTimings = {
 export interface ServiceParts {
   readonly app: AppOptions
   readonly databases: Databases
-  readonly apiKeys: ApiKeys
+  readonly apiKeys: ApiKeyCache
   readonly metrics: ServiceMetrics
   /** Closes the database connections. Call it when no request is in flight. */
   close(): Promise<void>
@@ -80,7 +80,8 @@ export async function connectService(
   const { version, publicUrls, trustProxy, tracing } = options
   const databases = openDatabases(options, timings, log)
   const { requests, lists, probe } = databases
-  const apiKeys = openApiKeys(options.apiKeys, probe, timings.apiKeys, log)
+  const apiKeys = new ApiKeyCache(probe, timings.apiKeys, log)
+  const findFixed = fixedApiKeys(options.apiKeys)
   const inventory = inventoryRepository(requests, lists, probe)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
@@ -92,7 +93,7 @@ export async function connectService(
     app: {
       logger: log,
       version,
-      findApiKey: apiKeys.find,
+      findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
       inventory,
       tracing,
       readiness,
@@ -109,10 +110,10 @@ export async function connectService(
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests, lists, probe },
-      apiKeys: apiKeys.cache,
+      apiKeys,
     }),
     async close() {
-      await apiKeys.cache.close()
+      await apiKeys.close()
       await databases.close()
     },
   }
@@ -134,7 +135,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   try {
     await checkDatabase(databases.probe, parts.app.readiness, log)
     if (options.behindPooler) await warnOfTimeouts(databases.probe, log)
-    await warnOfKeys(options.apiKeys, apiKeys.cache, log)
+    await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
     return { address, metrics, close }

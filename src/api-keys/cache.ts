@@ -1,7 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises'
+import type { Logger } from 'pino'
+import type { StatementRunner } from '../database/database.ts'
 import { DatabaseUnavailableError } from '../database/errors/errors.ts'
-import { type ApiKeyOwner, apiKeyId, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
-import type { ApiKeyRecord, ApiKeyRepository } from './repository.ts'
+import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
+import { type ApiKey, endOf, findActiveKeys, recordUses } from './stored-keys.ts'
 
 /** How often the key cache reads and writes. */
 export interface ApiKeyIntervals {
@@ -21,42 +23,11 @@ const MAX_LOOKUPS_PER_READ = 100
 /** Maximum inactive keys kept in the cache. */
 const MAX_INACTIVE_KEYS = 1000
 
-/** The key cache of a running server: the active keys of the database, and inactive ones that are still presented. */
-export interface ApiKeyCache {
-  /**
-   * Finds a key in the cache. A well-formed key that is not cached may have been created a moment ago, so it waits for
-   * the next read, which all waiting callers share. The promise rejects if that read fails. The same read also finds a
-   * key that has expired or was revoked, so that the log can say whose it was.
-   */
-  readonly find: FindApiKey
-  /** Number of active keys. */
-  readonly size: number
-  /** The lifetime of the key of each name that expires last. Omits names with a key that never expires. */
-  lifetimes(): ReadonlyMap<string, KeyLifetime>
-  /** When the keys were last read, in `Date.now()` time; 0 before the first read. */
-  readonly readAt: number
-  /** Reads the keys. Rejects if the database cannot be queried; the cache then keeps the keys of the last read. */
-  refresh(): Promise<void>
-  /** Stops refreshing the cache. */
-  close(): Promise<void>
-}
-
 /** The time in which a key is valid, in `Date.now()` time. */
 export interface KeyLifetime {
   readonly createdAt: number
   /** When the key expires or its revocation takes effect. */
   readonly validUntil: number
-}
-
-export interface ApiKeyCacheOptions {
-  readonly repository: ApiKeyRepository
-  /** Called when a read fails, once for consecutive failures. The keys of the last successful read remain in use. */
-  readonly onStale: (error: unknown) => void
-  /** Called when a read succeeds after one that failed. */
-  readonly onRecovered: () => void
-  /** Called when the last use of keys could not be recorded. */
-  readonly onUseNotRecorded: (error: unknown) => void
-  readonly intervals: ApiKeyIntervals
 }
 
 interface Entry extends KeyLifetime {
@@ -70,152 +41,170 @@ interface Entry extends KeyLifetime {
   readonly recordedUseAt: number
 }
 
-/** Opens an empty key cache. It reads the keys on the first `refresh`, and periodically from now on. */
-export function openApiKeyCache(options: ApiKeyCacheOptions): ApiKeyCache {
-  const { repository, onStale, onRecovered, onUseNotRecorded, intervals } = options
-  const closed = new AbortController()
-  // Looking up by digest need not be constant-time: callers cannot choose the digest of the key that they present.
-  let active = new Map<string, Entry>()
+/**
+ * The key cache of a running server: the active keys of the database, and inactive ones that are still presented. Logs when the
+ * keys cannot be read, once for consecutive failures, and when they can be read again.
+ */
+export class ApiKeyCache {
+  readonly #database: StatementRunner
+  readonly #log: Logger
+  readonly #intervals: ApiKeyIntervals
+  readonly #closed = new AbortController()
+  /** By digest. Looking it up need not be constant-time: callers cannot choose the digest of the key that they present. */
+  #active = new Map<string, Entry>()
   /** Expired and revoked keys that were presented, oldest lookup first. */
-  const inactive = new Map<string, ApiKeyOwner>()
+  readonly #inactive = new Map<string, ApiKeyOwner>()
   /** Digests that the next read looks for. */
-  const lookups = new Map<string, Buffer>()
-  let isStale = false
-  let readAt = 0
-  let lastReadStart = Number.NEGATIVE_INFINITY
-  let currentRead: Promise<void> = Promise.resolve()
-  let nextRead: Promise<void> | undefined
-  let timer: NodeJS.Timeout | undefined
+  readonly #lookups = new Map<string, Buffer>()
+  #isStale = false
+  #readAt = 0
+  #lastReadStart = Number.NEGATIVE_INFINITY
+  #currentRead: Promise<void> = Promise.resolve()
+  #nextRead: Promise<void> | undefined
+  #timer: NodeJS.Timeout | undefined
 
-  async function read(): Promise<void> {
-    try {
-      const digests = [...lookups.values()]
-      lookups.clear()
-      const previous = active
-      const current = new Map<string, Entry>()
-      for (const record of await repository.findActive(digests)) {
-        const id = mapKeyOf(record.digest)
-        const entry = entryOf(record, previous.get(id))
-        if (record.state === 'expired' || record.state === 'revoked') addInactive(id, entry.invalidOwner)
-        else current.set(id, entry)
-      }
-      active = current
-      readAt = Date.now()
-      if (isStale) onRecovered()
-      isStale = false
-    } catch (error) {
-      if (error instanceof DatabaseUnavailableError) error.countFailure()
-      if (!isStale) onStale(error)
-      isStale = true
-      throw error
+  /** The cache is empty until the first `refresh`. From now on, it reads the keys periodically. */
+  constructor(database: StatementRunner, intervals: ApiKeyIntervals, log: Logger) {
+    this.#database = database
+    this.#intervals = intervals
+    this.#log = log
+    this.#scheduleRefresh()
+  }
+
+  /**
+   * Finds a key in the cache. A well-formed key that is not cached may have been created a moment ago, so it waits for the next
+   * read, which all waiting callers share. The promise rejects if that read fails. The same read also finds a key that has
+   * expired or was revoked, so that the log can say whose it was.
+   */
+  find(key: string): ReturnType<FindApiKey> {
+    if (!isApiKey(key)) return undefined
+    const digest = hashApiKey(key)
+    const id = mapKeyOf(digest)
+    const owner = this.#findCached(id)
+    if (owner !== undefined) return owner
+    if (this.#lookups.size < MAX_LOOKUPS_PER_READ) this.#lookups.set(id, digest)
+    return this.refresh().then(() => this.#findCached(id))
+  }
+
+  /** Number of active keys. */
+  get size(): number {
+    return this.#active.size
+  }
+
+  /** When the keys were last read, in `Date.now()` time; 0 before the first read. */
+  get readAt(): number {
+    return this.#readAt
+  }
+
+  /** Returns the lifetime of the key of each name that expires last. Omits names with a key that never expires. */
+  lifetimes(): ReadonlyMap<string, KeyLifetime> {
+    const lifetimes = new Map<string, KeyLifetime>()
+    for (const { owner, createdAt, validUntil } of this.#active.values()) {
+      if (validUntil <= (lifetimes.get(owner.name)?.validUntil ?? 0)) continue
+      lifetimes.set(owner.name, { createdAt, validUntil })
     }
+    return new Map([...lifetimes].filter(([, { validUntil }]) => Number.isFinite(validUntil)))
   }
 
-  function addInactive(id: string, owner: ApiKeyOwner): void {
-    inactive.set(id, owner)
-    const [oldest] = inactive.keys()
-    if (inactive.size > MAX_INACTIVE_KEYS && oldest !== undefined) inactive.delete(oldest)
-  }
-
-  /** Coalesces reads: a caller joins only a read that has not started. */
-  function refresh(): Promise<void> {
-    nextRead ??= (async () => {
-      await currentRead.catch(() => {})
-      await sleep(Math.max(0, lastReadStart + intervals.minRefreshMs - performance.now()), undefined, {
-        signal: closed.signal,
-      })
-      nextRead = undefined
-      lastReadStart = performance.now()
-      currentRead = read()
-      await currentRead
+  /**
+   * Reads the keys. Rejects if the database cannot be queried; the cache then keeps the keys of the last read. Coalesces reads: a
+   * caller joins only a read that has not started.
+   */
+  refresh(): Promise<void> {
+    this.#nextRead ??= (async () => {
+      await this.#currentRead.catch(() => {})
+      const wait = this.#lastReadStart + this.#intervals.minRefreshMs - performance.now()
+      await sleep(Math.max(0, wait), undefined, { signal: this.#closed.signal })
+      this.#nextRead = undefined
+      this.#lastReadStart = performance.now()
+      this.#currentRead = this.#read()
+      await this.#currentRead
     })()
-    return nextRead
+    return this.#nextRead
   }
 
-  async function recordUses(): Promise<void> {
-    const uses = [...active.values()]
-      .filter(({ usedAt, recordedUseAt }) => usedAt - recordedUseAt >= intervals.lastUseMs)
-      .map(({ digest, usedAt }) => ({ digest, usedAt: new Date(usedAt) }))
-    if (uses.length > 0) await repository.markUsed(uses).catch(onUseNotRecorded)
+  /** Stops refreshing the cache. */
+  async close(): Promise<void> {
+    this.#closed.abort()
+    clearTimeout(this.#timer)
+    await this.#currentRead.catch(() => {})
   }
 
-  async function refreshPeriodically(): Promise<void> {
-    // `onStale` has reported the error, once for consecutive failures.
-    await refresh().catch(() => {})
-    if (!isStale && !closed.signal.aborted) await recordUses()
-    scheduleRefresh()
-  }
-
-  function scheduleRefresh(): void {
-    if (!closed.signal.aborted) timer = setTimeout(refreshPeriodically, intervals.refreshMs).unref()
-  }
-
-  function findCached(id: string): ApiKeyOwner | undefined {
-    const entry = active.get(id)
-    if (entry === undefined) return inactive.get(id)
+  #findCached(id: string): ApiKeyOwner | undefined {
+    const entry = this.#active.get(id)
+    if (entry === undefined) return this.#inactive.get(id)
     const now = Date.now()
     if (entry.validUntil <= now) return entry.invalidOwner
     entry.usedAt = now
     return entry.owner
   }
 
-  scheduleRefresh()
-
-  return {
-    find(key) {
-      if (!isApiKey(key)) return undefined
-      const digest = hashApiKey(key)
-      const id = mapKeyOf(digest)
-      const owner = findCached(id)
-      if (owner !== undefined) return owner
-      if (lookups.size < MAX_LOOKUPS_PER_READ) lookups.set(id, digest)
-      return refresh().then(() => findCached(id))
-    },
-
-    get size() {
-      return active.size
-    },
-
-    lifetimes() {
-      const lifetimes = new Map<string, KeyLifetime>()
-      for (const { owner, createdAt, validUntil } of active.values()) {
-        if (validUntil <= (lifetimes.get(owner.name)?.validUntil ?? 0)) continue
-        lifetimes.set(owner.name, { createdAt, validUntil })
+  async #read(): Promise<void> {
+    try {
+      const digests = [...this.#lookups.values()]
+      this.#lookups.clear()
+      const previous = this.#active
+      const current = new Map<string, Entry>()
+      for (const { digest, key } of await findActiveKeys(this.#database, digests)) {
+        const id = mapKeyOf(digest)
+        const entry = entryOf(digest, key, previous.get(id)?.usedAt)
+        if (key.state === 'expired' || key.state === 'revoked') this.#addInactive(id, entry.invalidOwner)
+        else current.set(id, entry)
       }
-      return new Map([...lifetimes].filter(([, { validUntil }]) => Number.isFinite(validUntil)))
-    },
+      this.#active = current
+      this.#readAt = Date.now()
+      if (this.#isStale) this.#log.info('the API keys can be read again')
+      this.#isStale = false
+    } catch (err) {
+      if (err instanceof DatabaseUnavailableError) err.countFailure()
+      if (!this.#isStale) this.#log.warn({ err }, 'the API keys cannot be read; the cached keys remain valid')
+      this.#isStale = true
+      throw err
+    }
+  }
 
-    get readAt() {
-      return readAt
-    },
+  #addInactive(id: string, owner: ApiKeyOwner): void {
+    this.#inactive.set(id, owner)
+    const [oldest] = this.#inactive.keys()
+    if (this.#inactive.size > MAX_INACTIVE_KEYS && oldest !== undefined) this.#inactive.delete(oldest)
+  }
 
-    refresh,
+  #scheduleRefresh(): void {
+    if (this.#closed.signal.aborted) return
+    this.#timer = setTimeout(async () => {
+      // The log has the error.
+      await this.refresh().catch(() => {})
+      if (!this.#isStale && !this.#closed.signal.aborted) await this.#recordUses()
+      this.#scheduleRefresh()
+    }, this.#intervals.refreshMs).unref()
+  }
 
-    async close() {
-      closed.abort()
-      clearTimeout(timer)
-      await currentRead.catch(() => {})
-    },
+  async #recordUses(): Promise<void> {
+    const { lastUseMs } = this.#intervals
+    const uses = [...this.#active.values()].filter(
+      ({ usedAt, recordedUseAt }) => usedAt - recordedUseAt >= lastUseMs,
+    )
+    if (uses.length === 0) return
+    await recordUses(this.#database, uses).catch((err: unknown) =>
+      this.#log.warn({ err }, 'the last use of API keys could not be recorded'),
+    )
   }
 }
 
-/** Makes a cache entry. It keeps the owner object of the previous entry while the key's permissions are unchanged. */
-function entryOf(
-  { digest, name, state, isReadOnly, createdAt, validUntil, lastUsedAt }: ApiKeyRecord,
-  previous: Entry | undefined,
-): Entry {
+function entryOf(digest: Buffer, key: ApiKey, usedBefore = Number.NEGATIVE_INFINITY): Entry {
+  const { id, name, state, readOnly, createdAt, lastUsedAt } = key
   const recordedUseAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
-  const isUnchanged = previous !== undefined && (previous.owner.isReadOnly ?? false) === isReadOnly
-  const newOwner = { name, id: apiKeyId(digest), ...(isReadOnly ? { isReadOnly } : {}) }
-  const owner = isUnchanged ? previous.owner : newOwner
-  const invalidReason = state === 'ending' || state === 'revoked' ? 'revoked' : 'expired'
+  const owner = { name, id, ...(readOnly ? { isReadOnly: true } : {}) }
   return {
     digest,
     owner,
-    invalidOwner: { ...owner, invalidReason },
+    invalidOwner: {
+      ...owner,
+      invalidReason: state === 'ending' || state === 'revoked' ? 'revoked' : 'expired',
+    },
     createdAt: createdAt.getTime(),
-    validUntil: validUntil?.getTime() ?? Number.POSITIVE_INFINITY,
-    usedAt: Math.max(previous?.usedAt ?? recordedUseAt, recordedUseAt),
+    validUntil: endOf(key)?.getTime() ?? Number.POSITIVE_INFINITY,
+    usedAt: Math.max(usedBefore, recordedUseAt),
     recordedUseAt,
   }
 }

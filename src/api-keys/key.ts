@@ -51,11 +51,6 @@ export function hashApiKey(key: string): Buffer {
   return hash('sha256', key, 'buffer')
 }
 
-/** Returns the id that logs and the command line show for a key. It is too short a part of the digest to search for the key. */
-export function apiKeyId(digest: Buffer): string {
-  return digest.toString('hex', 0, 6)
-}
-
 function checksum(body: string): string {
   return base62(BigInt(crc32(body)), CHECKSUM_LENGTH)
 }

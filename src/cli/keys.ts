@@ -1,11 +1,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
-import {
-  type ApiKey,
-  type ApiKeyRepository,
-  apiKeyRepository,
-  NameTakenError,
-} from '../api-keys/repository.ts'
+import { type ApiKey, createKey, endOf, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
+import type { StatementRunner } from '../database/database.ts'
 import { OutcomeUnknownError } from '../database/errors/errors.ts'
 import { inTransaction, type TransactionOptions } from '../database/operator/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -47,14 +43,13 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async ({ name, expires, readOnly }: CreateOptions, command: Command) => {
       if (name === undefined) command.error("error: required option '--name <name>' not specified")
-      await issueKey(await transactionOptions(), async (repository, digest) => {
-        const made = await repository.create(name, digest, expires, readOnly).catch((error: unknown) => {
-          throw error instanceof NameTakenError
-            ? new CommandFailure(
-                `${error.message} Replace it with "inventory keys rotate ${name}", or revoke it first.`,
-              )
-            : error
-        })
+      await issueKey(await transactionOptions(), async (transaction, digest) => {
+        const made = await createKey(transaction, name, digest, expires, readOnly)
+        if (made === undefined) {
+          throw new CommandFailure(
+            `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`,
+          )
+        }
         console.error(`The key ${describe(made)}. It is shown only once:`)
         return made
       })
@@ -68,7 +63,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory keys list --expiring 14d')
     .action(async ({ all, json, expiring }: ListOptions) => {
-      const keys = await withDatabase(await databaseUrl(), (database) => apiKeyRepository(database).list())
+      const keys = await withDatabase(await databaseUrl(), listKeys)
       const shown = all ? keys : keys.filter(isValid)
       const list = expiring === undefined ? shown : shown.filter((key) => endsWithin(key, expiring))
       if (json) await print(JSON.stringify(list, null, 2))
@@ -89,7 +84,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const revoked = await inTransaction(await transactionOptions(), (transaction) =>
-        apiKeyRepository(transaction).revoke(name, id),
+        revokeKeys(transaction, name, id),
       )
       if (revoked.length === 0) throw noActiveKey(name, id)
       for (const key of revoked) console.error(`The key ${key.name} (${key.id}) is revoked.`)
@@ -111,10 +106,10 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     )
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
-      await issueKey(await transactionOptions(), async (repository, digest) => {
-        const made = await repository.rotate(name, digest, overlap, expires)
+      await issueKey(await transactionOptions(), async (transaction, digest) => {
+        const made = await rotateKey(transaction, name, digest, overlap, expires)
         if (made === undefined) throw noActiveKey(name)
-        for (const key of await repository.list(name)) {
+        for (const key of await listKeys(transaction, name)) {
           if (key.state === 'ending')
             console.error(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
           // Both are the time of this transaction.
@@ -133,13 +128,13 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
  */
 async function issueKey(
   options: TransactionOptions,
-  create: (repository: ApiKeyRepository, digest: Buffer) => Promise<ApiKey>,
+  create: (transaction: StatementRunner, digest: Buffer) => Promise<ApiKey>,
 ): Promise<void> {
   const key = makeApiKey()
   let printed: ApiKey | undefined
   try {
     await inTransaction(options, async (transaction) => {
-      const made = await create(apiKeyRepository(transaction), hashApiKey(key))
+      const made = await create(transaction, hashApiKey(key))
       await print(key)
       printed = made
     })
@@ -181,12 +176,6 @@ function endsWithin(key: ApiKey, seconds: number): boolean {
   if (!isValid(key)) return false
   const end = endOf(key)
   return end !== null && end.getTime() <= Date.now() + seconds * 1000
-}
-
-/** When the key expires or its revocation takes effect, whichever is first; null for neither. */
-function endOf({ expiresAt, revokedAt }: ApiKey): Date | null {
-  if (expiresAt === null || revokedAt === null) return expiresAt ?? revokedAt
-  return expiresAt < revokedAt ? expiresAt : revokedAt
 }
 
 function describe({ name, id, expiresAt, readOnly }: ApiKey): string {

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { type ApiKey, apiKeyRepository } from '../api-keys/repository.ts'
+import { type ApiKey, countKeys } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { appliedMigrations } from '../database/migrations/applied.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
@@ -93,7 +93,7 @@ async function statusOf(database: Database, url: string): Promise<Omit<Status, '
       unknown: applied.filter((name) => !known.includes(name)),
     },
     entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
-    keys: hasKeys ? await apiKeyRepository(database).countByState() : null,
+    keys: hasKeys ? await countKeys(database) : null,
     connections,
     warnings: asynchronousCommit.map(
       (whom) =>

@@ -1,0 +1,181 @@
+import type { StatementRunner } from '../database/database.ts'
+import { parseOptionalTime, parseTime, timeText } from '../database/protocol/time.ts'
+
+/** An API key without the key itself, which is not stored. */
+export interface ApiKey {
+  /** The first 12 hexadecimal digits of its digest: too short a part to search for the key. */
+  readonly id: string
+  readonly name: string
+  /** `ending`: the key was rotated and is accepted until `revokedAt`. */
+  readonly state: 'active' | 'ending' | 'expired' | 'revoked'
+  /** Whether the key may be used for reading only. */
+  readonly readOnly: boolean
+  readonly createdAt: Date
+  readonly expiresAt: Date | null
+  readonly revokedAt: Date | null
+  readonly lastUsedAt: Date | null
+}
+
+/** Returns when the key expires or its revocation takes effect, whichever is first; null for neither. */
+export function endOf({ expiresAt, revokedAt }: ApiKey): Date | null {
+  if (expiresAt === null || revokedAt === null) return expiresAt ?? revokedAt
+  return expiresAt < revokedAt ? expiresAt : revokedAt
+}
+
+const STATE = `CASE
+  WHEN expires_at <= least(revoked_at, now()) THEN 'expired'
+  WHEN revoked_at <= now() THEN 'revoked'
+  WHEN revoked_at IS NOT NULL THEN 'ending'
+  ELSE 'active'
+END`
+
+const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
+
+/** Through JSON a missing column reads as null, so that this version also serves callers before its migration has run. */
+const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
+  coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "readOnly",
+  ${timeText('created_at')} AS "createdAt", ${timeText('expires_at')} AS "expiresAt",
+  ${timeText('revoked_at')} AS "revokedAt", ${timeText('last_used_at')} AS "lastUsedAt"`
+
+interface Row extends Pick<ApiKey, 'id' | 'name' | 'state' | 'readOnly'> {
+  readonly createdAt: string
+  readonly expiresAt: string | null
+  readonly revokedAt: string | null
+  readonly lastUsedAt: string | null
+}
+
+function keyOf({ createdAt, expiresAt, revokedAt, lastUsedAt, ...key }: Row): ApiKey {
+  return {
+    ...key,
+    createdAt: parseTime(createdAt),
+    expiresAt: parseOptionalTime(expiresAt),
+    revokedAt: parseOptionalTime(revokedAt),
+    lastUsedAt: parseOptionalTime(lastUsedAt),
+  }
+}
+
+/**
+ * Creates a key. `lifetime` is in seconds; without it the key never expires. Returns undefined if another key has the name, and
+ * is neither revoked nor expired.
+ */
+export async function createKey(
+  database: StatementRunner,
+  name: string,
+  digest: Buffer,
+  lifetime?: number,
+  isReadOnly = false,
+): Promise<ApiKey | undefined> {
+  // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
+  const [row] = await database.query<Row>(
+    `WITH freed AS (
+       UPDATE api_keys SET revoked_at = expires_at
+       WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
+       RETURNING name
+     )
+     INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+     SELECT $1, $2, now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
+     ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
+     RETURNING ${API_KEY}`,
+    [name, digest, lifetime ?? null, isReadOnly],
+  )
+  return row && keyOf(row)
+}
+
+/**
+ * Replaces the active key of the name with a new one, and revokes the old key after `overlap` seconds. Revokes keys that are still
+ * ending at once, so at most two keys of a name are valid. The new key has the permissions of the old one and, unless `lifetime`
+ * is given, its lifetime; both are in seconds. Returns undefined if no key of the name is active. Needs a transaction.
+ */
+export async function rotateKey(
+  transaction: StatementRunner,
+  name: string,
+  digest: Buffer,
+  overlap: number,
+  lifetime?: number,
+): Promise<ApiKey | undefined> {
+  await lockKeysOf(transaction, name)
+  const [row] = await transaction.query<Row>(
+    `WITH old AS (
+       UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
+       WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
+       RETURNING name, expires_at - created_at AS lifetime, is_read_only
+     ), older AS (
+       UPDATE api_keys SET revoked_at = now() FROM old WHERE api_keys.name = old.name AND revoked_at > now()
+     )
+     INSERT INTO api_keys (name, digest, expires_at, is_read_only)
+     SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
+     RETURNING ${API_KEY}`,
+    [name, digest, overlap, lifetime ?? null],
+  )
+  return row && keyOf(row)
+}
+
+/**
+ * Revokes all valid keys of the name, or only the one with the id, including the new key of a rotation that is under way. Returns
+ * the revoked keys. Needs a transaction.
+ */
+export async function revokeKeys(transaction: StatementRunner, name: string, id?: string): Promise<ApiKey[]> {
+  await lockKeysOf(transaction, name)
+  const rows = await transaction.query<Row>(
+    `UPDATE api_keys SET revoked_at = now()
+     WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
+     RETURNING ${API_KEY}`,
+    [name, id ?? null],
+  )
+  return rows.map(keyOf)
+}
+
+/**
+ * Waits for the rotations and revocations of the name that are under way, and delays later ones until the end of the transaction.
+ * A statement of its own, because a statement does not see the keys added by what it has waited for.
+ */
+async function lockKeysOf(transaction: StatementRunner, name: string): Promise<void> {
+  await transaction.query('SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE', [
+    name,
+  ])
+}
+
+/** Lists all keys, or those of one name, including expired and revoked ones, by name, oldest first. */
+export async function listKeys(database: StatementRunner, name?: string): Promise<ApiKey[]> {
+  const rows = await database.query<Row>(
+    `SELECT ${API_KEY} FROM api_keys WHERE $1::text IS NULL OR name = $1 ORDER BY name, created_at, digest`,
+    [name ?? null],
+  )
+  return rows.map(keyOf)
+}
+
+/** Counts the keys in each state. */
+export async function countKeys(database: StatementRunner): Promise<Record<ApiKey['state'], number>> {
+  const rows = await database.query<{ state: ApiKey['state']; count: number }>(
+    `SELECT ${STATE} AS state, count(*)::integer AS count FROM api_keys GROUP BY 1`,
+  )
+  const counts: Record<ApiKey['state'], number> = { active: 0, ending: 0, expired: 0, revoked: 0 }
+  for (const { state, count } of rows) counts[state] = count
+  return counts
+}
+
+/** Finds all keys that are accepted now, and of the presented digests also those that are expired or revoked. */
+export async function findActiveKeys(
+  database: StatementRunner,
+  presented: readonly Buffer[],
+): Promise<{ digest: Buffer; key: ApiKey }[]> {
+  const rows = await database.query<Row & { digest: Buffer }>(
+    `SELECT digest, ${API_KEY} FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`,
+    [presented],
+  )
+  return rows.map(({ digest, ...row }) => ({ digest, key: keyOf(row) }))
+}
+
+/** Records when keys were last used, for each key at most once a minute. */
+export async function recordUses(
+  database: StatementRunner,
+  uses: readonly { readonly digest: Buffer; readonly usedAt: number }[],
+): Promise<void> {
+  await database.query(
+    `UPDATE api_keys SET last_used_at = use.used_at
+     FROM unnest($1::bytea[], $2::timestamptz[]) AS use (digest, used_at)
+     WHERE api_keys.digest = use.digest
+       AND coalesce(last_used_at + interval '1 minute' <= use.used_at, true)`,
+    [uses.map(({ digest }) => digest), uses.map(({ usedAt }) => new Date(usedAt))],
+  )
+}
