@@ -1,17 +1,21 @@
 /**
- * Changes one small thing of the compiled service at a time, such as a condition or an `await`, and runs the tests of its folder:
- * a change that no test notices is printed. Takes `--seed` and `--count`; the same seed makes the same changes.
+ * Changes one small thing of the compiled service at a time, such as a condition or an `await`, and runs the tests that are
+ * named like its module until one fails. Prints each change and the test that noticed it, or that it survived. The same
+ * `--seed` makes the same `--count` changes of the same source; `--only 3,17` makes the third and the 17th of them, and
+ * arguments are the test files to run instead.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { existsSync } from 'node:fs'
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { text } from 'node:stream/consumers'
 import { parseArgs } from 'node:util'
 import ts from 'typescript'
 import { root } from './support/root.ts'
 import { startTestServer } from './support/server.ts'
+import { stopServersBelow } from './support/stray-servers.ts'
+import { makeTemplate } from './support/template.ts'
 
 interface Mutation {
   readonly file: string
@@ -22,14 +26,18 @@ interface Mutation {
   readonly kind: string
 }
 
-/** How long the tests may take; a change that makes them hang is noticed, too. */
-const LIMIT_MS = 300_000
-/** These run for every change, before those of its folder. */
+/** How long a test file may take; a change that makes it hang is noticed, too. */
+const LIMIT_MS = 180_000
+/** At most this many test files that are named like a module run for a change of it. */
+const NAMED_FILES = 4
+/** These run for every change, after those that are named like the module. */
 const ALWAYS = [
   'test/http/errors.test.ts',
   'test/inventory/list/sharing.test.ts',
   'test/inventory/updates/update-inventory.test.ts',
 ]
+/** These run for a module that no test is named like. */
+const OTHERS = ['test/programs/first-start.test.ts', 'test/programs/server.test.ts']
 const OPPOSITES = [
   ['<', '<='],
   ['>', '>='],
@@ -81,83 +89,124 @@ function randomFrom(seed: number): () => number {
   }
 }
 
-/** The tests beside a module, those that are named after it, and where there are neither, those of the programs. */
-async function testsFor(file: string): Promise<string[]> {
-  const folder = path.join('test', path.relative('src', path.dirname(file)))
-  const beside = existsSync(folder)
-    ? (await readdir(folder))
-        .filter((name) => name.endsWith('.test.ts'))
-        .map((name) => path.join(folder, name))
-    : []
-  const [word = ''] = path.basename(file, '.ts').split('-')
-  const programs = (await readdir('test/programs')).map((name) => path.join('test/programs', name))
-  const named = programs.filter((name) => path.basename(name).startsWith(word))
-  const others = ['cli', 'server', 'first-start'].map((name) => `test/programs/${name}.test.ts`)
-  const tests = [...beside, ...named]
-  return [...new Set([...ALWAYS, ...(tests.length > 0 ? tests : others)])]
+/** The beginnings of the words of a path, so that `migrations` has one in common with `migrate`. */
+function wordsOf(file: string): string[] {
+  const words = file.replace(/^(src|test)\/|(\.test)?\.ts$/g, '').split(/[/-]/)
+  return words.map((word) => word.slice(0, 4))
 }
 
-/** Returns whether a test fails or the limit is reached. */
-async function isNoticed({ file }: Mutation, mutated: string, url: string): Promise<boolean> {
+/** Returns the test files whose paths have most words in common with that of a module, the likeliest first. */
+function testsFor(file: string): string[] {
+  const words = wordsOf(file)
+  const names = wordsOf(path.basename(file))
+  const rated = allTests.map((test) => {
+    const common = wordsOf(test).filter((word) => words.includes(word))
+    return { test, rating: common.length + 2 * common.filter((word) => names.includes(word)).length }
+  })
+  const named = rated.filter(({ rating }) => rating > 0).sort((a, b) => b.rating - a.rating)
+  const first = named.length > 0 ? named.slice(0, NAMED_FILES).map(({ test }) => test) : OTHERS
+  return [...new Set([...first, ...ALWAYS])]
+}
+
+/** Runs one test file as tap does, without its start. Returns the first failure: a test, or that the limit was reached. */
+async function failureOf(test: string): Promise<string | undefined> {
+  const folder = await mkdtemp(path.join(temporary, 'files-'))
+  await chmod(folder, 0o755)
+  const compiled = path.join('.test-build', test.replace(/\.ts$/, '.js'))
+  const child = spawn(process.execPath, ['--enable-source-maps', compiled], {
+    env: { ...process.env, ...testEnvironment, TMPDIR: folder },
+    stdio: ['ignore', 'pipe', 'ignore'],
+    detached: true,
+  })
+  const timer = setTimeout(() => process.kill(-Number(child.pid), 'SIGKILL'), LIMIT_MS)
+  const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'exit')])
+  clearTimeout(timer)
+  await stopServersBelow(folder)
+  await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+  return code === 0 ? undefined : (/^ *not ok \d+ - (.{1,100})/m.exec(output)?.[1] ?? 'it did not end')
+}
+
+/** Returns the first failure of a test that passes without the change, or undefined for a survivor. */
+async function failureWith({ file }: Mutation, mutated: string): Promise<string | undefined> {
   const compiled = path.join('dist', path.relative('src', file).replace(/\.ts$/, '.js'))
   const original = await readFile(compiled)
-  const { config } = ts.readConfigFile('tsconfig.json', ts.sys.readFile)
-  const { options } = ts.convertCompilerOptionsFromJson({ ...config.compilerOptions, module: 'esnext' }, root)
-  await writeFile(
-    compiled,
-    ts.transpileModule(mutated, { fileName: file, compilerOptions: options }).outputText,
-  )
+  const { outputText } = ts.transpileModule(mutated, { fileName: file, compilerOptions })
   try {
-    const args = ['.test-build/test/run.js', '--bail', ...(await testsFor(file))]
-    const env = { ...process.env, TEST_DATABASE_URL: url }
-    const tests = spawn(process.execPath, args, { env, stdio: 'ignore' })
-    const timer = setTimeout(() => tests.kill(), LIMIT_MS)
-    const [code] = await once(tests, 'exit')
-    clearTimeout(timer)
-    return code !== 0
+    for (const test of positionals.length > 0 ? positionals : testsFor(file)) {
+      await writeFile(compiled, outputText)
+      const failure = await failureOf(test)
+      await writeFile(compiled, original)
+      if (failure === undefined) continue
+      if (!passing.has(test) && (await failureOf(test)) !== undefined) {
+        console.log(`${test} fails without a change.`)
+        continue
+      }
+      passing.add(test)
+      return `${test}: ${failure}`
+    }
+    return undefined
   } finally {
     await writeFile(compiled, original)
   }
 }
 
-const { values } = parseArgs({ options: { seed: { type: 'string' }, count: { type: 'string' } } })
+const { values, positionals } = parseArgs({
+  options: { seed: { type: 'string' }, count: { type: 'string' }, only: { type: 'string' } },
+  allowPositionals: true,
+})
 const random = randomFrom(Number(values.seed ?? 1))
+const count = Number(values.count ?? 100)
+const only = values.only?.split(',').map(Number)
+const { config } = ts.readConfigFile('tsconfig.json', ts.sys.readFile)
+const { options: compilerOptions } = ts.convertCompilerOptionsFromJson(
+  { ...config.compilerOptions, module: 'esnext' },
+  root,
+)
+const allTests = (await readdir('test', { recursive: true }))
+  .filter((name) => name.endsWith('.test.ts'))
+  .sort()
+  .map((name) => path.join('test', name))
 const folders = new Map<string, Mutation[]>()
-for (const name of (await readdir('src', { recursive: true }))
-  .filter((name) => name.endsWith('.ts'))
-  .sort()) {
+const sources = (await readdir('src', { recursive: true })).filter((name) => name.endsWith('.ts')).sort()
+for (const name of sources) {
   const file = path.join('src', name)
-  const [folder = ''] = name.split(path.sep)
+  const folder = path.dirname(file)
   folders.set(folder, [...(folders.get(folder) ?? []), ...mutationsOf(file, await readFile(file, 'utf8'))])
 }
-const temporary = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-mutations-'))
-const server = await startTestServer(temporary)
-let noticed = 0
-let made = 0
-const count = Number(values.count ?? 100)
-// By turns, so that small folders are not left out.
-const passing = new Set<string>()
+// In rotation, so that small folders are not left out.
 const lists = [...folders.values()].filter((list) => list.length > 0)
-while (made < count && lists.length > 0) {
+const sample: Mutation[] = []
+while (sample.length < count && lists.length > 0) {
   const list = lists.shift() ?? []
-  const [mutation] = list.splice(Math.floor(random() * list.length), 1)
-  if (mutation === undefined) continue
-  lists.push(list)
+  sample.push(...list.splice(Math.floor(random() * list.length), 1))
+  if (list.length > 0) lists.push(list)
+}
+const temporary = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-mutations-'))
+await chmod(temporary, 0o755)
+const server = await startTestServer(temporary)
+const template = await makeTemplate(server.url)
+const testEnvironment = {
+  TEST_SERVER_URL: server.url,
+  TEST_TEMPLATE: template.name,
+  TEST_TEMPLATE_STRATEGY: template.strategy,
+  TAP_BAIL: '1',
+  TAP_TIMEOUT: String(LIMIT_MS / 1000),
+  TAP_TYPE_STRIP_ONLY: '1',
+}
+// If this process is killed, the next build must not take a changed module for a compiled one.
+await rm('dist/.tsbuildinfo', { force: true })
+const passing = new Set<string>()
+let noticed = 0
+for (const [index, mutation] of sample.entries()) {
+  if (only !== undefined && !only.includes(index + 1)) continue
   const { file, line, kind, start, end, text } = mutation
   const source = await readFile(file, 'utf8')
-  const tests = (await testsFor(file)).join()
-  // What fails without a change says nothing about one.
-  if (!passing.has(tests) && (await isNoticed(mutation, source, server.url))) {
-    console.log(`skipped  ${file}: its tests fail without a change`)
-    continue
-  }
-  passing.add(tests)
-  const found = await isNoticed(mutation, source.slice(0, start) + text + source.slice(end), server.url)
-  made++
-  if (found) noticed++
+  const failure = await failureWith(mutation, source.slice(0, start) + text + source.slice(end))
+  if (failure !== undefined) noticed++
   const [before] = source.slice(start, end).split('\n', 1)
-  console.log(`${found ? 'noticed ' : 'SURVIVED'} ${file}:${line} ${kind}: ${before}`)
+  console.log(`${index + 1} ${file}:${line} ${kind}: ${before}\n  ${failure ?? 'SURVIVED'}`)
 }
-console.log(`${noticed} of ${made} changes were noticed.`)
+console.log(`${noticed} of ${only?.length ?? sample.length} changes were noticed.`)
+await template.drop()
 await server.stop()
 await rm(temporary, { recursive: true })
