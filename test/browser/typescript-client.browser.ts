@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import ts from 'typescript'
-import { apiKey, startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { apiKey, startService } from '../support/app.ts'
 import { startChromium } from './chromium.ts'
 import { visit } from './visit.ts'
 
@@ -10,12 +9,10 @@ import { visit } from './visit.ts'
 const PET = '9007199254740993'
 
 t.test('the client in TypeScript works in a browser', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
+  const { port } = await startService(t, [
     ['1', 12, 'available'],
     [PET, 7, 'pending'],
   ])
-  const { port } = await startApp(t, database.url)
   // A page of the service, because the service does not allow requests from other origins.
   const { page } = await visit(t, await startChromium(t), `http://127.0.0.1:${port}/docs`)
   const source = await readFile('examples/typescript/client.ts', 'utf8')

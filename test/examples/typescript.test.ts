@@ -8,8 +8,7 @@ import {
   readItems,
 } from '../../examples/typescript/client.ts'
 import { petStatuses } from '../../src/inventory/entry/schemas.ts'
-import { apiKey, startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { apiKey, startService } from '../support/app.ts'
 import { until } from '../support/eventually.ts'
 import { callsWell } from '../support/examples.ts'
 import { startFront } from '../support/front.ts'
@@ -49,12 +48,10 @@ t.test('the client reads every entry exactly', async () => {
 
 /** The service with two entries, and a client of it. */
 async function connected(t: Test, options: { readonly tries?: number; readonly timeoutMs?: number } = {}) {
-  const database = await testDatabase(t)
-  await addEntries(database, [
+  const service = await startService(t, [
     ['1', 12, 'available'],
     [String(PET), 7, 'pending'],
   ])
-  const service = await startApp(t, database.url)
   const clientAt = (port: number, key = apiKey): InventoryClient =>
     new InventoryClient({ baseUrl: `http://127.0.0.1:${port}/v1/`, apiKey: key, ...options })
   return { service, clientAt, client: clientAt(service.port) }

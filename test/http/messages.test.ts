@@ -1,21 +1,19 @@
 import { once } from 'node:events'
-import t, { type Test } from 'tap'
-import { apiKey, startApp, type TestApp } from '../support/app.ts'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import t from 'tap'
+import { startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
-import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
+import { authorization, close, host, json, updateRequest } from '../support/messages.ts'
+import { openRaw, parseResponse, sendRaw, statusesIn } from '../support/raw.ts'
 
-const host = 'Host: inventory.test\r\n'
-const authorization = `Authorization: Bearer ${apiKey}\r\n`
-const close = 'Connection: close\r\n'
-const json = 'Content-Type: application/json\r\n'
+const { port, database, log } = await startService(t, [['1', 9, 'available']])
+
 const chunked = 'Transfer-Encoding: chunked\r\n'
 const common = `${host}${authorization}${close}`
 const body = '{"quantity":5}'
 const length = `Content-Length: ${body.length}\r\n`
 
 /** An update that changes the entry. Sent behind a message that is refused, it must have no effect. */
-const update = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${authorization}${json}${length}\r\n${body}`
+const update = updateRequest(5)
 
 const get = (target: string, headers = ''): string => `GET ${target} HTTP/1.1\r\n${common}${headers}\r\n`
 const list = (headers = ''): string => get('/v1/inventory', headers)
@@ -218,16 +216,6 @@ const acceptedBodies = [
   `${json}Content-Encoding: Identity\r\n`,
 ]
 
-async function setUp(t: Test): Promise<TestApp & { database: TestDatabase }> {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  return { ...(await startApp(t, database.url)), database }
-}
-
-function statusesOf(text: string): number[] {
-  return Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status))
-}
-
 /** The beginning of a message, for a test's name. */
 function titleOf(message: string): string {
   const lines = message.replace(common, '').replace(`${host}${authorization}${json}`, '')
@@ -235,19 +223,23 @@ function titleOf(message: string): string {
 }
 
 t.test('a refused message gets the standard error, and nothing behind it is done', async (t) => {
-  const { port, database, log } = await setUp(t)
   for (const [status, code, messages] of refused) {
     for (const message of messages) {
-      await t.test(`${status} for ${titleOf(message)}`, async (t) => {
-        const text = await sendRaw(port, Buffer.from(message + update, 'latin1'))
-        t.strictSame(statusesOf(text), [status], 'nothing behind it is answered')
-        const { headers, ...answer } = parseResponse(text)
-        isError(t, { ...answer, contentType: headers.get('content-type') }, status, code)
-        t.equal(headers.get('content-length'), String(Buffer.byteLength(answer.body)))
-        t.match(headers.get('x-request-id'), /^[0-9a-f-]{36}$/)
-        t.equal(headers.get('cache-control'), 'no-store')
-        t.equal(headers.get('connection'), 'close')
-      })
+      const title = titleOf(message)
+      const text = await sendRaw(port, Buffer.from(message + update, 'latin1'))
+      t.strictSame(statusesIn(text), [status], `${title}: nothing behind it is answered`)
+      const answer = parseResponse(text)
+      isError(t, answer, status, code, title)
+      t.match(
+        Object.fromEntries(answer.headers),
+        {
+          'content-length': String(Buffer.byteLength(answer.body)),
+          'x-request-id': /^[0-9a-f-]{36}$/,
+          'cache-control': 'no-store',
+          connection: 'close',
+        },
+        title,
+      )
     }
   }
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
@@ -258,16 +250,14 @@ t.test('a refused message gets the standard error, and nothing behind it is done
 })
 
 t.test('a message that RFC 9112 allows is accepted', async (t) => {
-  const { port } = await setUp(t)
   for (const message of [...accepted, ...acceptedBodies.map((headers) => patch(`${headers}${length}`))]) {
-    t.strictSame(statusesOf(await sendRaw(port, message)), [200], titleOf(message))
+    t.strictSame(statusesIn(await sendRaw(port, message)), [200], titleOf(message))
   }
 })
 
 t.test(
   'a 405 names the methods that are allowed, a 415 the types and codings, a 401 the scheme',
   async (t) => {
-    const { port } = await setUp(t)
     const headersTo = async (message: string): Promise<Map<string, string>> =>
       parseResponse(await sendRaw(port, message)).headers
     for (const [path, [allowed]] of Object.entries(otherMethods)) {
@@ -286,7 +276,6 @@ t.test(
 )
 
 t.test('pipelined requests are answered in order, up to the one that ends the connection', async (t) => {
-  const { port } = await setUp(t)
   const bad = framed('Content-Length: 2\r\n', '{}')
   const open = `GET /v1/inventory HTTP/1.1\r\n${host}`
   const cases: [title: string, message: string, behind: string, statuses: number[]][] = [
@@ -302,17 +291,16 @@ t.test('pipelined requests are answered in order, up to the one that ends the co
     ['an invalid chunk', update, `${framed(chunked, 'invalid\r\n')}${update}`, [200, 400]],
   ]
   for (const [title, message, behind, statuses] of cases) {
-    t.strictSame(statusesOf(await sendRaw(port, message + behind)), statuses, title)
+    t.strictSame(statusesIn(await sendRaw(port, message + behind)), statuses, title)
     const { socket, received } = await openRaw(port)
     socket.write(message)
     await once(socket, 'data')
     socket.write(behind)
-    t.strictSame(statusesOf(await received), statuses, `${title}, in two pieces`)
+    t.strictSame(statusesIn(await received), statuses, `${title}, in two pieces`)
   }
 })
 
 t.test('a client that waits for 100 Continue gets at once what its headers decide', async (t) => {
-  const { port } = await setUp(t)
   const expecting = (headers: string, line = 'PATCH /v1/inventory/1'): string =>
     `${line} HTTP/1.1\r\n${host}${authorization}Expect: 100-continue\r\n${headers}`
   const cases: [status: number, head: string][] = [
@@ -340,6 +328,6 @@ t.test('a client that waits for 100 Continue gets at once what its headers decid
     await once(socket, 'data')
     socket.end()
     // Behind `100 Continue` comes the answer to the body, which is missing.
-    t.strictSame(statusesOf(await received).slice(0, status === 100 ? 1 : 2), [status], titleOf(head))
+    t.strictSame(statusesIn(await received).slice(0, status === 100 ? 1 : 2), [status], titleOf(head))
   }
 })

@@ -1,8 +1,9 @@
 import { gunzipSync } from 'node:zlib'
 import t from 'tap'
-import { startApp } from '../support/app.ts'
-import { testDatabase } from '../support/database.ts'
+import { startService } from '../support/app.ts'
 import { callerOf } from '../support/http.ts'
+
+const send = callerOf((await startService(t)).port)
 
 /** The addresses of what a page loads, as they are written in it. */
 function loadedBy(html: string): string[] {
@@ -17,9 +18,6 @@ function importedBy(script: string): string[] {
 }
 
 t.test('the page and its files need no key', async (t) => {
-  const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
-  const send = callerOf(port)
   const page = await send('GET', '/docs')
   t.equal(page.status, 200)
   t.equal(page.headers['content-type'], 'text/html; charset=utf-8')
@@ -45,8 +43,6 @@ t.test('the page and its files need no key', async (t) => {
 })
 
 t.test('the policy of the page allows only its own scripts and styles', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
   const page = await send('GET', '/docs')
   const policy = String(page.headers['content-security-policy']).split('; ')
   for (const directive of [
@@ -66,8 +62,6 @@ t.test('the policy of the page allows only its own scripts and styles', async (t
 })
 
 t.test('the page is compressed if the caller accepts it, and is not sent again if unchanged', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
   for (const path of ['/docs', '/docs/reference.js', '/openapi.json']) {
     const plain = await send('GET', path)
     t.equal(plain.headers['content-encoding'], undefined)
@@ -96,8 +90,6 @@ t.test('the page is compressed if the caller accepts it, and is not sent again i
 })
 
 t.test('a trailing slash redirects to the page, under any path', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
   const { status, headers } = await send('GET', '/docs/')
   t.equal(status, 308)
   t.equal(new URL(headers.location ?? '', 'http://proxy/store/docs/').pathname, '/store/docs')

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { listLimits } from '../../src/database/pool/pool.ts'
 import { RequestStatistics } from '../../src/http/connections/request-statistics.ts'
-import { apiKey, startApp } from '../support/app.ts'
+import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { type Answer, json } from '../support/http.ts'
@@ -10,9 +10,7 @@ import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('each request has one log line with id, method, route, path, status, duration and key', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const { send, log, close } = await startApp(t, database.url)
+  const { send, log, close } = await startService(t, [['1', 9, 'available']])
   await send('PATCH', '/v1/inventory/1?token=secret', json({ quantity: 5 }))
   await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))
   await send('GET', '/v1/nothing')
@@ -39,8 +37,7 @@ t.test('each request has one log line with id, method, route, path, status, dura
 })
 
 t.test('a well-formed X-Request-Id is used and returned, any other is replaced', async (t) => {
-  const database = await testDatabase(t)
-  const { send, log, close } = await startApp(t, database.url)
+  const { send, log, close } = await startService(t)
   const good = ['a', 'A-Z.a_z-09', 'x'.repeat(128)]
   const bad = ['', ' ', 'x'.repeat(129), 'a b', 'a"b', 'ä', '{"a":1}', '../..']
   for (const id of good) {
@@ -62,8 +59,7 @@ t.test('a well-formed X-Request-Id is used and returned, any other is replaced',
 })
 
 t.test('a malformed request has one log line with its client', async (t) => {
-  const database = await testDatabase(t)
-  const { port, log, close } = await startApp(t, database.url)
+  const { port, log, close } = await startService(t)
   const sent = [
     ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'CONNECT'],
     ['no HTTP\r\n\r\n', 400, 'HPE_INVALID_METHOD'],

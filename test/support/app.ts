@@ -7,6 +7,7 @@ import { listLimits, requestLimits } from '../../src/database/pool/pool.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
+import { addEntries, type TestDatabase, testDatabase } from './database.ts'
 import { callerOf, type Send } from './http.ts'
 
 /** The key that `TestApp.send` presents by default. */
@@ -65,4 +66,15 @@ export async function startApp(
   t.teardown(close)
   const port = Number(new URL(service.address).port)
   return { port, log, close, send: callerOf(port, { authorization: `Bearer ${apiKey}` }) }
+}
+
+/** Starts the service as `startApp` does, over a database of the test's own with these entries. */
+export async function startService(
+  t: Test,
+  entries: Parameters<typeof addEntries>[1] = [],
+  options: TestAppOptions = {},
+): Promise<TestApp & { readonly database: TestDatabase }> {
+  const database = await testDatabase(t)
+  await addEntries(database, entries)
+  return { ...(await startApp(t, database.url, options)), database }
 }

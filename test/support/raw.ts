@@ -40,6 +40,16 @@ export function parseResponse(text: string): { status: number; headers: Map<stri
   return { status: Number(statusLine.split(' ')[1]), headers, body: rest.join('\r\n\r\n') }
 }
 
+/** Splits the responses that came on one connection. */
+export function responsesIn(text: string): ReturnType<typeof parseResponse>[] {
+  return text === '' ? [] : text.split(/(?=HTTP\/1\.1 \d)/).map(parseResponse)
+}
+
+/** The statuses of the responses that came on one connection. */
+export function statusesIn(text: string): number[] {
+  return responsesIn(text).map(({ status }) => status)
+}
+
 /** An update whose body the server waits for. */
 export interface StartedUpdate {
   /** Sends the body, and returns the final response once the server has closed the connection. */

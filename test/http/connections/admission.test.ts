@@ -69,9 +69,9 @@ t.test('requests that have waited for too long are refused, and later ones are s
   t.equal(answers[0]?.status, 404)
   const refused = answers.filter(({ status }) => status !== 404)
   t.ok(refused.length > 0)
-  for (const { headers, ...answer } of refused) {
-    isError(t, { ...answer, contentType: headers.get('content-type') }, 503, 'service_unavailable')
-    t.equal(headers.get('retry-after'), '1')
+  for (const answer of refused) {
+    isError(t, answer, 503, 'service_unavailable')
+    t.equal(answer.headers.get('retry-after'), '1')
   }
   t.equal((await send('GET', '/v1/inventory')).status, 200)
 })

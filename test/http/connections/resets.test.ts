@@ -2,42 +2,40 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
-import { apiKey, startApp } from '../../support/app.ts'
-import { addEntries, testDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { callerOf } from '../../support/http.ts'
-import { portOf, startProgram } from '../../support/program.ts'
-import { openRaw, parseResponse, sendRaw } from '../../support/raw.ts'
+import { startService } from '../../support/app.ts'
+import { until } from '../../support/eventually.ts'
+import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
+import { openRaw, parseResponse, responsesIn, sendRaw, statusesIn } from '../../support/raw.ts'
 
-const host = 'Host: a\r\n'
-const key = `Authorization: Bearer ${apiKey}\r\n`
-const list = `GET /v1/inventory HTTP/1.1\r\n${host}${key}\r\n`
-const patchHead = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${key}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n`
+const list = listRequest()
+const patch = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}`
 const connectRequest = `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`
-const upgradeRequest = `GET / HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`
+const upgrade = 'Connection: Upgrade\r\nUpgrade: h2c\r\n'
+const upgradeRequest = `GET /livez HTTP/1.1\r\n${host}${upgrade}\r\n`
 
-/** What a client has sent when it resets its connection. */
-const stages: Record<string, string> = {
+/** What a client has sent when it resets its connection: first what is not answered yet. */
+const unanswered: Record<string, string> = {
   nothing: '',
+  'half a head': 'GET /v1/inventory HTTP/1.1\r\nHo',
+  'a whole head': updateRequest(1).slice(0, -14),
+  'half a body': updateRequest(1).slice(0, -7),
+}
+const answered: Record<string, string> = {
   CONNECT: connectRequest,
   'CONNECT and bytes behind it': `${connectRequest}${'x'.repeat(100_000)}`,
   Upgrade: upgradeRequest,
-  'half a head': 'GET /v1/inventory HTTP/1.1\r\nHo',
-  'a whole head': patchHead,
-  'half a body': `${patchHead}{"quan`,
   'a whole request': list,
-  'a request without a key': `GET /v1/inventory HTTP/1.1\r\n${host}\r\n`,
+  'a request without a key': list.replace(authorization, ''),
   'two requests': list + list,
   'a request and CONNECT': list + connectRequest,
   'a request and Upgrade': list + upgradeRequest,
   'a request and half a head': `${list}GET /v1/inv`,
-  'an update and half an update': `${patchHead}{"quantity":1}${patchHead}{"q`,
+  'an update and half an update': `${updateRequest(1)}${updateRequest(1).slice(0, -7)}`,
   garbage: 'garbage\r\n\r\n',
   'a request and garbage': `${list}garbage\r\n\r\n`,
   'too large a head': `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`,
 }
-const RESETS_PER_STAGE = 60
-const CLIENTS = 20
+const RESETS_PER_STAGE = 30
 
 /** Sends bytes and resets the connection: at once, or when the first bytes of an answer have come. */
 async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promise<void> {
@@ -46,143 +44,100 @@ async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promis
   socket.on('error', () => {})
   const closed = once(socket, 'close')
   await once(socket, 'connect')
-  const answered = awaitsAnswer ? Promise.race([once(socket, 'data'), closed]) : undefined
+  const answer = awaitsAnswer ? Promise.race([once(socket, 'data'), closed]) : undefined
   if (bytes !== '') await new Promise<void>((resolve) => socket.write(bytes, () => resolve()))
-  await answered
+  await answer
   socket.resetAndDestroy()
   await closed
 }
 
-const isAnswered = (stage: string): boolean => !/^(nothing|half a head|a whole head|half a body)$/.test(stage)
-
 t.test('the service lives on when clients reset their connections at every stage', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const port = await portOf(server)
-  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
-  for (const [stage, bytes] of Object.entries(stages)) {
-    let left = RESETS_PER_STAGE
-    const client = async (): Promise<void> => {
-      while (left-- > 0) await reset(port, bytes, isAnswered(stage) && left % 2 === 0)
-    }
-    await Promise.all(Array.from({ length: CLIENTS }, client))
+  const { port, send, log, close } = await startService(t, [['1', 9, 'available']])
+  for (const [stage, bytes] of Object.entries({ ...unanswered, ...answered })) {
+    await Promise.all(
+      Array.from({ length: RESETS_PER_STAGE }, (_, index) =>
+        reset(port, bytes, stage in answered && index % 2 === 0),
+      ),
+    )
     t.equal((await send('GET', '/v1/inventory')).status, 200, `served after resets behind ${stage}`)
   }
-  server.process.kill('SIGTERM')
-  const { code, stderr } = await server.ended
-  t.equal(code, 0)
-  t.equal(stderr, '')
+  await close()
+  t.strictSame(
+    log.filter(({ level }) => Number(level) >= 50),
+    [],
+  )
 })
 
-t.test('an answer of several megabytes and one to CONNECT behind it come in order', async (t) => {
-  const database = await testDatabase(t)
+t.test('responses before CONNECT come whole and in order, to a client that reads them', async (t) => {
+  const { port, log, database } = await startService(t, [], {
+    timings: { app: { ...appTimeouts, stallMs: 2000 } },
+  })
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
-  const { port } = await startApp(t, database.url)
-  const answers = (await sendRaw(port, list + list + connectRequest))
-    .split(/(?=HTTP\/1\.1 \d)/)
-    .map(parseResponse)
+  const answers = responsesIn(await sendRaw(port, list + list + connectRequest))
   t.strictSame(
     answers.map(({ status }) => status),
     [200, 200, 405],
   )
   t.equal(answers[1]?.body.length, Number(answers[1]?.headers.get('content-length')))
   t.equal(answers[2]?.headers.get('connection'), 'close')
-})
 
-t.test('a client that reads nothing of the responses before CONNECT is disconnected', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
-  const { port, log } = await startApp(t, database.url, {
-    timings: { app: { ...appTimeouts, stallMs: 500 } },
-  })
   const { socket } = await openRaw(port)
   t.teardown(() => socket.destroy())
   socket.pause()
   // More than the system buffers.
   socket.write(list.repeat(20) + connectRequest)
-  await eventually('the end of the connection', async () =>
-    log.some(({ aborted }) => aborted === true) ? true : undefined,
-  )
+  await until('the end of a connection that reads nothing', () => log.some(({ aborted }) => aborted === true))
 })
 
 t.test('Upgrade is ignored, and the request is served', async (t) => {
-  const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
+  const { port } = await startService(t)
   const { socket, received } = await openRaw(port)
-  socket.write(upgradeRequest.replace('GET /', 'GET /livez'))
+  socket.write(upgradeRequest)
   await once(socket, 'data')
-  socket.end(upgradeRequest.replace('GET /', 'GET /livez').replace('Upgrade\r\n', 'close, Upgrade\r\n'))
-  const answers = (await received).split(/(?=HTTP\/1\.1 )/).map(parseResponse)
-  t.strictSame(
-    answers.map(({ status }) => status),
-    [200, 200],
-  )
+  socket.end(upgradeRequest.replace('Connection: ', 'Connection: close, '))
+  t.strictSame(statusesIn(await received), [200, 200])
 })
 
-/** Requests that are refused before their body is read: at their start, and by the framework. */
-const refusedEarly = {
-  'without a key': [`PATCH /v1/inventory/1 HTTP/1.1\r\n${host}`, 401],
-  'with an invalid path': [`PATCH /v1/%zz HTTP/1.1\r\n${host}${key}`, 400],
-} as const
-
-for (const [title, [head, status]] of Object.entries(refusedEarly)) {
-  const upgrade = `${head}Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 14\r\n\r\n`
-
-  t.test(`one ${title} and with Upgrade closes its connection, and says so`, async (t) => {
-    const database = await testDatabase(t)
-    const { port } = await startApp(t, database.url)
-    const answer = parseResponse(await sendRaw(port, `${upgrade}{"quantity":5}`))
-    t.equal(answer.status, status)
-    t.equal(answer.headers.get('connection'), 'close')
-  })
-
-  t.test(`one ${title} and with Upgrade does not wait for its body, and is the last`, async (t) => {
-    const database = await testDatabase(t)
-    // Far longer than this test may take.
-    const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
-    const { port } = await startApp(t, database.url, { timings })
+t.test('a refused request with Upgrade closes its connection, and does not wait for its body', async (t) => {
+  // Far longer than this test may take.
+  const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
+  const { port } = await startService(t, [], { timings })
+  const length = 'Content-Length: 14\r\n\r\n'
+  const body = '{"quantity":5}'
+  for (const [head, status] of [
+    [`${patch}${upgrade}${length}`, 401],
+    [`${patch}${upgrade}Expect: 100-continue\r\n${length}`, 401],
+    [`PATCH /v1/%zz HTTP/1.1\r\n${host}${authorization}${upgrade}${length}`, 400],
+  ] as const) {
+    const isLast = (received: string): void => {
+      const [answer, ...more] = responsesIn(received)
+      t.equal(answer?.status, status)
+      t.equal(answer?.headers.get('connection'), 'close')
+      t.strictSame(more, [])
+    }
+    isLast(await sendRaw(port, `${head}${body}`))
     const { socket, received } = await openRaw(port)
-    socket.write(upgrade)
-    const answer = parseResponse(String(await once(socket, 'data')))
-    t.equal(answer.status, status)
-    t.equal(answer.headers.get('connection'), 'close')
-    socket.end(`{"quantity":5}${list}`)
-    t.equal((await received).match(/HTTP\/1\.1 /g)?.length, 1)
-  })
-}
-
-t.test('a client with Upgrade that awaits 100 Continue gets an early response, and the end', async (t) => {
-  const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
-  const answer = parseResponse(
-    await sendRaw(
-      port,
-      `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: h2c\r\n` +
-        'Expect: 100-continue\r\nContent-Length: 14\r\n\r\n',
-    ),
-  )
-  t.equal(answer.status, 401)
-  t.equal(answer.headers.get('connection'), 'close')
+    socket.write(head)
+    await once(socket, 'data')
+    socket.end(`${body}${list}`)
+    isLast(await received)
+  }
 })
 
 /** Updates that are refused before all of their body has arrived, on a connection that then closes. */
 const refusedWhileSent = {
-  'without a key': [host, 'Content-Length: 32000', 401],
-  'with a large body': [`${host}${key}Content-Type: application/json\r\n`, 'Content-Length: 32000', 413],
+  'without a key': [patch, 'Content-Length: 32000', 401],
+  'with a large body': [`${patch}${authorization}${json}`, 'Content-Length: 32000', 413],
   'with a large body in chunks': [
-    `${host}${key}Content-Type: application/json\r\n`,
+    `${patch}${authorization}${json}`,
     'Transfer-Encoding: chunked\r\n\r\n2000\r\n',
     413,
   ],
 } as const
 
-for (const [title, [head, framing, status]] of Object.entries(refusedWhileSent)) {
-  t.test(`a client that sends an update ${title} reads the response, and is not reset`, async (t) => {
-    const database = await testDatabase(t)
-    const { port } = await startApp(t, database.url)
+t.test('a client that sends a refused update reads the response, and is not reset', async (t) => {
+  const { port } = await startService(t)
+  for (const [title, [head, framing, status]] of Object.entries(refusedWhileSent)) {
     const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
     let text = ''
     socket.on('data', (chunk) => (text += chunk))
@@ -190,41 +145,66 @@ for (const [title, [head, framing, status]] of Object.entries(refusedWhileSent))
     socket.on('error', (error) => errors.push(error))
     const closed = once(socket, 'close')
     const isChunked = framing.startsWith('Transfer')
-    socket.write(`PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Connection: close\r\n${framing}`)
+    socket.write(`${head}Connection: close\r\n${framing}`)
     socket.write(isChunked ? 'x'.repeat(0x2000) : '\r\n\r\n')
     await once(socket, 'end')
-    t.equal(parseResponse(text).status, status, 'the response does not wait for the body')
+    t.equal(parseResponse(text).status, status, `the response does not wait for the body ${title}`)
     socket.end(isChunked ? `\r\n2000\r\n${'x'.repeat(0x2000)}\r\n0\r\n\r\n` : Buffer.alloc(32_000))
     await closed
-    t.strictSame(errors, [])
-  })
-}
+    t.strictSame(errors, [], title)
+  }
+})
 
 t.test('the rest of a refused body is read only if it is small and its length is known', async (t) => {
-  const database = await testDatabase(t)
-  const { port } = await startApp(t, database.url)
-  const head = `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}`
+  const { port } = await startService(t)
   const next = `GET /livez HTTP/1.1\r\n${host}Connection: close\r\n\r\n`
   const bytes = 1_000_000
-  const cases: [title: string, request: string, statuses: string[]][] = [
-    ['a small body', `${head}Content-Length: 60000\r\n\r\n${'x'.repeat(60_000)}`, ['401', '200']],
-    ['a large body', `${head}Content-Length: ${bytes}\r\n\r\n${'x'.repeat(bytes)}`, ['401']],
+  const cases: [title: string, request: string, statuses: number[]][] = [
+    ['a small body', `${patch}Content-Length: 60000\r\n\r\n${'x'.repeat(60_000)}`, [401, 200]],
+    ['a large body', `${patch}Content-Length: ${bytes}\r\n\r\n${'x'.repeat(bytes)}`, [401]],
     [
       'chunks of one byte',
-      `${head}Transfer-Encoding: chunked\r\n\r\n${'1\r\nx\r\n'.repeat(bytes / 6)}0\r\n\r\n`,
-      ['401'],
+      `${patch}Transfer-Encoding: chunked\r\n\r\n${'1\r\nx\r\n'.repeat(bytes / 6)}0\r\n\r\n`,
+      [401],
     ],
   ]
   for (const [title, request, statuses] of cases) {
-    const answers = (await sendRaw(port, request + next)).split(/(?=HTTP\/1\.1 )/)
+    const answers = responsesIn(await sendRaw(port, request + next))
     t.strictSame(
-      answers.map((answer) => answer.slice(9, 12)),
+      answers.map(({ status }) => status),
       statuses,
       title,
     )
-    t.equal(
-      parseResponse(answers[0] ?? '').headers.get('connection'),
-      statuses.length > 1 ? 'keep-alive' : 'close',
-    )
+    t.equal(answers[0]?.headers.get('connection'), statuses.length > 1 ? 'keep-alive' : 'close', title)
   }
+})
+
+t.test('a body of a gigabyte is refused after a small part of it', async (t) => {
+  const { port, send } = await startService(t)
+  const gigabyte = 1024 ** 3
+  const piece = 'x'.repeat(1024 ** 2)
+  const chunk = `${piece.length.toString(16)}\r\n${piece}\r\n`
+  for (const [head, part, status] of [
+    [`${patch}Content-Length: ${gigabyte}\r\n\r\n`, piece, 401],
+    [`${patch}${authorization}${json}Content-Length: ${gigabyte}\r\n\r\n`, piece, 413],
+    [`${patch}${authorization}${json}Transfer-Encoding: chunked\r\n\r\n`, chunk, 413],
+  ] as const) {
+    const { socket, received } = await openRaw(port)
+    socket.write(head)
+    let sent = 0
+    const isEnded = received.then(() => true)
+    for (let ends = false; !ends && sent < gigabyte; sent += part.length) {
+      if (!socket.write(part))
+        ends = await Promise.race([
+          isEnded,
+          once(socket, 'drain').then(
+            () => false,
+            () => true,
+          ),
+        ])
+    }
+    t.ok(sent < 50 * piece.length, `${sent} bytes were sent`)
+    t.equal(parseResponse(await received).status, status)
+  }
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
 })

@@ -1,0 +1,158 @@
+import { once } from 'node:events'
+import t from 'tap'
+import { startService, type TestApp } from '../../support/app.ts'
+import { eventually } from '../../support/eventually.ts'
+import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
+import { openRaw, responsesIn, sendRaw, statusesIn } from '../../support/raw.ts'
+
+const entries = [['1', 0, 'available']] as const
+const common = `${host}${authorization}${json}`
+const last = `GET /livez HTTP/1.1\r\n${host}Connection: close\r\n\r\n`
+
+/** A request of each kind that is answered in a different place. */
+const requests: [title: string, line: string, headers: string, body: string, status: number][] = [
+  ['a list', 'GET /v1/inventory', common, '', 200],
+  ['an update', 'PATCH /v1/inventory/1', common, '{"quantity":5}', 200],
+  ['no key', 'GET /v1/inventory', host, '', 401],
+  ['no route', 'GET /nothing', host, '', 404],
+  ['no route under /v1', 'POST /v1/pets', common, '{}', 404],
+  ['no such pet', 'PATCH /v1/inventory/2', common, '{"quantity":5}', 404],
+  ['an unknown method', 'DELETE /v1/inventory', common, '', 405],
+  ['a bad percent-escape', 'GET /%zz', host, '', 400],
+  ['an invalid petId', 'PATCH /v1/inventory/x', common, '{}', 400],
+  ['an invalid body', 'PATCH /v1/inventory/1', common, '{"quantity":', 400],
+  ['a body that is too large', 'PATCH /v1/inventory/1', common, ' '.repeat(5000), 413],
+  ['a body of another type', 'PATCH /v1/inventory/1', `${host}${authorization}`, '{}', 415],
+]
+
+function message(version: string, request: (typeof requests)[number], connection: string): string {
+  const [, line, headers, body] = request
+  const length = body === '' ? '' : `Content-Length: ${body.length}\r\n`
+  return `${line} HTTP/${version}\r\n${headers}${connection}${length}\r\n${body}`
+}
+
+t.test('a response says that its connection stays open where it does, and only there', async (t) => {
+  const { port } = await startService(t, entries)
+  const clients: [version: string, header: string, stays: boolean][] = [
+    ['1.1', '', true],
+    ['1.1', 'Connection: close\r\n', false],
+    ['1.0', '', false],
+    ['1.0', 'Connection: keep-alive\r\n', true],
+  ]
+  for (const [version, header, stays] of clients) {
+    for (const request of requests) {
+      const answers = responsesIn(await sendRaw(port, `${message(version, request, header)}${last}`))
+      t.strictSame(
+        answers.map(({ status, headers }) => [status, headers.get('connection')]),
+        stays
+          ? [
+              [request.at(-1), 'keep-alive'],
+              [200, 'close'],
+            ]
+          : [[request.at(-1), 'close']],
+        `${request[0]} by HTTP/${version} ${header}`,
+      )
+    }
+  }
+})
+
+/** Begins to stop the service; resolves when it says so. */
+async function stopping({ send, close }: TestApp): Promise<{ closed: Promise<void> }> {
+  const closed = close()
+  await eventually('/readyz to say that the service stops', async () =>
+    (await send('GET', '/readyz')).status === 503 ? true : undefined,
+  )
+  return { closed }
+}
+
+t.test('while the service stops, every response says that its connection ends', async (t) => {
+  const app = await startService(t, entries)
+  const cases = ['1.1', '1.0'].flatMap((version) => requests.map((request) => [version, request] as const))
+  const connections = await Promise.all(cases.map(() => openRaw(app.port)))
+  const { closed } = await stopping(app)
+  for (const [index, [version, request]] of cases.entries()) {
+    connections[index]?.socket.write(message(version, request, 'Connection: keep-alive\r\n'))
+    const [answer] = responsesIn((await connections[index]?.received) ?? '')
+    t.equal(answer?.status, request.at(-1), `HTTP/${version}: ${request[0]}`)
+    t.equal(answer?.headers.get('connection'), 'close', `HTTP/${version}: ${request[0]}`)
+  }
+  await closed
+})
+
+t.test(
+  'while the service stops, the last of several pipelined requests is the one that ends it',
+  async (t) => {
+    const app = await startService(t, entries)
+    const before = await openRaw(app.port)
+    const release = await app.database.hold('UPDATE inventory SET quantity = 1')
+    const pipelined = [7, 8, 9].map((quantity) => updateRequest(quantity)).join('')
+    before.socket.write(pipelined)
+    await app.send('GET', '/livez')
+    const { closed } = await stopping(app)
+    const after = await openRaw(app.port)
+    after.socket.write(pipelined)
+    await app.send('GET', '/livez')
+    await release()
+    for (const received of await Promise.all([before.received, after.received])) {
+      t.strictSame(
+        responsesIn(received).map(({ status, headers, body }) => [
+          status,
+          headers.get('connection'),
+          JSON.parse(body).quantity,
+        ]),
+        [
+          [200, 'keep-alive', 7],
+          [200, 'keep-alive', 8],
+          [200, 'close', 9],
+        ],
+      )
+    }
+    await closed
+  },
+)
+
+t.test('a client that closes its side behind its requests gets every answer, then the end', async (t) => {
+  const { port, database, log } = await startService(t, entries)
+  const list = listRequest()
+  const cases: [title: string, bytes: string, statuses: number[]][] = [
+    ...requests.map((request): (typeof cases)[number] => [
+      request[0],
+      message('1.1', request, ''),
+      [request[4]],
+    ]),
+    ['HTTP/1.0', message('1.0', ['', 'GET /v1/inventory', common, '', 200], ''), [200]],
+    ['several requests', `${updateRequest(3)}${list}${updateRequest(4)}`, [200, 200, 200]],
+    ['a request with an error before another one', `${updateRequest(-1)}${updateRequest(6)}`, [400, 200]],
+    ['half a head', list.slice(0, -2), [400]],
+    ['half a body', updateRequest(7).slice(0, -3), [400]],
+    ['nothing', '', []],
+  ]
+  for (const [title, bytes, statuses] of cases) {
+    const { socket, received } = await openRaw(port)
+    socket.end(bytes)
+    t.strictSame(statusesIn(await received), statuses, title)
+  }
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '6' }])
+  t.notOk(log.some(({ level }) => Number(level) >= 50))
+})
+
+t.test('a client that closes its side while its answer is under way gets all of it', async (t) => {
+  const { port, send, database } = await startService(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
+
+  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
+  const waiting = await openRaw(port)
+  waiting.socket.end(updateRequest(7))
+  t.equal((await send('GET', '/livez')).status, 200)
+  await release()
+  const [answer] = responsesIn(await waiting.received)
+  t.equal(answer?.body, '{"petId":1,"quantity":7,"status":"sold"}')
+  t.equal(answer?.headers.get('connection'), 'close')
+
+  const { text } = await send('GET', '/v1/inventory')
+  const reading = await openRaw(port)
+  reading.socket.write(listRequest())
+  await once(reading.socket, 'data')
+  reading.socket.end()
+  t.ok((await reading.received).includes(text.slice(-1000)), 'the end of the list has arrived')
+})
