@@ -217,9 +217,7 @@ t.test('a server without its privileges is not ready, and becomes ready when the
     role.name,
   )
   t.equal(code, 0)
-  await eventually('the service to be ready', async () =>
-    (await send('GET', '/readyz')).status === 200 ? true : undefined,
-  )
+  await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
   t.equal((await send('GET', '/v1/inventory')).text, '[]')
 })
 

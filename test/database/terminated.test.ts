@@ -45,17 +45,16 @@ const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
 /** Resolves when that many connections of the service are in that state. */
 async function seen(database: TestDatabase, state: string, count = 1): Promise<void> {
   const query = `SELECT FROM pg_stat_activity WHERE ${OF_SERVICE} AND ${state}`
-  await eventually(`${count} connections with ${state}`, async () =>
-    (await database.query(query)).length >= count ? true : undefined,
+  await eventually(
+    `${count} connections with ${state}`,
+    async () => (await database.query(query)).length >= count,
   )
 }
 
 /** Resolves when no connection of the service runs a statement. */
 async function isIdle(database: TestDatabase): Promise<void> {
   const query = `SELECT FROM pg_stat_activity WHERE ${OF_SERVICE} AND state <> 'idle'`
-  await eventually('only idle connections', async () =>
-    (await database.query(query)).length === 0 ? true : undefined,
-  )
+  await eventually('only idle connections', async () => (await database.query(query)).length === 0)
 }
 
 /** Ends the server's side of the service's connections that are in that state, and waits until it is gone. */
@@ -65,9 +64,7 @@ async function terminate(database: TestDatabase, state: string): Promise<void> {
   )
   const pids = ended.map(({ pid }) => pid)
   const left = 'SELECT FROM pg_stat_activity WHERE pid = ANY ($1::integer[])'
-  await eventually('the connections to end', async () =>
-    (await database.query(left, [pids])).length === 0 ? true : undefined,
-  )
+  await eventually('the connections to end', async () => (await database.query(left, [pids])).length === 0)
 }
 
 /** Asserts that updates, lists and readiness are served, that no connection is lost for good, and that there are no others. */
@@ -85,7 +82,7 @@ async function hasAllConnections(t: Test, database: TestDatabase, { server, send
   await eventually('every connection to be given back', async () => {
     const series = (await metrics.scrape()).get('db_client_connection_count')?.series ?? []
     const used = series.filter(({ labels }) => labels['db_client_connection_state'] === 'used')
-    return used.length > 0 && used.every(({ value }) => value === 0) ? true : undefined
+    return used.length > 0 && used.every(({ value }) => value === 0)
   })
   const open = await database.query(`SELECT FROM pg_stat_activity WHERE ${OF_SERVICE}`)
   t.ok(open.length <= CONNECTIONS, `${open.length} connections`)

@@ -67,7 +67,7 @@ t.test('a caller whose connection is terminated during a statement gets a 503', 
     const ended = await database.query(
       "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
     )
-    return ended.length > 0 ? true : undefined
+    return ended.length > 0
   })
   isUnavailable(t, await waiting)
   await release()

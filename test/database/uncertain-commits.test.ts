@@ -38,7 +38,7 @@ t.test('a synchronous standby that is away', async (t) => {
   await setSynchronousStandby(database, 'away')
 
   const cancelled = update(2, 2)
-  await eventually('a commit to wait for the standby', async () => ((await waiting()) > 0 ? true : undefined))
+  await eventually('a commit to wait for the standby', async () => (await waiting()) > 0)
   await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)
   t.equal((await cancelled).status, 503, 'a commit whose wait is cancelled is not acknowledged')
 
@@ -64,9 +64,7 @@ t.test('a synchronous standby that is away', async (t) => {
   t.equal(await waiting(), UPDATE_CONNECTIONS, 'no more processes of the server are left waiting')
 
   await setSynchronousStandby(database, '')
-  await eventually('updates to be served again', async () =>
-    (await update(4, 5)).status === 200 ? true : undefined,
-  )
+  await eventually('updates to be served again', async () => (await update(4, 5)).status === 200)
   const answers = await Promise.all([update(5, 5), update(6, 6), update(7, 7)])
   t.strictSame(
     answers.map(({ status }) => status),
@@ -82,8 +80,9 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
   await setSynchronousStandby(database, 'away')
   const cancelCommit = (): Promise<unknown> =>
-    eventually('a commit to wait for the standby', async () =>
-      (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0 ? true : undefined,
+    eventually(
+      'a commit to wait for the standby',
+      async () => (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0,
     )
   const update = send('PATCH', '/v1/inventory/1', json({ quantity: 2 }))
   await cancelCommit()

@@ -165,7 +165,7 @@ t.test('one locked row does not hold up the others of its batch', async (t) => {
   )
   await eventually('the row to be locked', async () => {
     const rows = await cluster.query("SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep'")
-    return rows.length > 0 ? true : undefined
+    return rows.length > 0
   })
   const waits: number[] = []
   const answers = await Promise.all(
@@ -201,8 +201,9 @@ t.test('an update of a reference table whose commit is lost on one server is not
     }
     unknown += answers.filter(({ status }) => status === 503).length
     // Citus finishes what is prepared; until then those rows are locked.
-    await eventually('Citus to finish the commits', async () =>
-      statusesOf(await updateAll(send, 1)).join() === '200' ? true : undefined,
+    await eventually(
+      'Citus to finish the commits',
+      async () => statusesOf(await updateAll(send, 1)).join() === '200',
     )
   }
   t.ok(unknown > 0, `${unknown} updates were answered with a 503`)
@@ -222,7 +223,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
   t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
   await eventually('Citus to finish the commit', async () => {
     const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
-    return rows.length === PETS ? true : undefined
+    return rows.length === PETS
   })
 })
 
@@ -264,8 +265,8 @@ t.test('a worker dies and comes back: the pets of the other one are served all t
   )
   t.ok(placements.length > 0 && placements.length < PETS, `${placements.length} pets are on the other one`)
   // The first statements on connections that were open have an outcome that nobody knows.
-  const isServed = (answers: readonly Answer[]): true | undefined =>
-    answers.filter(({ status }) => status === 200).length === placements.length ? true : undefined
+  const isServed = (answers: readonly Answer[]): boolean =>
+    answers.filter(({ status }) => status === 200).length === placements.length
   await eventually('the pets of the other worker to be served', async () =>
     isServed(await updateAll(send, 2)),
   )
@@ -276,8 +277,9 @@ t.test('a worker dies and comes back: the pets of the other one are served all t
   }
   t.equal((await send('GET', '/v1/inventory')).status, 503, 'a list needs both')
   await cluster.workers[1].start()
-  await eventually('all updates to be served again', async () =>
-    statusesOf(await updateAll(send, 9)).join() === '200' ? true : undefined,
+  await eventually(
+    'all updates to be served again',
+    async () => statusesOf(await updateAll(send, 9)).join() === '200',
   )
   t.strictSame(new Set(await quantities(send)), new Set([9]))
 })

@@ -57,9 +57,9 @@ async function expectRecovery(t: Test, load: Load, limitMs = RECOVERY_MS): Promi
   await load.served(100)
 }
 
-async function isNotReady(send: Send): Promise<true | undefined> {
+async function isNotReady(send: Send): Promise<boolean> {
   const { status, text } = await send('GET', '/readyz')
-  return status === 503 && text.includes('read-only') ? true : undefined
+  return status === 503 && text.includes('read-only')
 }
 
 t.test('the primary crashes, the standby is promoted, the address follows', async (t) => {
@@ -81,7 +81,7 @@ t.test('the primary freezes, so that no connection to it ends', async (t) => {
   await waitForStandby(primary)
   await load.served(100)
   const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-  await primary.freeze()
+  await primary.suspend()
   await failing
   await standby.promote()
   address.leadTo(standby.url)
@@ -96,9 +96,7 @@ t.test('a switchover, with the old primary alive as a standby behind the address
   await primary.follow(standby)
   // The address still leads to the old primary.
   await eventually('the service to say that the old primary is read-only', () => isNotReady(send))
-  await eventually('the metrics to say so', async () =>
-    (await reasons()).join() === 'read_only' ? true : undefined,
-  )
+  await eventually('the metrics to say so', async () => (await reasons()).join() === 'read_only')
   await setTimeout(500)
   address.leadTo(standby.url)
   await expectRecovery(t, load)
@@ -109,10 +107,9 @@ t.test('the old primary goes on taking writes behind connections that are open',
   const { primary, standby, address, load, send, reasons } = await setUp(t)
   await load.stop()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 200)
-  await eventually('the standby to have it', async () =>
-    (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0
-      ? true
-      : undefined,
+  await eventually(
+    'the standby to have it',
+    async () => (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0,
   )
   t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":13,')
   await standby.promote()
@@ -126,7 +123,7 @@ t.test('the old primary goes on taking writes behind connections that are open',
     )
     await send('PATCH', '/v1/inventory/1', json({ quantity: ++quantity }))
     const [entry] = await standby.query('SELECT quantity FROM inventory WHERE pet_id = 1')
-    return entry?.['quantity'] === String(quantity) ? true : undefined
+    return entry?.['quantity'] === String(quantity)
   })
   t.match((await send('GET', '/v1/inventory')).text, `{"petId":1,"quantity":${quantity},`)
   const former = await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1')
@@ -146,9 +143,7 @@ t.test('the old primary goes on taking writes behind connections that are open',
 
   address.leadTo(standby.url)
   await eventually('a list', async () =>
-    (await send('GET', '/v1/inventory')).text.includes(`{"petId":1,"quantity":${quantity},`)
-      ? true
-      : undefined,
+    (await send('GET', '/v1/inventory')).text.includes(`{"petId":1,"quantity":${quantity},`),
   )
 })
 
@@ -181,9 +176,10 @@ t.test('an address that names both servers needs no change after a failover', as
   const { primary, standby } = await startPair(t, pets)
   await waitForStandby(primary)
   const hosts = [standby, primary].map(({ url }) => new URL(url).host).join(',')
+  const { host } = new URL(standby.url)
   const server = await startProgram(t, 'server', {
     env: {
-      DATABASE_URL: `postgres://service@${hosts}/postgres?target_session_attrs=read-write`,
+      DATABASE_URL: `${standby.url.replace(host, hosts)}?target_session_attrs=read-write`,
       API_KEYS: apiKey,
       PORT: '0',
     },

@@ -70,7 +70,6 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'citus.fault.ts': [citus],
   'examples.fault.ts': [python, go, java],
-  'failover.fault.ts': postgres15,
   'keep-alive-proxy.fault.ts': [haproxy],
   'list-histories.fault.ts': postgres15,
   'nginx.fault.ts': [nginx],

@@ -197,8 +197,9 @@ t.test('Ctrl-C cancels the statement of the command, and none of another client'
       )
     ).map(({ query }) => query)
   const untilRunning = (...queries: string[]): Promise<unknown> =>
-    eventually(`only ${queries} to run`, async () =>
-      JSON.stringify(await running()) === JSON.stringify(queries) ? true : undefined,
+    eventually(
+      `only ${queries} to run`,
+      async () => JSON.stringify(await running()) === JSON.stringify(queries),
     )
   const clients = [new pg.Client({ connectionString: url }), new pg.Client({ connectionString: url })]
   for (const client of clients) await client.connect()

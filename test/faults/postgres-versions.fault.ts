@@ -1,8 +1,8 @@
 import t, { type Test } from 'tap'
 import { callerOf, json } from '../support/http.ts'
 import { startVersion } from '../support/installed-postgres.ts'
+import { onServer } from '../support/on-server.ts'
 import { type Outcome, portOf, startProgram } from '../support/program.ts'
-import { onServer } from '../support/template.ts'
 import { testVersions } from './needs.ts'
 
 async function inventory(t: Test, url: string, args: string[], input = ''): Promise<Outcome> {

@@ -78,14 +78,13 @@ t.test('while no process is ready, HAProxy answers with the one error body and R
 
 t.test('HAProxy uses a process whose readiness check takes longer than its interval', async (t) => {
   const { url } = await testDatabase(t)
-  const distant = await startRelay({
+  const distant = await startRelay(t, {
     target: () => new URL(url),
     towardsDatabase: () =>
       new Transform({
         transform: (data, _, done) => void setTimeout(150, data).then((it) => done(null, it)),
       }),
   })
-  t.teardown(() => distant.close())
   const [port, processPort, closed] = [await freePort(), await freePort(), await freePort()]
   // HAProxy uses each server until a check has failed. This one has to pass a check.
   await startProxy(t, port, [processPort, closed], 503)
@@ -93,7 +92,7 @@ t.test('HAProxy uses a process whose readiness check takes longer than its inter
   await portOf(await startProgram(t, 'server', { env }))
 
   const isServed = async (): Promise<boolean> => (await callerOf(port)('GET', '/livez')).status === 200
-  await eventually('HAProxy to use the process', async () => (await isServed()) || undefined)
+  await eventually('HAProxy to use the process', async () => await isServed())
   // HAProxy checks it some ten times meanwhile; the service asks the database in two of them.
   const served = await Promise.all(
     Array.from({ length: 50 }, async (_, number) => {

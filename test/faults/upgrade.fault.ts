@@ -67,7 +67,7 @@ interface Outcome {
 /** Runs a command of a deployment while clients list and update on a port. */
 async function underLoad(t: Test, { sh }: Deployment, port: number, command: string): Promise<Outcome> {
   const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
-  await eventually('the service', async () => (await isReady()) || undefined)
+  await eventually('the service', async () => await isReady())
   const loads = [true, false].map((keepAlive) =>
     startLoad(t, { ports: [port], clients: CLIENTS / 2, apiKey, pets: [keepAlive ? 1 : 2], keepAlive }),
   )

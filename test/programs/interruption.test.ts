@@ -54,7 +54,7 @@ async function silentAfter(t: Test, database: TestDatabase, text: string): Promi
   const silence = new Promise<void>((resolve) => {
     fallSilent = resolve
   })
-  const relay = await startRelay({
+  const relay = await startRelay(t, {
     target: () => new URL(database.url),
     towardsDatabase: () =>
       new Transform({
@@ -64,10 +64,6 @@ async function silentAfter(t: Test, database: TestDatabase, text: string): Promi
           done(null, isSilent ? undefined : bytes)
         },
       }),
-  })
-  t.teardown(() => {
-    relay.close()
-    relay.cut()
   })
   return { url: relay.url, close: relay.close, isSilent: silence }
 }

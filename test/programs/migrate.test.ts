@@ -91,21 +91,15 @@ t.test('a read-only server is named as the reason, without a stack trace', async
 
 t.test('a server that cannot be reached, is lost or does not respond is one message', async (t) => {
   const database = await testDatabase(t)
-  const closing = await startRelay({ target: () => new URL(database.url), accepts: () => false })
+  const closing = await startRelay(t, { target: () => new URL(database.url), accepts: () => false })
   // The server's first statement never arrives.
-  const silent = await startRelay({
+  const silent = await startRelay(t, {
     target: () => new URL(database.url),
     towardsDatabase: () =>
       new Transform({
         transform: (bytes: Buffer, _encoding, done) =>
           bytes.includes('pg_is_in_recovery') ? done() : done(null, bytes),
       }),
-  })
-  t.teardown(() => {
-    for (const relay of [closing, silent]) {
-      relay.close()
-      relay.cut()
-    }
   })
   for (const [args, url, message] of [
     [['up'], closing.url, /PostgreSQL cannot serve this now: /],

@@ -3,13 +3,14 @@ import pg from 'pg'
 import type { Test } from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { eventually } from './eventually.ts'
-import { onServer, urlOf } from './template.ts'
+import { onServer, type Row } from './on-server.ts'
+import { urlOf } from './template.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
 export interface TestDatabase {
   readonly url: string
   /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
-  query(text: string, values?: unknown[]): Promise<Record<string, string | null>[]>
+  query(text: string, values?: unknown[]): Promise<Row[]>
   /**
    * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,
    * which rolls it back unless told otherwise.
@@ -50,7 +51,7 @@ export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}
         client.release()
       }
     },
-    query: async (text, values) => (await pool.query<Record<string, string | null>>(text, values)).rows,
+    query: async (text, values) => (await pool.query<Row>(text, values)).rows,
   }
 }
 
@@ -82,7 +83,8 @@ export async function addKey(
 export async function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
   const waiting =
     "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-  await eventually(`${count} sessions to wait for a lock`, async () =>
-    (await database.query(waiting)).length >= count ? true : undefined,
+  await eventually(
+    `${count} sessions to wait for a lock`,
+    async () => (await database.query(waiting)).length >= count,
   )
 }

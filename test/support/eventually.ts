@@ -12,16 +12,16 @@ export async function until(what: string, isTrue: () => boolean, limitMs = LIMIT
   }
 }
 
-/** Tries until `attempt` returns something, and returns that. Fails with what it waited for. */
+/** Tries until `attempt` returns something other than false, and returns that. Fails with what it waited for. */
 export async function eventually<Found>(
   what: string,
-  attempt: () => Promise<Found | undefined>,
+  attempt: () => Promise<Found | false | undefined>,
   limitMs = LIMIT_MS,
 ): Promise<Found> {
   const deadline = performance.now() + limitMs
   for (;;) {
     const found = await attempt()
-    if (found !== undefined) return found
+    if (found !== undefined && found !== false) return found
     if (performance.now() > deadline) throw new Error(`Waited ${limitMs} ms for ${what}`)
     await setTimeout(20)
   }

@@ -153,10 +153,9 @@ async function givesUp(t: Test, { run, service }: Example): Promise<void> {
 async function changes(t: Test, { run, service }: Example): Promise<void> {
   // On a busy machine, an update may get a 503.
   const set = (quantity: number): Promise<true> =>
-    eventually(`the quantity ${quantity}`, async () =>
-      (await service.send('PATCH', `/v1/inventory/${PET}`, json({ quantity }))).status === 200
-        ? true
-        : undefined,
+    eventually(
+      `the quantity ${quantity}`,
+      async () => (await service.send('PATCH', `/v1/inventory/${PET}`, json({ quantity }))).status === 200,
     )
   await set(10)
   let isDisturbed = false

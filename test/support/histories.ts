@@ -1,7 +1,7 @@
 import type { Test } from 'tap'
 import { contradictionIn } from './linearizability.ts'
 import type { Load } from './load.ts'
-import type { ReplicatedServer } from './replication.ts'
+import type { OwnServer } from './own-server.ts'
 
 /**
  * Shows that all responses to the clients fit one order of the requests, that what is stored is its end, and that every
@@ -11,7 +11,7 @@ export async function expectOneHistory(
   t: Test,
   load: Load,
   pets: readonly number[],
-  stored: ReplicatedServer,
+  stored: OwnServer,
 ): Promise<void> {
   await load.stop()
   for (const row of await stored.query('SELECT pet_id, quantity FROM inventory'))

@@ -16,7 +16,7 @@ export interface LackingServer {
 export async function lackingServer(t: Test, url: string, feature: string): Promise<LackingServer> {
   const unknown = feature.replace(/[a-z](?=[^a-z]*$)/i, (last) => (last === 'q' ? 'x' : 'q'))
   let isOpen = false
-  const relay = await startRelay({
+  const relay = await startRelay(t, {
     target: () => new URL(url),
     accepts: () => isOpen,
     // pg writes a statement at once, so it arrives in one piece.
@@ -26,10 +26,6 @@ export async function lackingServer(t: Test, url: string, feature: string): Prom
           done(null, Buffer.from(piece.toString('latin1').replaceAll(feature, unknown), 'latin1'))
         },
       }),
-  })
-  t.teardown(() => {
-    relay.close()
-    relay.cut()
   })
   return {
     url: relay.url,

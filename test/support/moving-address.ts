@@ -13,11 +13,7 @@ export interface MovingAddress {
 /** An address that leads to the server at `url` to begin with, under the same role and database. */
 export async function movingAddress(t: Test, url: string): Promise<MovingAddress> {
   let target = new URL(url)
-  const relay = await startRelay({ target: () => target })
-  t.teardown(() => {
-    relay.close()
-    relay.cut()
-  })
+  const relay = await startRelay(t, { target: () => target })
   return {
     url: relay.url,
     leadTo(next) {

@@ -22,7 +22,7 @@ export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
   let isStalled = false
   let acceptsOnly: number | undefined
   let received = 0
-  const relay = await startRelay({
+  const relay = await startRelay(t, {
     target: () => new URL(databaseUrl),
     accepts: ({ remotePort }) => acceptsOnly === undefined || hasPort(acceptsOnly, remotePort),
     onConnection(near, far) {
@@ -34,7 +34,6 @@ export async function outageOf(t: Test, databaseUrl: string): Promise<Outage> {
     relay.close()
     relay.cut()
   }
-  t.teardown(cut)
   return {
     url: relay.url,
     cut: async () => cut(),

@@ -1,17 +1,15 @@
-import { chmod, readFile } from 'node:fs/promises'
+import { appendFile, chmod, readFile } from 'node:fs/promises'
 import path from 'node:path'
-import { setTimeout } from 'node:timers/promises'
-import pg from 'pg'
 import type { Test } from 'tap'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
 import { EmbeddedServerError } from '../../src/local/embedded-programs.ts'
 import { asService, copyCluster, makeCluster, SERVICE } from './cluster.ts'
+import { eventually } from './eventually.ts'
+import { connectTo, onServer, type Row } from './on-server.ts'
 import { temporaryFolder } from './program.ts'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
 const START_LIMIT = 60_000
-
-type Row = Readonly<Record<string, string | null>>
 
 /** A PostgreSQL server of a test's own, which the test may hurt. What it has committed, it has written to the disk. */
 export interface OwnServer {
@@ -21,6 +19,8 @@ export interface OwnServer {
   readonly superuserUrl: string
   /** The name of that role. */
   readonly role: string
+  /** The folder with its data. */
+  readonly data: string
   /** Runs a statement in that database as the superuser; every value arrives as text. */
   query(text: string): Promise<Row[]>
   /** Ends its first process with SIGKILL; its children end once they notice. */
@@ -31,41 +31,67 @@ export interface OwnServer {
   stop(): Promise<void>
   /** Starts it again, on the same port. */
   start(): Promise<void>
+  /** Starts it, after a stop, as a standby of another server. */
+  follow(primary: OwnServer): Promise<void>
+  /** Makes a standby a primary. Resolves when it takes writes. */
+  promote(): Promise<void>
   /** Halts all of its processes by SIGSTOP, wherever they are. */
   suspend(): Promise<void>
   /** Lets them go on. */
   resume(): void
 }
 
+type Settings = Readonly<Record<string, string>>
+
 /**
  * Starts the embedded PostgreSQL in a folder that goes away with the test. With `isDistinct`, the service can tell it from
  * the other servers.
  */
 export async function startOwnServer(
-  t: Test,
-  settings: Readonly<Record<string, string>> = {},
+  t: Pick<Test, 'teardown'>,
+  settings: Settings = {},
   { isDistinct = false } = {},
 ): Promise<OwnServer> {
+  const directory = await emptyFolder(t)
+  await (isDistinct ? makeCluster : copyCluster)(directory)
+  return serverOf(t, await startEmbeddedServer({ directory, settings }), settings)
+}
+
+/** Starts a primary and a standby of it. */
+export async function startOwnPair(
+  t: Pick<Test, 'teardown'>,
+  settings: Settings = {},
+): Promise<{ primary: OwnServer; standby: OwnServer }> {
+  const primary = await startOwnServer(t, settings)
+  // The standby begins as a copy of the files that the primary began with.
+  const directory = await emptyFolder(t)
+  await copyCluster(directory)
+  await makeStandby(path.join(directory, 'data'), primary)
+  return { primary, standby: serverOf(t, await startEmbeddedServer({ directory, settings }), settings) }
+}
+
+async function emptyFolder(t: Pick<Test, 'teardown'>): Promise<string> {
   const folder = await temporaryFolder(t)
   await chmod(folder, 0o755)
-  const directory = path.join(folder, 'postgres')
-  let running = true
-  await (isDistinct ? makeCluster : copyCluster)(directory)
-  let server = await startEmbeddedServer({ directory, settings })
-  const halted = new Set<number>()
-  const superuserUrl = server.url
-  const { port } = new URL(superuserUrl)
+  return path.join(folder, 'postgres')
+}
 
-  const query = async (text: string): Promise<Row[]> => {
-    const client = await connect(superuserUrl)
-    try {
-      return (await client.query<Row>(text)).rows
-    } finally {
-      await client.end()
-    }
-  }
+async function makeStandby(data: string, { superuserUrl }: OwnServer): Promise<void> {
+  const { hostname, port, password } = new URL(superuserUrl)
+  const connection = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
+  await appendFile(path.join(data, 'postgresql.auto.conf'), connection)
+  await appendFile(path.join(data, 'standby.signal'), '')
+}
+
+function serverOf(t: Pick<Test, 'teardown'>, started: EmbeddedServer, settings: Settings): OwnServer {
+  const { url: superuserUrl, directory } = started
+  const data = path.join(directory, 'data')
+  let server = started
+  let isRunning = true
+  const halted = new Set<number>()
+  const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   const firstProcess = async (): Promise<number> =>
-    Number((await readFile(path.join(server.directory, 'data', 'postmaster.pid'), 'utf8')).split('\n')[0])
+    Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
   const halt = (pid: number): void => {
     process.kill(pid, 'SIGSTOP')
     halted.add(pid)
@@ -74,75 +100,74 @@ export async function startOwnServer(
     for (const pid of halted) signal(pid, 'SIGCONT')
     halted.clear()
   }
-
+  const start = async (): Promise<void> => {
+    const { port } = new URL(superuserUrl)
+    // A server refuses to start while processes of the one that was killed still have its memory.
+    server = await eventually(
+      'PostgreSQL to start',
+      () =>
+        startEmbeddedServer({ directory, settings: { ...settings, port } }).catch((error) => {
+          if (error instanceof EmbeddedServerError) return undefined
+          throw error
+        }),
+      START_LIMIT,
+    )
+    isRunning = true
+  }
   t.teardown(async () => {
     resume()
-    if (running) await server.stop()
+    if (isRunning) await server.stop()
   })
   return {
     url: asService(superuserUrl),
     superuserUrl,
     role: SERVICE,
+    data,
     query,
     resume,
+    start,
     async kill() {
-      running = false
+      isRunning = false
       process.kill(await firstProcess(), 'SIGKILL')
     },
     async crash() {
       const writer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
       const [before] = await query(writer)
       process.kill(Number(before?.['pid']), 'SIGKILL')
-      const deadline = performance.now() + START_LIMIT
-      for (;;) {
-        const [now] = await query(writer).catch(() => [])
-        if (now !== undefined && now['pid'] !== before?.['pid']) return
-        if (performance.now() > deadline) throw new Error('PostgreSQL has not restarted')
-        await setTimeout(20)
-      }
+      await eventually(
+        'PostgreSQL to restart',
+        async () => {
+          const [now] = await query(writer).catch(() => [])
+          return now !== undefined && now['pid'] !== before?.['pid']
+        },
+        START_LIMIT,
+      )
     },
     async stop() {
-      running = false
+      isRunning = false
       await server.stop()
     },
-    async start() {
-      server = await startAgain(directory, { ...settings, port })
-      running = true
+    async follow(primary) {
+      await makeStandby(data, primary)
+      await start()
+    },
+    async promote() {
+      await query('SELECT pg_promote()')
     },
     async suspend() {
-      const client = await connect(superuserUrl)
+      const client = await connectTo(superuserUrl)
       // First the one that would start others; then the others, until there is none left that goes on.
       halt(await firstProcess())
       const others = async (): Promise<number[]> =>
         (
-          await client.query<{ pid: number }>(
+          await client.query<Row>(
             'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid <> ALL ($1)',
             [[...halted]],
           )
-        ).rows.map(({ pid }) => pid)
+        ).rows.map(({ pid }) => Number(pid))
       for (let pids = await others(); pids.length > 0; pids = await others()) pids.forEach(halt)
       await client.end()
     },
-  }
-}
-
-async function connect(url: string): Promise<pg.Client> {
-  const client = new pg.Client({ connectionString: url, types: { getTypeParser: () => String } })
-  client.on('error', () => {})
-  await client.connect()
-  return client
-}
-
-/** A server refuses to start while processes of the one that was killed still have its memory. */
-async function startAgain(directory: string, settings: Record<string, string>): Promise<EmbeddedServer> {
-  const deadline = performance.now() + START_LIMIT
-  for (;;) {
-    try {
-      return await startEmbeddedServer({ directory, settings })
-    } catch (error) {
-      if (!(error instanceof EmbeddedServerError) || performance.now() > deadline) throw error
-      await setTimeout(50)
-    }
   }
 }
 

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { type Duplex, PassThrough } from 'node:stream'
+import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
 
 /** A port of this machine from which connections go on to a database. */
@@ -30,14 +31,19 @@ export interface RelayOptions {
   towardsClient?(): Duplex
 }
 
-/** Listens on a free port of 127.0.0.1 and relays every connection, under the target's role and database. */
-export async function startRelay({
-  target,
-  accepts = () => true,
-  onConnection = () => {},
-  towardsDatabase = () => new PassThrough(),
-  towardsClient,
-}: RelayOptions): Promise<Relay> {
+/**
+ * Listens on a free port of 127.0.0.1 until the test ends and relays every connection, under the target's role and database.
+ */
+export async function startRelay(
+  t: Pick<Test, 'teardown'>,
+  {
+    target,
+    accepts = () => true,
+    onConnection = () => {},
+    towardsDatabase = () => new PassThrough(),
+    towardsClient,
+  }: RelayOptions,
+): Promise<Relay> {
   const sockets = new Set<Socket>()
   const server = createServer((near) => {
     if (!accepts(near)) {
@@ -77,15 +83,21 @@ export async function startRelay({
   const url = new URL(target())
   url.hostname = '127.0.0.1'
   url.port = String(port)
+  const cut = (): void => {
+    for (const socket of sockets) socket.destroy()
+  }
+  const close = (): void => {
+    if (server.listening) server.close()
+  }
+  t.teardown(() => {
+    close()
+    cut()
+  })
   return {
     url: url.href,
     sockets,
-    cut() {
-      for (const socket of sockets) socket.destroy()
-    },
-    close() {
-      if (server.listening) server.close()
-    },
+    cut,
+    close,
     async listen() {
       if (!server.listening) await listenOn(port)
     },

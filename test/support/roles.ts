@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import type { Test } from 'tap'
-import { onServer } from './template.ts'
+import { onServer } from './on-server.ts'
 
 /** A role of a test's own, without any privileges. */
 export interface TestRole {

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
-import pg from 'pg'
 import { migrate } from '../../src/database/migrations/migrate.ts'
+import { onServer } from './on-server.ts'
 
 /** A database with the newest schema and no rows, which tests clone. */
 export interface Template {
@@ -32,15 +32,4 @@ export function urlOf(serverUrl: string, database: string): string {
 async function majorVersion(serverUrl: string): Promise<number> {
   const [row] = await onServer(serverUrl, 'SHOW server_version_num')
   return Math.floor(Number(row?.['server_version_num']) / 10_000)
-}
-
-/** Runs one statement outside any of the tests' databases, and returns its rows. */
-export async function onServer(serverUrl: string, statement: string): Promise<Record<string, unknown>[]> {
-  const client = new pg.Client({ connectionString: serverUrl })
-  await client.connect()
-  try {
-    return (await client.query<Record<string, unknown>>(statement)).rows
-  } finally {
-    await client.end()
-  }
 }

@@ -2,7 +2,7 @@ import t from 'tap'
 import { chooseHost } from '../../../src/database/operator/choose-host.ts'
 import { parseAddress } from '../../../src/database/server/address.ts'
 import { freePort } from '../../support/other-program.ts'
-import { startOwnPair } from '../../support/own-pair.ts'
+import { startOwnPair } from '../../support/own-server.ts'
 
 const { primary, standby } = await startOwnPair(t)
 const hostOf = ({ url }: { url: string }): string => new URL(url).host

@@ -60,15 +60,11 @@ t.test('an interruption during the commit has no effect', async (t) => {
     CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION wait()`)
   let connections = 0
-  const relay = await startRelay({
+  const relay = await startRelay(t, {
     target: () => new URL(database.url),
     onConnection: () => {
       connections++
     },
-  })
-  t.teardown(() => {
-    relay.close()
-    relay.cut()
   })
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
   const controller = new AbortController()

@@ -15,7 +15,7 @@ t.test('a connection counts as idle between two statements, and as lost when it 
   const before = await backendOf(pool)
   t.match(pool.statistics(), { used: 0, idle: 1, waiting: 0, opened: 1 })
   await owner.query('SELECT pg_terminate_backend($1)', [before])
-  await eventually('the lost connection', async () => (lost.length > 0 ? true : undefined))
+  await eventually('the lost connection', async () => lost.length > 0)
   t.match(pool.statistics(), { used: 0, idle: 0 })
   t.not(await backendOf(pool), before)
   t.equal(lost.length, 1)
@@ -41,14 +41,13 @@ class UntilEnd extends PassThrough {
 t.test('a connection that PostgreSQL ends right after a response is not used again', async (t) => {
   const owner = await testDatabase(t)
   let responses = new UntilEnd()
-  const relay = await startRelay({
+  const relay = await startRelay(t, {
     target: () => new URL(owner.url),
     towardsClient: () => {
       responses = new UntilEnd()
       return responses
     },
   })
-  t.teardown(() => relay.close())
   const lost: string[] = []
   const pool = openDatabase({
     url: relay.url,
@@ -61,7 +60,7 @@ t.test('a connection that PostgreSQL ends right after a response is not used aga
   const ended = await backendOf(pool)
   responses.holds = true
   const last = pool.query(backend)
-  await eventually('the response', async () => (responses.isHolding ? true : undefined))
+  await eventually('the response', async () => responses.isHolding)
   await owner.query('SELECT pg_terminate_backend($1)', [ended])
   t.match(await last, [{ pid: ended }])
   t.match(await pool.query(backend), [{ pid: Number }])
@@ -133,11 +132,10 @@ t.test(
   'with several hosts, a caller that has waited for a connection can still verify a new one',
   async (t) => {
     const owner = await testDatabase(t)
-    const relay = await startRelay({
+    const relay = await startRelay(t, {
       target: () => new URL(owner.url),
       towardsDatabase: () => new Delay(),
     })
-    t.teardown(() => relay.close())
     const { host } = new URL(relay.url)
     const url = relay.url.replace(host, `${host},${host}`)
     const pool = openDatabase({
@@ -162,11 +160,10 @@ t.test(
   async (t) => {
     const owner = await testDatabase(t)
     let opened = 0
-    const relay = await startRelay({
+    const relay = await startRelay(t, {
       target: () => new URL(owner.url),
       onConnection: () => opened++,
     })
-    t.teardown(() => relay.close())
     const url = `${relay.url}?options=-c%20default_transaction_read_only%3Don`
     const pool = openDatabase({
       url,
@@ -190,6 +187,6 @@ t.test('closing a pool closes its idle connection', async (t) => {
   await pool.close()
   await eventually('the end of the connection', async () => {
     const rows = await owner.query('SELECT FROM pg_stat_activity WHERE pid = $1', [kept])
-    return rows.length === 0 ? true : undefined
+    return rows.length === 0
   })
 })

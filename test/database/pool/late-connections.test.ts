@@ -47,10 +47,10 @@ t.test('the connection of a late statement is in use until PostgreSQL answers', 
   const { pool, late, release } = await withLate(t, async () => ++checks > 0)
   t.match(pool.statistics(), { used: 1, idle: 0 })
   t.not(await backendOf(pool), late, 'another statement runs on another connection')
-  await eventually('several checks', async () => (checks > 2 ? true : undefined))
+  await eventually('several checks', async () => checks > 2)
   t.match(pool.statistics(), { used: 1, idle: 1, opened: 2 })
   await release()
-  await eventually('the answer', async () => (pool.statistics().used === 0 ? true : undefined))
+  await eventually('the answer', async () => pool.statistics().used === 0)
   const backends = await Promise.all([1, 2].map(() => backendOf(pool)))
   t.ok(backends.includes(late), 'it is used again')
   t.equal(pool.statistics().opened, 2)
@@ -61,7 +61,7 @@ t.test('the connection of a late statement is closed once no such statement runs
   const { pool } = await withLate(t, () => new Promise((resolve) => (answer = resolve)))
   await eventually('the connection to be closed', async () => {
     answer(false)
-    return pool.statistics().used === 0 ? true : undefined
+    return pool.statistics().used === 0
   })
   t.match(await pool.query(backend), [{ pid: Number }])
 })
@@ -69,13 +69,13 @@ t.test('the connection of a late statement is closed once no such statement runs
 t.test('the connection of a late statement stays open if PostgreSQL cannot be asked', async (t) => {
   let checks = 0
   const { pool } = await withLate(t, () => Promise.reject(new Error(`${++checks}`)))
-  await eventually('several checks', async () => (checks > 2 ? true : undefined))
+  await eventually('several checks', async () => checks > 2)
   t.match(pool.statistics(), { used: 1 })
 })
 
 t.test('PostgreSQL says whether a statement of the role is late', async (t) => {
   const { pool, release } = await withLate(t, async () => true)
-  await eventually('the statement to be late', async () => ((await areLateRunning(pool)) ? true : undefined))
+  await eventually('the statement to be late', async () => await areLateRunning(pool))
   await release()
   await eventually('its end', async () => ((await areLateRunning(pool)) ? undefined : true))
 })

@@ -59,7 +59,7 @@ for (const text of ['pg_is_in_recovery(', 'to_regclass(']) {
     )
     await eventually('the service to reach the server', async () => {
       const answer = await send('GET', '/readyz')
-      return answer.status === 503 && reason.test(answer.text) ? true : undefined
+      return answer.status === 503 && reason.test(answer.text)
     })
     await t.rejects(startApp(t, server.url), { message: reason })
   })

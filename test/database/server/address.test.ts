@@ -5,7 +5,7 @@ import { ConfigurationError } from '../../../src/config/errors.ts'
 import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
 import { AddressError, parseAddress } from '../../../src/database/server/address.ts'
 import { testDatabase } from '../../support/database.ts'
-import { onServer } from '../../support/template.ts'
+import { onServer } from '../../support/on-server.ts'
 
 /** Returns what pg reads from an address, without the parameters that it ignores. */
 function configOf(url: string): object {

@@ -4,31 +4,36 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { longTimings, startApp, type TestApp } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
-import { eventually } from '../../support/eventually.ts'
-import { callerOf, json, type Send } from '../../support/http.ts'
+import { eventually, until } from '../../support/eventually.ts'
+import { json, type Send } from '../../support/http.ts'
 import { movingAddress } from '../../support/moving-address.ts'
 import { freePort } from '../../support/other-program.ts'
-import { startOwnPair } from '../../support/own-pair.ts'
-import { type OwnServer, startOwnServer } from '../../support/own-server.ts'
-import { type Program, portOf, startProgram } from '../../support/program.ts'
+import { type OwnServer, startOwnPair, startOwnServer } from '../../support/own-server.ts'
 import { startRelay } from '../../support/relay.ts'
 
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
+// The service can tell them apart.
+const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
+for (const { query } of [one, other]) await query("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'of-a-test'")
 
-async function startService(t: Test, url: string): Promise<{ server: Program; send: Send }> {
-  const server = await startProgram(t, 'server', { env: { DATABASE_URL: url, API_KEYS: key, PORT: '0' } })
-  return { server, send: callerOf(await portOf(server), { authorization: `Bearer ${key}` }) }
-}
-
-async function startStock(t: Test, quantity: number): Promise<OwnServer> {
-  const server = await startOwnServer(t, {}, { isDistinct: true })
-  await server.query(`INSERT INTO inventory VALUES (1, ${quantity}, 'available')`)
-  await server.query("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'of-a-test'")
-  return server
-}
+t.beforeEach(async () => {
+  for (const [server, quantity] of [
+    [one, 1],
+    [other, 10],
+  ] as const) {
+    await settings(server, 'ALTER SYSTEM RESET ALL')
+    await eventually('the server to take writes', async () => {
+      const [row] = await server.query('SHOW default_transaction_read_only')
+      return row?.['default_transaction_read_only'] === 'off'
+    })
+    await server.query(`ALTER ROLE service RESET ALL; TRUNCATE inventory;
+      INSERT INTO inventory VALUES (1, ${quantity}, 'available')`)
+  }
+})
 
 const update = async (send: Send, quantity: number): Promise<number> =>
   (await send('PATCH', '/v1/inventory/1', json({ quantity }))).status
+
+const textOf = (log: TestApp['log']): string => log.map((line) => JSON.stringify(line)).join('\n')
 
 const listOf = (quantity: number): string => `[{"petId":1,"quantity":${quantity},"status":"available"}]`
 
@@ -59,13 +64,12 @@ const waysToReadOnly: Record<string, Way> = {
 
 for (const [how, way] of Object.entries(waysToReadOnly)) {
   t.test(`a server that becomes read-only ${how} is not served from, until it takes writes`, async (t) => {
-    const database = await startStock(t, 1)
-    const { send } = await startService(t, database.url)
+    const { send } = await startApp(t, one.url)
     t.equal(await update(send, 2), 200)
     t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
 
-    await way.begin(database)
-    await eventually('an update to fail', async () => ((await update(send, 3)) === 503 ? true : undefined))
+    await way.begin(one)
+    await eventually('an update to fail', async () => (await update(send, 3)) === 503)
     t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
     const ready = await eventually('the service to be not ready', async () => {
       const answer = await send('GET', '/readyz')
@@ -74,61 +78,53 @@ for (const [how, way] of Object.entries(waysToReadOnly)) {
     t.match(JSON.parse(ready.text), { code: 'service_unavailable', message: /read-only/ })
     t.equal((await send('GET', '/livez')).status, 200)
 
-    await way.end(database)
-    await eventually('an update', async () => ((await update(send, 4)) === 200 ? true : undefined))
+    await way.end(one)
+    await eventually('an update', async () => (await update(send, 4)) === 200)
     t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
-    await eventually('the service to be ready', async () =>
-      (await send('GET', '/readyz')).status === 200 ? true : undefined,
-    )
+    await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
   })
 }
 
 t.test('a list alone finds out that the server has become read-only', async (t) => {
-  const database = await startStock(t, 1)
-  const { send } = await startService(t, database.url)
+  const { send } = await startApp(t, one.url)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
-  await settings(database, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  await eventually('a list to be refused', async () =>
-    (await send('GET', '/v1/inventory')).status === 503 ? true : undefined,
-  )
+  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  await eventually('a list to be refused', async () => (await send('GET', '/v1/inventory')).status === 503)
 })
 
 t.test('a service starts on a read-only server, is not ready, and serves once it takes writes', async (t) => {
-  const database = await startStock(t, 1)
-  await settings(database, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  const { send } = await startService(t, database.url)
+  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  const { send } = await startApp(t, one.url)
   t.match((await send('GET', '/readyz')).text, /read-only/)
   t.equal((await send('GET', '/v1/inventory')).status, 503)
-  await settings(database, 'ALTER SYSTEM RESET default_transaction_read_only')
-  await eventually('a list', async () =>
-    (await send('GET', '/v1/inventory')).text === listOf(1) ? true : undefined,
-  )
+  await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
+  await eventually('a list', async () => (await send('GET', '/v1/inventory')).text === listOf(1))
 })
 
 t.test('lists follow updates to another server, despite idle connections and cached lists', async (t) => {
-  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
   const address = await movingAddress(t, one.url)
-  const { server, send } = await startService(t, address.url)
+  const { log, send } = await startApp(t, address.url)
   t.equal(await update(send, 2), 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
 
   address.leadTo(other.url)
   await one.query(END_UPDATERS)
-  await eventually('an update', async () => ((await update(send, 11)) === 200 ? true : undefined))
+  await eventually('an update', async () => (await update(send, 11)) === 200)
   t.equal((await other.query('SELECT quantity FROM inventory'))[0]?.['quantity'], '11')
   t.equal((await send('GET', '/v1/inventory')).text, listOf(11))
-  await server.output(/another database cluster[^\n]*all database connections are renewed/)
+  await until('the log to say so', () =>
+    /another database cluster.*all database connections are renewed/.test(textOf(log)),
+  )
 
   address.leadTo(one.url)
   await other.query(END_UPDATERS)
-  await eventually('an update', async () => ((await update(send, 3)) === 200 ? true : undefined))
+  await eventually('an update', async () => (await update(send, 3)) === 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(3), 'and back')
 })
 
 t.test('a list that is under way on one server when updates move to another is not answered', async (t) => {
-  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
   const address = await movingAddress(t, one.url)
-  const { send } = await startService(t, address.url)
+  const { send } = await startApp(t, address.url)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
   t.equal(await update(send, 2), 200)
 
@@ -136,14 +132,14 @@ t.test('a list that is under way on one server when updates move to another is n
   await holder.connect()
   await holder.query('BEGIN; LOCK TABLE inventory')
   const waiting = send('GET', '/v1/inventory')
-  await eventually('the list to wait', async () =>
-    (await one.query("SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'")).length > 0
-      ? true
-      : undefined,
+  await eventually(
+    'the list to wait',
+    async () =>
+      (await one.query("SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessShareLock'")).length > 0,
   )
   address.leadTo(other.url)
   await one.query(END_UPDATERS)
-  await eventually('an update', async () => ((await update(send, 11)) === 200 ? true : undefined))
+  await eventually('an update', async () => (await update(send, 11)) === 200)
   const late = send('GET', '/v1/inventory')
   await holder.end()
   const answer = await waiting
@@ -154,14 +150,11 @@ t.test('a list that is under way on one server when updates move to another is n
 t.test(
   'without any update, the service finds out within seconds that its address leads elsewhere',
   async (t) => {
-    const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
     const address = await movingAddress(t, one.url)
-    const { send } = await startService(t, address.url)
+    const { send } = await startApp(t, address.url)
     t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
     address.leadTo(other.url)
-    await eventually('the other list', async () =>
-      (await send('GET', '/v1/inventory')).text === listOf(10) ? true : undefined,
-    )
+    await eventually('the other list', async () => (await send('GET', '/v1/inventory')).text === listOf(10))
   },
 )
 
@@ -169,11 +162,12 @@ t.test('after a promotion, the former primary gets no update and serves no list'
   const { primary, standby } = await startOwnPair(t)
   await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
   const address = await movingAddress(t, primary.url)
-  const { server, send } = await startService(t, address.url)
+  const { log, send } = await startApp(t, address.url)
   t.equal(await update(send, 2), 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
-  await eventually('the standby to have the update', async () =>
-    (await standby.query('SELECT FROM inventory WHERE quantity = 2')).length > 0 ? true : undefined,
+  await eventually(
+    'the standby to have the update',
+    async () => (await standby.query('SELECT FROM inventory WHERE quantity = 2')).length > 0,
   )
   const endAll = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'service'"
 
@@ -183,32 +177,28 @@ t.test('after a promotion, the former primary gets no update and serves no list'
   await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   await primary.query(END_UPDATERS)
-  await eventually('an update', async () => ((await update(send, 3)) === 200 ? true : undefined))
+  await eventually('an update', async () => (await update(send, 3)) === 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
-  await server.output(/another server was promoted: timeline 10 after 1/)
+  await until('the log to say so', () => /another server was promoted: timeline 10 after 1/.test(textOf(log)))
 
   address.leadTo(primary.url)
   await standby.query(endAll)
   await eventually('the service to be not ready', async () =>
-    /former primary/.test((await send('GET', '/readyz')).text) ? true : undefined,
+    /former primary/.test((await send('GET', '/readyz')).text),
   )
   t.equal(await update(send, 4), 503)
   t.equal((await send('GET', '/v1/inventory')).status, 503)
   t.strictSame(await primary.query('SELECT quantity FROM inventory'), [{ quantity: '2' }])
 
   address.leadTo(standby.url)
-  await eventually('an update', async () => ((await update(send, 5)) === 200 ? true : undefined))
+  await eventually('an update', async () => (await update(send, 5)) === 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
 })
 
 t.test('while the primary opens no connections, those that are open serve beside a standby', async (t) => {
   const { primary, standby } = await startOwnPair(t)
   await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  const relay = await startRelay({ target: () => new URL(primary.url) })
-  t.teardown(() => {
-    relay.close()
-    relay.cut()
-  })
+  const relay = await startRelay(t, { target: () => new URL(primary.url) })
   const hosts = `${new URL(relay.url).host},${new URL(standby.url).host}`
   const { send, log } = await startApp(t, relay.url.replace(new URL(relay.url).host, hosts), {
     timings: longTimings,
@@ -217,61 +207,56 @@ t.test('while the primary opens no connections, those that are open serve beside
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
   relay.close()
   // The connection for readiness is replaced every few seconds.
-  await eventually('a connection to the standby to be refused', async () =>
-    (await send('GET', '/readyz')).status === 503 ? true : undefined,
+  await eventually(
+    'a connection to the standby to be refused',
+    async () => (await send('GET', '/readyz')).status === 503,
   )
   t.equal(await update(send, 3), 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
   t.notOk(log.some(({ msg }) => msg === 'all database connections are renewed'))
 })
 
-t.test('the first of several hosts that accepts writes is used', async (t) => {
-  const [one, other] = [await startStock(t, 1), await startStock(t, 10)]
-  const hostOf = ({ url }: OwnServer): string => new URL(url).host
-  const several = (...hosts: string[]): string =>
-    `postgres://service:of-a-test@${hosts.join(',')}/postgres?sslmode=disable`
-  // On a busy machine, a host that does not accept a connection soon would be passed over.
-  const probe = { connect: 60_000, lock: 60_000, statement: 60_000, answer: 61_000 }
-  const startWith = (t: Test, ...hosts: string[]): Promise<TestApp> =>
-    startApp(t, several(...hosts), { timings: { ...longTimings, probe } })
+const hostOf = ({ url }: OwnServer): string => new URL(url).host
+const several = (...hosts: string[]): string =>
+  `postgres://service:of-a-test@${hosts.join(',')}/postgres?sslmode=disable`
+// On a busy machine, a host that does not accept a connection soon would be passed over.
+const probe = { connect: 60_000, lock: 60_000, statement: 60_000, answer: 61_000 }
+const startWith = (t: Test, ...hosts: string[]): Promise<TestApp> =>
+  startApp(t, several(...hosts), { timings: { ...longTimings, probe } })
 
-  await t.test('a dead one is passed over', async (t) => {
-    const { send } = await startWith(t, `127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one))
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(10))
-    t.equal((await send('GET', '/readyz')).status, 200)
-  })
+t.test('of several hosts, a dead one is passed over', async (t) => {
+  const { send } = await startWith(t, `127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one))
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(10))
+  t.equal((await send('GET', '/readyz')).status, 200)
+})
 
-  await t.test('a server that becomes read-only is left', async (t) => {
-    const { send } = await startWith(t, hostOf(one), hostOf(other))
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
-    await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
-    await eventually('an update', async () => ((await update(send, 12)) === 200 ? true : undefined))
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(12))
+t.test('of several hosts, one that becomes read-only is left for the next', async (t) => {
+  const { send } = await startWith(t, hostOf(one), hostOf(other))
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  await eventually('an update', async () => (await update(send, 12)) === 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(12))
 
-    const commands = [['status'], ['export'], ['keys', 'list'], ['migrate', 'up']]
-    for (const args of commands) {
-      const url = several(`127.0.0.1:${await freePort()}`, hostOf(one), hostOf(other)).replace(
-        'service:',
-        'operator:',
-      )
-      const { code, stdout, stderr } = await runCommand(t, args, { env: { DATABASE_URL: url } })
-      t.equal(code, 0, `inventory ${args.join(' ')}: ${stderr}`)
-      if (args[0] === 'status') t.ok(stdout.includes(`at ${hostOf(other)}/postgres`))
-      if (args[0] === 'export') t.match(stdout, '1,12,available')
-    }
-  })
+  for (const args of [['status'], ['export'], ['keys', 'list'], ['migrate', 'up']]) {
+    const hosts = several(`127.0.0.1:${await freePort()}`, hostOf(one), hostOf(other))
+    const env = { DATABASE_URL: hosts.replace('service:', 'operator:') }
+    const { code, stdout, stderr } = await runCommand(t, args, { env })
+    t.equal(code, 0, `inventory ${args.join(' ')}: ${stderr}`)
+    if (args[0] === 'status') t.ok(stdout.includes(`at ${hostOf(other)}/postgres`))
+    if (args[0] === 'export') t.match(stdout, '1,12,available')
+  }
+})
 
-  await t.test('if no server takes writes, the message says so', async (t) => {
-    await settings(other, 'ALTER SYSTEM SET default_transaction_read_only = on')
-    const { send } = await startWith(t, hostOf(one), hostOf(other))
-    t.match((await send('GET', '/readyz')).text, /read-only/)
-    const { code, stderr } = await runCommand(t, ['migrate', 'up'], {
-      env: { DATABASE_URL: several(hostOf(one), hostOf(other)) },
-    })
-    t.equal(code, 1)
-    t.match(stderr, /no host can be used: 127\.0\.0\.1:\d+: the server is read-only.*; 127\.0\.0\.1:\d+: /)
-    await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
-    await eventually('an update', async () => ((await update(send, 5)) === 200 ? true : undefined))
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
-  })
+t.test('if none of several hosts takes writes, the message says so', async (t) => {
+  for (const server of [one, other])
+    await settings(server, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  const { send } = await startWith(t, hostOf(one), hostOf(other))
+  t.match((await send('GET', '/readyz')).text, /read-only/)
+  const env = { DATABASE_URL: several(hostOf(one), hostOf(other)) }
+  const { code, stderr } = await runCommand(t, ['migrate', 'up'], { env })
+  t.equal(code, 1)
+  t.match(stderr, /no host can be used: 127\.0\.0\.1:\d+: the server is read-only.*; 127\.0\.0\.1:\d+: /)
+  await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
+  await eventually('an update', async () => (await update(send, 5)) === 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
 })

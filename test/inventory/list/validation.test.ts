@@ -98,14 +98,13 @@ t.test('a search path that a reload changes leads to the other table', async (t)
   t.equal(await list(), `[${first},${second}]`)
   await server.query('ALTER SYSTEM SET search_path = other')
   await server.query('SELECT pg_reload_conf()')
-  await eventually('a list of the table that the new search path finds', async () =>
-    (await list()) === `[${second}]` ? true : undefined,
+  await eventually(
+    'a list of the table that the new search path finds',
+    async () => (await list()) === `[${second}]`,
   )
   await server.query('ALTER SYSTEM RESET search_path')
   await server.query('SELECT pg_reload_conf()')
-  await eventually('a list of the first table again', async () =>
-    (await list()) === `[${first},${second}]` ? true : undefined,
-  )
+  await eventually('a list of the first table again', async () => (await list()) === `[${first},${second}]`)
 })
 
 t.test('a table that comes to be found first is the one that is listed, as are its changes', async (t) => {

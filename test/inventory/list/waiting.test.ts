@@ -26,7 +26,7 @@ const someoneWaits = (database: TestDatabase, application: string): Promise<true
          AND wait_event_type = 'Lock' AND wait_event = 'relation'`,
       [application],
     )
-    return waiting.length > 0 ? true : undefined
+    return waiting.length > 0
   })
 
 /**

@@ -45,7 +45,7 @@ t.test('updates that arrive together share a transaction, and each caller gets i
     ),
   )
   await waitForLocks(database)
-  await eventually('all updates to arrive', async () => (statistics.waitingUpdates > 80 ? true : undefined))
+  await eventually('all updates to arrive', async () => statistics.waitingUpdates > 80)
   await release()
   await updates
   const [commits] = await database.query(
