@@ -76,11 +76,4 @@ export interface PoolStatistics {
 }
 
 /** An SQL statement. A statement that runs often has a name, which always stands for the same text. */
-export type Statement =
-  | string
-  | {
-      readonly name: string
-      readonly text: string
-      /** How long to wait for the response, in milliseconds, instead of the pool's limit. */
-      readonly answer?: number
-    }
+export type Statement = string | { readonly name: string; readonly text: string }

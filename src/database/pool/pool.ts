@@ -108,10 +108,9 @@ export function openDatabase({
     return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
   }
 
-  const configOf = (statement: Statement): { name?: string; text: string; answer: number } => {
-    if (typeof statement === 'string') return { text: statement, answer: limits.answer }
-    const { name, text, answer = limits.answer } = statement
-    return { name: session.hasNames ? name : '', text, answer }
+  const configOf = (statement: Statement): { name?: string; text: string } => {
+    if (typeof statement === 'string') return { text: statement }
+    return session.hasNames ? statement : { name: '', text: statement.text }
   }
 
   const rowsOf = async <Row extends pg.QueryResultRow>(
@@ -119,11 +118,12 @@ export function openDatabase({
     statement: Statement,
     values: readonly unknown[],
   ): Promise<Row[]> => {
-    const { name, text, answer } = configOf(statement)
+    const { name, text } = configOf(statement)
     const texts = textsOf(values)
     if (name === undefined || texts === undefined) {
       // Set per statement: a limit for the whole pool would also end `readRows`, whose rows may keep arriving for longer.
-      const config = { ...(name !== undefined && { name }), text, values: [...values], query_timeout: answer }
+      const named = name === undefined ? {} : { name }
+      const config = { ...named, text, values: [...values], query_timeout: limits.answer }
       return (await client.query<Row>(config)).rows
     }
     const rows = new Promise<Row[]>((resolve, reject) => {
@@ -131,7 +131,7 @@ export function openDatabase({
     })
     let timer: NodeJS.Timeout | undefined
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new LateStatementError(rows)), answer)
+      timer = setTimeout(() => reject(new LateStatementError(rows)), limits.answer)
     })
     return Promise.race([rows, late]).finally(() => clearTimeout(timer))
   }
