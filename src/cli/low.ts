@@ -1,14 +1,11 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { inTransaction } from '../database/operator/transaction.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/entry/schemas.ts'
-import { findLowEntries, type LowEntry } from '../inventory/reports/low-entries.ts'
+import { findLowEntries } from '../inventory/reports/low-entries.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { writeOutput } from './output.ts'
 import { formatTable } from './table.ts'
-
-/** Entries in one write to standard output. */
-const ENTRIES_PER_WRITE = 1000
 
 interface LowOptions {
   readonly below?: number
@@ -33,26 +30,14 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
       const entries = await inTransaction({ url, readOnly: true, signal }, (transaction) =>
         findLowEntries(transaction, below, status),
       )
-      if (json) await writeOutput(jsonOf(entries), signal)
-      else if (entries.length === 0) console.error(`No entry has a quantity below ${below}.`)
-      else {
-        const rows = entries.map(({ petId, quantity, status }) => [petId, String(quantity), status])
-        const table = formatTable(['PET ID', 'QUANTITY', 'STATUS'], rows)
-        await writeOutput([Buffer.from(`${table}\n`)], signal)
-      }
+      const rows = entries.map(({ petId, quantity, status }) => [petId, String(quantity), status])
+      const text = json
+        ? `[${entries.map((entry) => entry.json).join(',\n')}]`
+        : formatTable(['PET ID', 'QUANTITY', 'STATUS'], rows)
+      if (json || entries.length > 0) await writeOutput([Buffer.from(`${text}\n`)], signal)
+      else console.error(`No entry has a quantity below ${below}.`)
       if (entries.length > 0) process.exitCode = exitCodes.low
     })
-}
-
-/** Formats a JSON array, one entry per line. */
-function* jsonOf(entries: readonly LowEntry[]): Generator<Buffer> {
-  const lines = entries.map(({ json }) => json)
-  if (lines.length === 0) yield Buffer.from('[]\n')
-  for (let start = 0; start < lines.length; start += ENTRIES_PER_WRITE) {
-    const isLast = start + ENTRIES_PER_WRITE >= lines.length
-    const text = lines.slice(start, start + ENTRIES_PER_WRITE).join(',\n')
-    yield Buffer.from(`${start === 0 ? '[' : ''}${text}${isLast ? ']' : ','}\n`)
-  }
 }
 
 function readLimit(text: string): number {
