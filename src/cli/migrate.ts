@@ -3,13 +3,13 @@ import { MigrationError } from '../database/migrations/errors.ts'
 import { createMigration } from '../database/migrations/files.ts'
 import { migrationHistory } from '../database/migrations/history.ts'
 import { type MigrateOptions, migrate, migrationSql } from '../database/migrations/migrate.ts'
-import { planRollback } from '../database/migrations/plan.ts'
+import { namesToRollBack } from '../database/migrations/plan.ts'
 import type { Roles } from '../database/migrations/privileges.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
-import { countLimits, withDatabase } from './connection.ts'
+import { withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
@@ -87,15 +87,11 @@ export function addMigrateCommands(
           exitCodes.unconfirmed,
         )
       }
-      const plan = await withDatabase(
-        await databaseUrl(),
-        (database) => planRollback(database, count ?? 1),
-        countLimits,
+      const names = await withDatabase(await databaseUrl(), (database) =>
+        namesToRollBack(database, count ?? 1),
       ).catch(explainKnown)
-      if (plan.names.length > 0) {
-        const names = plan.names.join(', ')
-        const losses = plan.losses.length === 0 ? 'no table and no column' : plan.losses.join(', ')
-        const consequence = `This rolls back ${names}, and removes ${losses}`
+      if (names.length > 0) {
+        const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
         if (yes) console.error(`${consequence}.`)
         else await confirm(consequence, '--yes')
       }

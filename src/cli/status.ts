@@ -82,7 +82,7 @@ export function addStatusCommand(
 async function statusOf(database: Database, url: string): Promise<Omit<Status, 'serverRole'>> {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
-  const applied = await appliedMigrations(database)
+  const applied = (await appliedMigrations(database)).map(({ name }) => name)
   const hasInventory = await hasTable(database, 'inventory')
   const hasKeys = await hasTable(database, 'api_keys')
   return {

@@ -182,21 +182,20 @@ t.test('migrate fails with one message, and with another exit code for wrong usa
   }
 })
 
-t.test('down says what data goes, and takes a confirmation', async (t) => {
+t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT id, 1, 'sold' FROM generate_series(1, 1234) AS id")
   const env = { DATABASE_URL: database.url }
   const applied = await database.query('SELECT name FROM pgmigrations ORDER BY name')
   const count = String(applied.length)
   const plan =
-    /This rolls back \d{17}_[a-z-]+, .*\d{17}_create-inventory, and removes .*the table inventory with 1,234 rows/
+    /This rolls back \d{17}_[a-z-]+, .*\d{17}_create-inventory, and deletes the data that they added/
   const refused = await run(t, ['down', count], env)
   t.equal(refused.code, 5)
   t.match(refused.stderr, plan)
   t.match(refused.stderr, /; nothing was changed\. To confirm, add --yes\.\n$/)
   t.match(
     (await run(t, ['down'], env)).stderr,
-    `This rolls back ${applied.at(-1)?.['name']}, and removes `,
+    `This rolls back ${applied.at(-1)?.['name']}, and deletes `,
     'one, unless told otherwise',
   )
 

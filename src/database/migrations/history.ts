@@ -1,7 +1,5 @@
 import type { StatementRunner } from '../database.ts'
-import { parseTime, timeText } from '../protocol/time.ts'
-import { hasTable } from '../server/server-status.ts'
-import { APPLIED_TABLE } from './applied.ts'
+import { APPLIED_TABLE, type AppliedMigration, appliedMigrations } from './applied.ts'
 import { knownMigrations, readMigration } from './files.ts'
 
 /** A migration that the database, this version or both know. */
@@ -15,25 +13,12 @@ export interface MigrationRecord {
   readonly appliedAt: Date | null
 }
 
-interface AppliedRow {
-  readonly name: string
-  readonly appliedAt: string
-  readonly checksum: string | null
-}
-
 /** Compares the applied migrations with those of this version, and returns all of them sorted by name. */
 export async function migrationHistory(database: StatementRunner): Promise<MigrationRecord[]> {
-  // The conversion to JSON yields null if the column does not exist yet. The runner stores times without a time zone.
-  const rows = (await hasTable(database, APPLIED_TABLE))
-    ? await database.query<AppliedRow>(
-        `SELECT name, ${timeText('run_on::timestamptz')} AS "appliedAt", to_jsonb(${APPLIED_TABLE}) ->> 'checksum' AS checksum
-         FROM ${APPLIED_TABLE}`,
-      )
-    : []
-  const applied = new Map(rows.map((row) => [row.name, row]))
+  const applied = new Map((await appliedMigrations(database)).map((row) => [row.name, row]))
   const known = await knownMigrations()
   const newest = [...applied.keys()].sort().at(-1) ?? ''
-  const stateOf = async (name: string, row: AppliedRow | undefined): Promise<MigrationRecord['state']> => {
+  const stateOf = async (name: string, row?: AppliedMigration): Promise<MigrationRecord['state']> => {
     if (!known.includes(name)) return 'unknown'
     const { checksum } = await readMigration(name)
     if (row === undefined) return name < newest ? 'out of order' : 'pending'
@@ -42,8 +27,7 @@ export async function migrationHistory(database: StatementRunner): Promise<Migra
   const records: MigrationRecord[] = []
   for (const name of [...new Set([...known, ...applied.keys()])].sort()) {
     const row = applied.get(name)
-    const appliedAt = row === undefined ? null : parseTime(row.appliedAt)
-    records.push({ name, state: await stateOf(name, row), appliedAt })
+    records.push({ name, state: await stateOf(name, row), appliedAt: row?.appliedAt ?? null })
   }
   return records
 }

@@ -1,9 +1,7 @@
-import type { Database, StatementRunner } from '../database.ts'
-import { onlyRow } from '../protocol/only-row.ts'
-import { hasTable } from '../server/server-status.ts'
+import type { StatementRunner } from '../database.ts'
 import { appliedMigrations } from './applied.ts'
 import { MigrationError } from './errors.ts'
-import { knownMigrations, readMigration } from './files.ts'
+import { knownMigrations } from './files.ts'
 import { migrationHistory } from './history.ts'
 
 /** Which migrations to run. */
@@ -34,46 +32,21 @@ export async function checkOrder(
   )
 }
 
-async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
-  // The newest first.
-  const names = (await appliedMigrations(database)).reverse().slice(0, count)
+/**
+ * Returns the migrations that `migrate` would roll back now, newest first.
+ *
+ * @throws {MigrationError} if one of them was applied by another version
+ */
+export async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
+  const applied = await appliedMigrations(database)
+  const names = applied
+    .reverse()
+    .slice(0, count)
+    .map(({ name }) => name)
   const known = await knownMigrations()
   const unknown = names.find((name) => !known.includes(name))
   if (unknown === undefined) return names
   throw new MigrationError(
     `This version does not know the migration ${unknown}. Roll it back with the version that brought it.`,
   )
-}
-
-/** A planned rollback and the data that it would delete. */
-export interface Rollback {
-  /** The migrations, newest first. */
-  readonly names: readonly string[]
-  /** Descriptions of the tables, with their number of rows, and the columns that would be dropped. */
-  readonly losses: readonly string[]
-}
-
-/**
- * Finds out which migrations `migrate` would roll back now, and which tables and columns they would drop.
- *
- * @throws {MigrationError} if one of them was applied by another version
- */
-export async function planRollback(database: Database, count: number): Promise<Rollback> {
-  const names = await namesToRollBack(database, count)
-  const losses: string[] = []
-  for (const name of names) {
-    const { sql } = (await readMigration(name)).down
-    for (const [, table = ''] of sql.matchAll(/\bDROP TABLE (?:IF EXISTS )?(\w+)/gi)) {
-      if (!(await hasTable(database, table))) continue
-      const found = onlyRow(await database.query<{ count: bigint }>(`SELECT count(*) FROM ${table}`))
-      const rows = found.count === 1n ? 'row' : 'rows'
-      losses.push(`the table ${table} with ${found.count.toLocaleString('en-US')} ${rows}`)
-    }
-    for (const [, table = '', column = ''] of sql.matchAll(
-      /\bALTER TABLE (\w+)[^;]*?\bDROP COLUMN (?:IF EXISTS )?(\w+)/gi,
-    )) {
-      losses.push(`the column ${column} of ${table}`)
-    }
-  }
-  return { names, losses }
 }
