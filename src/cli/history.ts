@@ -1,35 +1,38 @@
 import { setTimeout } from 'node:timers/promises'
-import { type Command, InvalidArgumentError } from 'commander'
-import { to as copyTo } from 'pg-copy-streams'
+import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isInt64Text } from '../contract/int64.ts'
-import { connect, operatorClient, outageOf, statementRunner } from '../database/operator/operator-client.ts'
-import { inTransaction } from '../database/operator/transaction.ts'
+import { hasCause } from '../database/errors/sqlstate.ts'
+import { inTransaction, type Transaction } from '../database/operator/transaction.ts'
 import { onlyRow } from '../database/protocol/only-row.ts'
-import {
-  type ChangeFilter,
-  type ChangeFormat,
-  copyChanges,
-  type Snapshots,
-  TABLE_HEADING,
-} from '../inventory/history/changes.ts'
+import { type ChangeList, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
+import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
+import { historySize, pruneHistory } from '../inventory/history/retention.ts'
+import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { abortOnSignals } from '../process/signals.ts'
+import { countLimits, withDatabase } from './connection.ts'
 import { readLifetime } from './duration.ts'
-import { addRecordingCommands } from './history-recording.ts'
+import { CommandFailure } from './failure.ts'
 import { print, writeOutput } from './output.ts'
+import { formatCount, formatNumber } from './progress.ts'
 
 /** Interval between two looks for new changes. */
 const POLL_MS = 1000
 
-interface HistoryOptions {
-  readonly since?: number
-  readonly by?: string
+/** How long a server may need until its updates name their callers. */
+const SERVER_NOTICE_MS = MAX_AGE_MS + 1000
+
+interface HistoryOptions extends Pick<ChangeList, 'since' | 'by' | 'follow'> {
   readonly json?: true
   readonly csv?: true
-  readonly follow?: true
 }
 
-/** Adds `inventory history`. */
+/** Adds `inventory history` and `inventory history on|off|prune|status`. */
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
+  const change = async (work: (transaction: Transaction) => Promise<void>): Promise<void> => {
+    const url = await databaseUrl()
+    await inTransaction({ url, readOnly: false, ...abortOnSignals() }, work).catch(explain)
+  }
+
   const history = program
     .command('history')
     .description('list the changes of the stock, newest first: who changed what, and when (UTC)')
@@ -37,61 +40,105 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--since <duration>', 'list only the changes of this time, such as 24h', readLifetime)
     .option('--by <name>', 'list only the changes by this API key or, without a key, database role')
     .option('--json', 'print one JSON object per line')
-    .option('--csv', 'print CSV')
+    .addOption(new Option('--csv', 'print CSV').conflicts('json'))
     .option('--follow', 'keep printing changes as they are committed, oldest first')
     .addHelpText('after', '\nExample:\n  inventory history 17 --since 24h')
-    .action(async (petId: string | undefined, { since, by, json, csv, follow }: HistoryOptions) => {
-      if (json && csv) history.error("error: option '--json' cannot be used with option '--csv'")
+    .action(async (petId: string | undefined, { json, csv, ...options }: HistoryOptions) => {
       const format = json ? 'json' : csv ? 'csv' : 'table'
-      const filter = { petId, since, by }
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
-      if (follow) return followChanges(url, filter, format, signal)
       await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
-        const lines = transaction.copyOut(copyChanges(filter, format))
         if (format === 'table') await print(TABLE_HEADING)
-        await writeOutput(lines, signal)
+        await printChanges(transaction, { petId, format, ...options }, signal)
       })
     })
-  addRecordingCommands(history, databaseUrl)
+
+  history
+    .command('on')
+    .description('record every change of the stock from now on; run it as the owner of the tables')
+    .addHelpText('after', '\nExample:\n  inventory history on')
+    .action(async () => {
+      await change(async (transaction) => {
+        // Fails with a message if the migration is pending.
+        await historySize(transaction)
+        await startRecording(transaction)
+      })
+      await setTimeout(SERVER_NOTICE_MS)
+      await print('The history is on.', 'the history is on')
+    })
+
+  history
+    .command('off')
+    .description('stop recording, and keep what is recorded; run it as the owner of the tables')
+    .addHelpText('after', '\nExample:\n  inventory history off')
+    .action(async () => {
+      await change(stopRecording)
+      await print('The history is off.', 'the history is off')
+    })
+
+  history
+    .command('prune')
+    .description('delete old changes in small transactions, oldest first; run it as the owner of the tables')
+    // Not requiredOption, which would report a missing duration before an unknown option such as "--kep".
+    .option('--keep <duration>', 'keep the changes of this time, such as 90d (required)', readLifetime)
+    .addHelpText('after', '\nExample:\n  inventory history prune --keep 90d')
+    .action(async ({ keep }: { keep?: number }, command: Command) => {
+      if (keep === undefined) command.error("error: required option '--keep <duration>' not specified")
+      const url = await databaseUrl()
+      const pruned = await withDatabase(url, (database) => pruneHistory(database, keep), countLimits).catch(
+        explain,
+      )
+      const report = `${formatCount(pruned, 'change', 'changes')} deleted`
+      await print(report, report)
+    })
+
+  history
+    .command('status')
+    .description('show whether changes are recorded, and the size of the history')
+    .option('--json', 'print a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory history status')
+    .action(async (_options: object, command: Command) => {
+      const status = await withDatabase(await databaseUrl(), async (database) => ({
+        recording: await isRecording(database),
+        ...(await historySize(database)),
+      }))
+      // The option is also one of "inventory history", which takes it.
+      if (command.optsWithGlobals()['json']) return print(JSON.stringify(status, null, 2))
+      const { recording, changes, bytes, oldest } = status
+      await print(`Recording  ${recording ? 'on' : 'off'}
+Changes    about ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest.toISOString()}`}
+Size       ${formatNumber(Math.ceil(bytes / 1e6))} MB`)
+    })
 }
 
-/**
- * Prints each change once, however late its transaction commits, until the signal aborts or the connection is lost. On another
- * connection, after a crash of PostgreSQL, the ids of transactions may be used again.
- */
-async function followChanges(
-  url: string,
-  filter: ChangeFilter,
-  format: ChangeFormat,
-  signal: AbortSignal,
-): Promise<void> {
-  const client = operatorClient(url)
-  const { query } = statementRunner(client)
-  signal.addEventListener('abort', () => client.connection.stream.destroy(), { once: true })
-  const readSnapshot = async (): Promise<string> =>
-    onlyRow(await query<{ snapshot: string }>('SELECT pg_current_snapshot()::text AS snapshot')).snapshot
-  const printChanges = (since: number | undefined, snapshots: Snapshots): Promise<void> => {
-    const lines = client.query(copyTo(copyChanges({ ...filter, since }, format, snapshots)))
-    return writeOutput(lines, signal)
+/** Prints the changes of the list. To follow, prints each later one once, however late its transaction commits, until an error. */
+async function printChanges(transaction: Transaction, list: ChangeList, signal: AbortSignal): Promise<void> {
+  await writeOutput(transaction.copyOut(copyChanges(list)), signal)
+  while (list.follow) {
+    const snapshot = 'SELECT pg_current_snapshot()::text AS former'
+    const { former } = onlyRow(await transaction.query<{ former: string }>(snapshot))
+    // The next transaction has a new snapshot, but the same connection: after a crash, PostgreSQL may use transaction ids again.
+    await transaction.query('COMMIT AND CHAIN')
+    await setTimeout(POLL_MS, undefined, { signal })
+    await writeOutput(transaction.copyOut(copyChanges(list, former)), signal)
   }
-  try {
-    await connect(client)
-    let former = await readSnapshot()
-    if (format === 'table') await print(TABLE_HEADING)
-    await printChanges(filter.since ?? 0, { latest: former })
-    for (;;) {
-      await setTimeout(POLL_MS, undefined, { signal })
-      const latest = await readSnapshot()
-      await printChanges(undefined, { former, latest })
-      former = latest
-    }
-  } catch (error) {
-    signal.throwIfAborted()
-    throw outageOf(error, undefined)
-  } finally {
-    await client.end()
+}
+
+function explain(error: unknown): never {
+  if (hasCause(error, 'locked')) {
+    throw new CommandFailure(
+      'A transaction has locked the inventory for longer than a second, for example an import or a backup; nothing was changed. Run it again when that has ended.',
+    )
   }
+  if (hasCause(error, 'forbidden')) {
+    throw new CommandFailure(
+      'The role does not own the tables; nothing was changed. Run it as their owner; with docker compose, run "docker compose run --rm --no-deps migrate inventory history …".',
+    )
+  }
+  // Citus has no code for its refusal of triggers.
+  if (error instanceof Error && hasCause(error, 'internal'))
+    throw new CommandFailure(`The history cannot be changed: ${error.message}.`)
+  throw error
 }
 
 function readPetId(text: string): string {

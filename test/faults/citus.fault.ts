@@ -113,6 +113,9 @@ for (const [kind, sql] of Object.entries(kinds)) {
     )
     t.match((await succeed(t, cluster, ['status'])).stdout, /PostgreSQL \d/)
     t.match(await inventory(t, cluster, ['low', '--below', '3']), { code: 7, stdout: /\b2\b/ })
+    const canRecord = kind.startsWith('a local table')
+    const refusedTriggers = { code: 1, stderr: /The history cannot be changed: triggers are not supported/ }
+    t.match(await inventory(t, cluster, ['history', 'on']), canRecord ? { code: 0 } : refusedTriggers)
     await succeed(t, cluster, ['keys', 'create', '--name', 'ops'])
     const key = (await succeed(t, cluster, ['keys', 'rotate', 'ops'])).stdout.trim()
     t.match((await succeed(t, cluster, ['keys', 'list'])).stdout, /ops/)
@@ -147,6 +150,8 @@ for (const [kind, sql] of Object.entries(kinds)) {
       list.text,
       '[{"petId":1,"quantity":21,"status":"sold"},{"petId":2,"quantity":7,"status":"available"},{"petId":5,"quantity":5,"status":"available"}]',
     )
+    const history = (await succeed(t, cluster, ['history', '2', '--json'])).stdout
+    t.equal(history.match(/"newQuantity":7,/g)?.length ?? 0, canRecord ? 1 : 0)
     const headers = { 'if-none-match': list.headers.etag }
     t.equal((await send('GET', '/v1/inventory', { headers })).status, 304)
     server.process.kill('SIGTERM')

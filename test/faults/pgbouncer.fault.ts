@@ -6,6 +6,7 @@ import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
+import { chainErrors, changesIn } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
@@ -64,11 +65,14 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
     database,
     pets.map((pet) => [pet, 0, 'available']),
   )
+  const inventory = async (...args: string[]): Promise<string> =>
+    (await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })).ended).stdout
+  await inventory('history', 'on')
   const server = await startProgram(t, 'server', {
     env: {
       DATABASE_URL: url,
       DATABASE_POOLER: 'transaction',
-      API_KEYS: key,
+      API_KEYS: `ops:${key}`,
       PORT: '0',
     },
   })
@@ -90,6 +94,11 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
     `SELECT count(*) FROM pg_stat_activity WHERE usename = '${role.name}' AND datname = current_database()`,
   )
   t.ok(Number(sessions[0]?.['count']) <= 3, 'PgBouncer shares its connections')
+  const changes = changesIn(await inventory('history', '--json', '--by', 'ops')).reverse()
+  t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
+  const entries = (quantity: number): Map<number, { quantity: number; status: string }> =>
+    new Map(pets.map((pet) => [Number(pet), { quantity, status: 'available' }]))
+  t.strictSame(chainErrors(changes, entries(0), entries(20)), [])
 
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const list = send('GET', '/v1/inventory')

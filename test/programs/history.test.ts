@@ -149,7 +149,7 @@ t.test('--follow prints each change once, even if its transaction commits late',
     async () =>
       (
         await database.query(
-          "SELECT FROM pg_stat_activity WHERE query LIKE 'COPY%' AND datname = current_database()",
+          "SELECT FROM pg_stat_activity WHERE query = 'COMMIT AND CHAIN' AND datname = current_database()",
         )
       )[0],
   )

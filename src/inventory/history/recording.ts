@@ -8,9 +8,6 @@ const events = {
   truncate: '',
 } as const
 
-/** Updates wait behind the lock, and are rejected after two seconds; see `UpdateTimes`. */
-const LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1s'"
-
 /** Returns whether changes of the stock are recorded. */
 export async function isRecording(database: StatementRunner): Promise<boolean> {
   const trigger = `SELECT FROM pg_trigger
@@ -37,7 +34,8 @@ export async function startRecording(transaction: StatementRunner): Promise<void
 
 /** Ends the recording and keeps what is recorded. Waits for the readers and writers of the table, for at most a second. */
 export async function stopRecording(transaction: StatementRunner): Promise<void> {
-  await transaction.query(LOCK_TIMEOUT)
+  // Updates wait behind the lock, and are rejected after two seconds; see `UpdateTimes`.
+  await transaction.query("SET LOCAL lock_timeout = '1s'")
   for (const event of Object.keys(events)) {
     await transaction.query(`DROP TRIGGER IF EXISTS inventory_history_${event} ON inventory`)
   }

@@ -32,23 +32,23 @@ const CHUNK_CHANGES = 10_000
  */
 export async function pruneHistory(database: StatementRunner, keep: number): Promise<number> {
   let pruned = 0
-  let last = '0'
-  for (;;) {
-    const rows = await database.query<{ count: number; last: string | null }>(
+  for (let last: string | null = '0'; last !== null; ) {
+    const rows: readonly { count: number; last: string | null }[] = await database.query(
       `WITH oldest AS (
-         SELECT ctid, statement_id FROM inventory_history WHERE statement_id >= $1::bigint
+         SELECT ctid, changed_at FROM inventory_history WHERE statement_id >= $1::bigint
          ORDER BY statement_id LIMIT ${CHUNK_CHANGES}
        ), pruned AS (
          DELETE FROM inventory_history
-         WHERE ctid = ANY (ARRAY(SELECT ctid FROM oldest)) AND changed_at < now() - make_interval(secs => $2) RETURNING 1
+         WHERE ctid = ANY (ARRAY(SELECT ctid FROM oldest WHERE changed_at < now() - make_interval(secs => $2)))
+         RETURNING statement_id
        )
-       SELECT (SELECT count(*) FROM pruned)::integer AS count, (SELECT max(statement_id) FROM oldest)::text AS last`,
+       SELECT count(*)::integer AS count, max(statement_id)::text AS last FROM pruned`,
       [last, keep],
     )
     const chunk = onlyRow(rows)
     pruned += chunk.count
     // Later ones are newer, apart from those that were being made at the same time.
-    if (chunk.count === 0 || chunk.last === null) return pruned
     last = chunk.last
   }
+  return pruned
 }

@@ -50,23 +50,8 @@ const setManyIf = {
          RETURNING new.pet_id AS key, ${selectFields('inventory')}`,
 }
 
-const statements = [setOne, setOneIf, setMany, setManyIf]
-
 /** The texts of all statements that update entries. */
-export const statementTexts = statements.map(({ text }) => text)
-
-/**
- * The same statements, with a last parameter that tells the history who makes the updates. It is set once, before the triggers
- * run, and until the end of the transaction.
- */
-const recorded = new Map(
-  statements.map((statement) => {
-    const parameter = `$${(statement === setOne || statement === setMany ? 2 : 4) + 1}`
-    const setting = `(SELECT set_config('inventory.callers', ${parameter}::text, true)) IS NOT NULL`
-    const text = statement.text.replace('RETURNING', `AND ${setting} RETURNING`)
-    return [statement, { name: `${statement.name}_recorded`, text }]
-  }),
-)
+export const statementTexts = [setOne, setOneIf, setMany, setManyIf].map(({ text }) => text)
 
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
@@ -76,12 +61,15 @@ const recorded = new Map(
  * @param isRecorded whether the history records the updates
  */
 export function updateStatement(updates: readonly QuantityUpdate[], isRecorded: boolean): UpdateStatement {
-  const { statement, values } = statementOf(updates)
-  if (!isRecorded) return { statement, values }
-  return { statement: recorded.get(statement) ?? statement, values: [...values, callersOf(updates)] }
+  const update = statementOf(updates)
+  return isRecorded ? withCallers(update, updates) : update
 }
 
-function statementOf(updates: readonly QuantityUpdate[]): UpdateStatement & { statement: typeof setOne } {
+interface NamedStatement extends UpdateStatement {
+  readonly statement: typeof setOne
+}
+
+function statementOf(updates: readonly QuantityUpdate[]): NamedStatement {
   const isConditional = updates.some(({ condition }) => condition !== undefined)
   const anyOf = ({ condition }: QuantityUpdate): string | null => condition?.anyOf?.join() ?? null
   const noneOf = ({ condition }: QuantityUpdate): string | null => condition?.noneOf?.join() ?? null
@@ -104,13 +92,23 @@ function statementOf(updates: readonly QuantityUpdate[]): UpdateStatement & { st
     : { statement: setMany, values }
 }
 
-/** Returns a JSON object with the name and the id of the key and the id of the request of each petId. */
-function callersOf(updates: readonly QuantityUpdate[]): string {
+/**
+ * Returns the same statement with a last parameter that tells the history who makes the updates: a JSON object with the name and
+ * the id of the key and the id of the request of each petId. It is set once, before the triggers run, for this transaction.
+ */
+function withCallers(
+  { statement: { name, text }, values }: NamedStatement,
+  updates: readonly QuantityUpdate[],
+): UpdateStatement {
+  const setting = `(SELECT set_config('inventory.callers', $${values.length + 1}::text, true)) IS NOT NULL`
   const callers = updates.map(
     ({ petId, caller }) =>
       `"${petId}":${JSON.stringify([caller?.key?.name, caller?.key?.id, caller?.requestId])}`,
   )
-  return `{${callers.join()}}`
+  return {
+    statement: { name: `${name}_recorded`, text: text.replace('RETURNING', `AND ${setting} RETURNING`) },
+    values: [...values, `{${callers.join()}}`],
+  }
 }
 
 /** Returns the SQL condition on an entry's tag. `anyOf` and `noneOf` are tags, separated by commas, or NULL. */

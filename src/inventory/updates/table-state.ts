@@ -21,7 +21,6 @@ export class TableState {
   readonly #database: StatementRunner
   #readAt = Number.NEGATIVE_INFINITY
   #reading: Promise<void> | undefined
-  #hasFailed = false
 
   constructor(database: StatementRunner) {
     this.#database = database
@@ -29,12 +28,12 @@ export class TableState {
 
   /**
    * Reads the state if it is old. Call it before each statement, and wait for the promise, if there is one: the state is too old.
-   * While it cannot be read, nothing waits for it, and the former state stays in use.
+   * If it cannot be read, the former state stays in use.
    */
   refresh(): Promise<void> | undefined {
     const age = performance.now() - this.#readAt
     if (age > REFRESH_MS) this.#reading ??= this.#read()
-    return age > MAX_AGE_MS && !this.#hasFailed ? this.#reading : undefined
+    return age > MAX_AGE_MS ? this.#reading : undefined
   }
 
   async #read(): Promise<void> {
@@ -42,10 +41,8 @@ export class TableState {
     try {
       this.isRecorded = await isRecording(this.#database)
       this.isDistributed = await isDistributed(this.#database)
-      this.#hasFailed = false
     } catch {
       // The readiness check reports why.
-      this.#hasFailed = true
     }
     this.#readAt = start
     this.#reading = undefined
@@ -53,7 +50,7 @@ export class TableState {
 }
 
 /** Returns whether the rows of the table are on several servers. Reference tables and local ones are not distributed. */
-export async function isDistributed(database: StatementRunner): Promise<boolean> {
+async function isDistributed(database: StatementRunner): Promise<boolean> {
   if ((await database.query(`SELECT WHERE ${HAS_CITUS}`)).length === 0) return false
   const distributed = `SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass AND partmethod <> 'n'`
   return (await database.query(distributed)).length > 0
