@@ -19,6 +19,8 @@ interface Opened {
   readonly mostPresented: () => number
   /** The messages of the log. */
   readonly events: string[]
+  /** The failures that the metric of the pool counts. */
+  readonly failures: () => number
 }
 
 /** Reads that a test need not wait for. */
@@ -51,7 +53,8 @@ function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
     await cache.close()
     await database.close()
   })
-  return { cache, reads: () => reads, mostPresented: () => mostPresented, events }
+  const failures = (): number => database.statistics().failures
+  return { cache, reads: () => reads, mostPresented: () => mostPresented, events, failures }
 }
 
 /** Resolves once the keys were read that many more times; all of those reads but the last have ended. */
@@ -158,7 +161,7 @@ t.test(
     const database = await testDatabase(t)
     const outage = await outageOf(t, database.url)
     const key = await addKey(database, 'billing')
-    const { cache, events } = open(t, outage.url)
+    const { cache, events, failures } = open(t, outage.url)
     await cache.refresh()
     await outage.cut()
     const later = await addKey(database, 'shop')
@@ -166,6 +169,7 @@ t.test(
     await t.rejects(Promise.resolve(cache.find(makeApiKey())), DatabaseUnavailableError)
     t.strictSame(cache.find(key), ownerOf('billing', key))
     t.strictSame(events, ['the API keys cannot be read; the cached keys remain valid'], 'it is reported once')
+    t.ok(failures() >= 2, 'each read that fails is counted')
     await outage.restore()
     t.strictSame(await cache.find(later), ownerOf('shop', later))
     t.equal(events.at(-1), 'the API keys can be read again')
