@@ -55,6 +55,7 @@ t.test('a 500 has no details, and the log has them under the same id', async (t)
     headers: { ...headers, 'x-request-id': 'the-failing-one' },
   })
   isError(t, failed, 500, 'internal_error')
+  t.match(failed.text, /Internal error. The log of the service has the details/)
   t.notMatch(failed.text, /secret|table|22P02/)
   t.equal(failed.headers['x-request-id'], 'the-failing-one')
   const line = log.find(({ msg }) => msg === 'request failed')
