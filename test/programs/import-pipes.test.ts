@@ -174,7 +174,7 @@ t.test('a client that is killed in the middle of what it sends changes nothing',
   t.equal(await entries(database), before)
 })
 
-t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
+t.test('Ctrl-C ends an import from a pipe that nobody writes to, and SIGUSR1 opens no inspector', async (t) => {
   const database = await filled(t)
   const cwd = await temporaryFolder(t)
   await promisify(execFile)('mkfifo', [path.join(cwd, 'stock.csv')])
@@ -190,8 +190,10 @@ t.test('Ctrl-C ends an import from a pipe that nobody writes to', async (t) => {
     )
     return reading.length > 0 || program.process.exitCode !== null ? true : undefined
   })
+  program.process.kill('SIGUSR1')
+  await database.query('SELECT')
   program.process.kill('SIGINT')
-  t.match(await program.ended, { code: 130, stderr: /interrupted; nothing was changed\n$/ })
+  t.match(await program.ended, { code: 130, stderr: /^inventory: interrupted; nothing was changed\n$/ })
   await writer.close()
 })
 
