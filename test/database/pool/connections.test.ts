@@ -121,6 +121,14 @@ t.test('a connection that is always in use is replaced at the end of its lifetim
   }
 })
 
+t.test('a connection that was idle for 30 seconds is closed', async (t) => {
+  const { pool } = await openPool(t)
+  await pool.query(backend)
+  const now = performance.now.bind(performance)
+  t.capture(performance, 'now', () => now() + 30_000)
+  await eventually('its end', async () => (pool.statistics().idle === 0 ? true : undefined))
+})
+
 /** Delays every message by a few milliseconds. */
 class Delay extends PassThrough {
   override _transform(chunk: Buffer, encoding: BufferEncoding, done: TransformCallback): void {
