@@ -13,6 +13,7 @@ import { text } from 'node:stream/consumers'
 import { parseArgs } from 'node:util'
 import ts from 'typescript'
 import { root } from './support/root.ts'
+import { endGroup } from './support/run-tap.ts'
 import { startTestServer } from './support/server.ts'
 import { stopServersBelow } from './support/stray-servers.ts'
 import { makeTemplate } from './support/template.ts'
@@ -118,9 +119,11 @@ async function failureOf(test: string): Promise<string | undefined> {
     stdio: ['ignore', 'pipe', 'ignore'],
     detached: true,
   })
-  const timer = setTimeout(() => process.kill(-Number(child.pid), 'SIGKILL'), LIMIT_MS)
+  const timer = setTimeout(() => endGroup(child), LIMIT_MS)
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'exit')])
   clearTimeout(timer)
+  // After its first failure, a test ends nothing that it has started.
+  endGroup(child)
   await stopServersBelow(folder)
   await rm(folder, { recursive: true, force: true, maxRetries: 3 })
   return code === 0 ? undefined : (/^ *not ok \d+ - (.{1,100})/m.exec(output)?.[1] ?? 'it did not end')

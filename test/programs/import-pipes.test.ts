@@ -174,7 +174,7 @@ t.test('a client that is killed in the middle of what it sends changes nothing',
   t.equal(await entries(database), before)
 })
 
-t.test('Ctrl-C ends an import from a pipe that nobody writes to, and SIGUSR1 opens no inspector', async (t) => {
+t.test('Ctrl-C ends an import that waits for its pipe, and SIGUSR1 opens no inspector', async (t) => {
   const database = await filled(t)
   const cwd = await temporaryFolder(t)
   await promisify(execFile)('mkfifo', [path.join(cwd, 'stock.csv')])

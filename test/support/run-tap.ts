@@ -87,7 +87,8 @@ async function run(
   return report.end() && tap.exitCode === 0
 }
 
-function endGroup({ pid }: ChildProcess): void {
+/** Kills the process group of a process, even if that process itself has ended. */
+export function endGroup({ pid }: ChildProcess): void {
   if (pid === undefined) return
   try {
     process.kill(-pid, 'SIGKILL')
