@@ -1,21 +1,18 @@
-import { pipeline } from 'node:stream/promises'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/errors/failures.ts'
 import { inTransaction, type Transaction } from '../database/operator/transaction.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'
 import {
-  findConflicts,
   type ImportCounts,
   type ImportMode,
   listChanges,
   mergeStaged,
   previewImport,
-  stageEntries,
 } from '../inventory/transfer/import.ts'
 import { type ImportLine, optionalFields, requiredFields } from '../inventory/transfer/import-line.ts'
 import { readNdjson } from '../inventory/transfer/ndjson.ts'
-import { type InputErrors, SHOWN_ERRORS, Staging } from '../inventory/transfer/staging.ts'
+import { findConflicts, InvalidInputError, joinErrors, stageLines } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { CONFIRMATION_TIMEOUT_MS, confirm } from './confirmation.ts'
@@ -79,19 +76,6 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     })
 }
 
-/** Thrown in the transaction, to roll it back. */
-class InvalidInputError extends Error {
-  readonly errors: InputErrors
-  /** Why the input counts as incomplete or unexpected; undefined if it does not. */
-  readonly sourceError: string | undefined
-
-  constructor(errors: InputErrors, sourceError: string | undefined) {
-    super('The input has errors')
-    this.errors = errors
-    this.sourceError = sourceError
-  }
-}
-
 async function importFrom(
   source: ImportSource,
   url: string,
@@ -102,16 +86,18 @@ async function importFrom(
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
   signal.addEventListener('abort', () => source.abort(), { once: true })
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
-    const staging = new Staging()
-    await stage(source, format, staging, transaction, signal)
-    // Whether a file is complete is unknown if not all of it was read.
-    const sourceError = staging.endedEarly ? undefined : await source.findError(staging.rows)
-    console.error(`${formatCount(staging.rows, 'row', 'rows')} read; checking`)
+    const readProgress = reportProgress('reading', source.size)
+    const staged = await stageLines(transaction, readers[format](source), signal, (rows) =>
+      readProgress(rows, source.bytes),
+    )
+    const { rows } = staged
+    const sourceError = await source.findError(rows)
+    console.error(`${formatCount(rows, 'row', 'rows')} read; checking`)
     // If the input is incomplete, conflicts between its lines do not matter.
-    const conflicts = sourceError ? noErrors : await findConflicts(transaction, mode, SHOWN_ERRORS)
-    const errors = staging.errorsWith(conflicts)
-    if (errors.count > 0 || sourceError) throw new InvalidInputError(errors, sourceError)
-    if (mode === 'replace' && staging.rows === 0) {
+    if (sourceError) throw new InvalidInputError(staged.errors, sourceError)
+    const errors = joinErrors(staged.errors, await findConflicts(transaction, mode !== 'insert'))
+    if (errors.count > 0) throw new InvalidInputError(errors)
+    if (mode === 'replace' && rows === 0) {
       throw new CommandFailure(
         'The file has no entries; to replace the inventory by it would remove them all.',
       )
@@ -119,9 +105,9 @@ async function importFrom(
     if (show) await writeOutput(listChanges(transaction, mode), signal)
     if (dryRun) return previewImport(transaction, mode)
     if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
-    console.error(`${formatCount(staging.rows, 'row', 'rows')} checked; writing`)
-    const progress = reportProgress('writing', staging.rows)
-    return mergeStaged(transaction, mode, (part) => progress(part * staging.rows, part * staging.rows))
+    console.error(`${formatCount(rows, 'row', 'rows')} checked; writing`)
+    const progress = reportProgress('writing', rows)
+    return mergeStaged(transaction, mode, (part) => progress(part * rows, part * rows))
   }).catch(explainViolation)
 }
 
@@ -132,26 +118,6 @@ function explainViolation(error: unknown): never {
     `The database rejects the entries: ${messageWithDetail(error)}; nothing was changed.`,
     exitCodes.refused,
   )
-}
-
-const noErrors: InputErrors = { first: [], count: 0 }
-
-async function stage(
-  source: ImportSource,
-  format: FileFormat,
-  staging: Staging,
-  transaction: Transaction,
-  signal: AbortSignal,
-): Promise<void> {
-  const progress = reportProgress('reading', source.size)
-  async function* watched(): AsyncGenerator<Buffer> {
-    for await (const chunk of source) {
-      progress(staging.rows, source.bytes)
-      yield chunk
-    }
-  }
-  const lines = readers[format](watched())
-  await pipeline(lines, (batches) => staging.textOf(batches), await stageEntries(transaction), { signal })
 }
 
 /** Asks the operator to confirm the removal of more than a tenth of the entries, which suggests a wrong file. */

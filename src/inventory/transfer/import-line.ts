@@ -7,15 +7,13 @@ import { InventoryItem, MAX_QUANTITY } from '../entry/schemas.ts'
 export type ImportEntry = readonly (string | undefined)[]
 
 /** A line of a file with its entry, or with the reason why it is invalid. */
-export type ImportLine = { readonly number: number; readonly entry: ImportEntry } | InvalidLine
+export type ImportLine = { readonly line: number; readonly entry: ImportEntry } | LineError
 
-export interface InvalidLine {
+export interface LineError {
   /** The number of the line in the file, counted from 1. */
-  readonly number: number
+  readonly line: number
   /** A message for the author of the file. */
   readonly error: string
-  /** True if the lines after this one were not read, so that their number is unknown. */
-  readonly endsReading?: true
 }
 
 export type ImportField = Column['field']
@@ -60,7 +58,7 @@ const rules: readonly FieldRule[] = columns.map((column) => ({
  * @param show returns a value as written in the file, for a message
  */
 export function importLine(
-  number: number,
+  line: number,
   getValue: (field: ImportField, isNumber: boolean) => ImportValue,
   show: (field: ImportField) => string,
 ): ImportLine {
@@ -76,7 +74,7 @@ export function importLine(
     const shown = show(field)
     errors.push(`${field} must be ${expected}, not ${shown.length > 60 ? `${shown.slice(0, 60)}…` : shown}`)
   }
-  return errors.length === 0 ? { number, entry } : { number, error: errors.join('; ') }
+  return errors.length === 0 ? { line, entry } : { line, error: errors.join('; ') }
 }
 
 function ruleOf({ field, type, values: allowed }: Column): Omit<FieldRule, 'field' | 'isRequired'> {

@@ -1,9 +1,7 @@
-import type { Readable, Writable } from 'node:stream'
+import type { Readable } from 'node:stream'
 import type { Transaction } from '../../database/operator/transaction.ts'
-import { toCopyText } from '../../database/protocol/copy-text.ts'
 import { onlyRow } from '../../database/protocol/only-row.ts'
 import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../entry/columns.ts'
-import type { ImportEntry } from './import-line.ts'
 
 /** Whether an import only adds new entries, adds and updates entries, or replaces the whole inventory. */
 export type ImportMode = 'insert' | 'upsert' | 'replace'
@@ -14,65 +12,6 @@ export interface ImportCounts {
   readonly changed: number
   readonly unchanged: number
   readonly removed: number
-}
-
-/** A valid line that conflicts with another line or with the table. */
-export interface Conflict {
-  readonly line: number
-  readonly error: string
-}
-
-/** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
-const IMPORT_LOCK = 7_301_482_266
-
-/** Returns an entry in the format that `stageEntries` expects: COPY's text format (PostgreSQL manual, COPY, Text Format). */
-export function stagedText(line: number, entry: ImportEntry): string {
-  let text = `${line}`
-  for (const value of entry) text += `\t${toCopyText(value)}`
-  return `${text}\n`
-}
-
-/** Creates a temporary table for the entries of an import, and returns a stream that writes to it. */
-export async function stageEntries(transaction: Transaction): Promise<Writable> {
-  await transaction.query(
-    `CREATE TEMPORARY TABLE staged (
-       line bigint, ${columns.map(({ column, type }) => `${column} ${type}`).join(', ')}
-     ) ON COMMIT DROP`,
-  )
-  return transaction.copyIn('COPY staged FROM STDIN')
-}
-
-/**
- * Finds the lines that repeat a petId and, in mode `insert`, the lines whose petId already has an entry. Call it when all entries
- * are staged. From then on, no other import runs until the transaction ends.
- *
- * @returns the first conflicts by line, at most `limit`, and the number of all conflicts
- */
-export async function findConflicts(
-  transaction: Transaction,
-  mode: ImportMode,
-  limit: number,
-): Promise<{ first: Conflict[]; count: number }> {
-  await transaction.query("SET LOCAL work_mem = '64MB'")
-  await transaction.takeAdvisoryLock(IMPORT_LOCK)
-  await transaction.query('ANALYZE staged (pet_id)')
-  const conflicts = [
-    `SELECT line, 'petId ' || pet_id || ' is in line ' || earlier || ' already' AS error
-     FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged) AS repeated
-     WHERE earlier IS NOT NULL`,
-    `SELECT line, 'petId ' || pet_id || ' has an entry already' AS error
-     FROM staged JOIN inventory USING (pet_id)`,
-  ]
-  const rows = await transaction.query<{ line: string; error: string; count: string }>(
-    `SELECT line, error, count(*) OVER () AS count
-     FROM (${conflicts.slice(0, mode === 'insert' ? 2 : 1).join(' UNION ALL ')}) AS conflicts
-     ORDER BY line LIMIT $1`,
-    [limit],
-  )
-  return {
-    first: rows.map(({ line, error }) => ({ line: Number(line), error })),
-    count: Number(rows[0]?.count ?? 0),
-  }
 }
 
 /** SQL expression of a column's new value in an existing entry. It is unchanged if the line has no value for the column. */

@@ -4,33 +4,33 @@ import { MAX_LINE_LENGTH, splitLines } from './lines.ts'
 
 /** Parses NDJSON in UTF-8, and yields batches of lines. Empty lines are skipped. Errors of `source` are thrown. */
 export async function* readNdjson(source: AsyncIterable<Buffer>): AsyncGenerator<ImportLine[]> {
-  let number = 0
+  let line = 0
   for await (const texts of splitLines(source)) {
     const lines: ImportLine[] = []
     for (const text of texts) {
-      number += 1
-      if (text.trim() !== '') lines.push(readObject(number, text))
+      line += 1
+      if (text.trim() !== '') lines.push(readObject(line, text))
     }
     yield lines
   }
 }
 
-function readObject(number: number, text: string): ImportLine {
+function readObject(line: number, text: string): ImportLine {
   if (text.length > MAX_LINE_LENGTH)
-    return { number, error: `the line is longer than ${MAX_LINE_LENGTH} characters` }
+    return { line, error: `the line is longer than ${MAX_LINE_LENGTH} characters` }
   let value: unknown
   try {
     value = parse(text)
   } catch {
-    return { number, error: 'the line is not valid JSON, or gives a field twice' }
+    return { line, error: 'the line is not valid JSON, or gives a field twice' }
   }
-  if (!isObject(value)) return { number, error: 'the line must be a JSON object' }
+  if (!isObject(value)) return { line, error: 'the line must be a JSON object' }
   const unknown = Object.keys(value).find((name) => !importFields.some((field) => field === name))
   if (unknown !== undefined) {
-    return { number, error: `the field ${JSON.stringify(unknown.slice(0, 60))} is not known` }
+    return { line, error: `the field ${JSON.stringify(unknown.slice(0, 60))} is not known` }
   }
   return importLine(
-    number,
+    line,
     (field, isNumber) => (isNumber ? numberLiteral(value[field]) : textOf(value[field])),
     (field) => stringify(value[field]) ?? 'missing',
   )
