@@ -1,13 +1,11 @@
 import zlib from 'node:zlib'
 import t from 'tap'
-import { startApp } from '../../support/app.ts'
+import { startApp, startService } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { callerOf, json } from '../../support/http.ts'
 
 t.test('a caller that has the list gets a 304 without a body', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 1, 'available']])
-  const { send } = await startApp(t, database.url)
+  const { send } = await startService(t, [['1', 1, 'available']])
   const { headers } = await send('GET', '/v1/inventory')
   const etag = String(headers.etag)
   t.match(etag, /^"[A-Za-z0-9_-]{22}"$/, 'a strong entity tag')
@@ -31,9 +29,7 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
 })
 
 t.test('the list is sent only if it matches If-Match', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 1, 'available']])
-  const { send } = await startApp(t, database.url)
+  const { send } = await startService(t, [['1', 1, 'available']])
   const etag = String((await send('GET', '/v1/inventory')).headers.etag)
   for (const [match, noneMatch, status] of [
     ['*', undefined, 200],
@@ -79,15 +75,14 @@ t.test('each list has its own tag, which is the same in every process', async (t
 })
 
 t.test('the key is checked before any condition', async (t) => {
-  const database = await testDatabase(t)
-  const { send, port } = await startApp(t, database.url)
+  const { send, port } = await startService(t)
   const etag = String((await send('GET', '/v1/inventory')).headers.etag)
   t.equal((await callerOf(port)('GET', '/v1/inventory', { headers: { 'if-none-match': etag } })).status, 401)
 })
 
 t.test('compresses the list as the caller accepts it, each coding with a tag of its own', async (t) => {
   const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, 40000) n")
+  await database.query("INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, 3000) n")
   const { send } = await startApp(t, database.url)
   const plain = await send('GET', '/v1/inventory')
   t.equal(plain.headers['content-encoding'], undefined)
@@ -137,7 +132,7 @@ t.test('compresses the list as the caller accepts it, each coding with a tag of 
 
 t.test('an unchanged list is a 304 from every process, compressed or not', async (t) => {
   const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 40000) n")
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 3000) n")
   const changed = await startApp(t, database.url)
   await changed.send('GET', '/v1/inventory')
   const update = await changed.send('PATCH', '/v1/inventory/1', {

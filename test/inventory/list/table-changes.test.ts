@@ -1,0 +1,220 @@
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { apiKeyIntervals } from '../../../src/api-keys/cache.ts'
+import { listLimits } from '../../../src/database/pool/pool.ts'
+import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import { startApp } from '../../support/app.ts'
+import { onServer } from '../../support/on-server.ts'
+import { outageOf } from '../../support/outage.ts'
+import { startOwnServer } from '../../support/own-server.ts'
+
+/** What the service reads for a list: all entries, the changed ones, or none. */
+type Read = 'read' | 'changed' | 'unchanged'
+
+interface Case {
+  /** Statements that are executed before the list is cached. */
+  readonly before?: string
+  readonly change: string
+  /** What the next list reads. */
+  readonly reads: Read
+  /** Whether the list after that reads no entry. */
+  readonly isReused: boolean
+}
+
+// Nobody else commits here, so a list that may be reused is reused.
+const server = await startOwnServer(t, { autovacuum: 'off' })
+await server.query(`ALTER DATABASE postgres SET search_path = nearer, shop, public;
+  ALTER DEFAULT PRIVILEGES GRANT SELECT, UPDATE ON TABLES TO ${server.role}; CREATE EXTENSION file_fdw`)
+
+/** Replaces the table by one of 40 entries in a schema of its own. */
+async function reset(): Promise<void> {
+  await server.query(`DROP SCHEMA IF EXISTS shop, nearer CASCADE; CREATE SCHEMA shop; CREATE SCHEMA nearer;
+    GRANT USAGE ON SCHEMA shop, nearer TO ${server.role};
+    CREATE TABLE shop.inventory (LIKE public.inventory INCLUDING ALL);
+    INSERT INTO shop.inventory SELECT n, n, 'sold' FROM generate_series(1, 40) n`)
+}
+
+await reset()
+const statistics = new InventoryStatistics()
+const way = await outageOf(t, server.url)
+// The reads of the keys take the same way.
+const { send, log } = await startApp(t, way.url, {
+  app: { inventoryStatistics: statistics },
+  timings: { lists: { ...listLimits, lock: 300 }, apiKeys: { ...apiKeyIntervals, refreshMs: 600_000 } },
+})
+
+/** The entries of a list, sorted, as two with the same id may come in any order. */
+const entriesOf = (list = ''): string[] =>
+  list
+    .slice(1, -1)
+    .split(/(?<=}),/)
+    .sort()
+
+/** Asserts that the list is what SQL says, and returns what the service has read for it. */
+async function listIsExact(t: Test, title: string): Promise<Read | undefined> {
+  const [row] = await onServer(
+    server.url,
+    `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list FROM inventory`,
+  )
+  const before = { ...statistics.lists }
+  const { status, text } = await send('GET', '/v1/inventory')
+  t.equal(status, 200, title)
+  t.strictSame(entriesOf(text), entriesOf(row?.['list'] ?? ''), title)
+  return (['read', 'changed', 'unchanged'] as const).find((kind) => statistics.lists[kind] > before[kind])
+}
+
+const replaceBy = (definition: string): string => `ALTER TABLE inventory RENAME TO stock; ${definition}`
+
+const read: Pick<Case, 'reads' | 'isReused'> = { reads: 'read', isReused: true }
+const changed: Pick<Case, 'reads' | 'isReused'> = { reads: 'changed', isReused: true }
+const readEachTime: Pick<Case, 'reads' | 'isReused'> = { reads: 'read', isReused: false }
+
+const cases: Readonly<Record<string, Case>> = {
+  'no commit': { change: 'SELECT 1', reads: 'unchanged', isReused: true },
+  'a commit of another table': { change: 'CREATE TABLE shop.other (n integer)', ...changed },
+  'a transaction that is rolled back': { change: 'BEGIN; DELETE FROM inventory; ROLLBACK', ...changed },
+  'an update': {
+    change: "UPDATE inventory SET quantity = 0, status = 'pending' WHERE pet_id = 5",
+    ...changed,
+  },
+  'a new entry': { change: "INSERT INTO inventory VALUES (-7, 1, 'sold')", ...changed },
+  'a removed entry': { change: 'DELETE FROM inventory WHERE pet_id = 7', ...read },
+  'an entry in place of another': { change: 'UPDATE inventory SET pet_id = 999 WHERE pet_id = 7', ...read },
+  'many updates': { change: 'UPDATE inventory SET quantity = 7', ...read },
+  TRUNCATE: { change: 'TRUNCATE inventory', ...read },
+  'VACUUM FULL': { change: 'VACUUM FULL inventory', ...read },
+  'other rows in the same table': {
+    change: "BEGIN; TRUNCATE inventory; INSERT INTO inventory VALUES (2, 2, 'sold'); COMMIT",
+    ...read,
+  },
+  'another table under its name': {
+    change: replaceBy(`CREATE TABLE inventory (LIKE stock INCLUDING ALL);
+      INSERT INTO inventory SELECT pet_id, quantity + 1, status FROM stock`),
+    ...read,
+  },
+  'a table that is found first': {
+    change: `CREATE TABLE nearer.inventory (LIKE shop.inventory INCLUDING ALL);
+      INSERT INTO nearer.inventory SELECT pet_id, quantity + 1, status FROM shop.inventory`,
+    ...read,
+  },
+  'another type of the quantity': { change: 'ALTER TABLE inventory ALTER quantity TYPE bigint', ...read },
+  'columns that exchange their names': {
+    before: 'ALTER TABLE inventory ADD spare integer DEFAULT 9',
+    change: `BEGIN; ALTER TABLE inventory RENAME quantity TO former;
+      ALTER TABLE inventory RENAME spare TO quantity; COMMIT`,
+    ...read,
+  },
+  'a status whose type changes its text': {
+    before: `CREATE TYPE shop.state AS ENUM ('available', 'pending', 'sold');
+      ALTER TABLE inventory DROP CONSTRAINT inventory_status_check;
+      ALTER TABLE inventory ALTER status DROP DEFAULT, ALTER status TYPE state USING status::state`,
+    change: "ALTER TYPE state RENAME VALUE 'sold' TO 'gone'",
+    ...readEachTime,
+  },
+  // As many entries as before.
+  'no primary key, and two entries with an id': {
+    change: `ALTER TABLE inventory DROP CONSTRAINT inventory_pkey;
+      DELETE FROM inventory WHERE pet_id = 2; INSERT INTO inventory VALUES (1, 1, 'sold')`,
+    ...readEachTime,
+  },
+  'a primary key that is added': {
+    before: 'ALTER TABLE inventory DROP CONSTRAINT inventory_pkey',
+    change: 'ALTER TABLE inventory ADD PRIMARY KEY (pet_id)',
+    ...read,
+  },
+  'a primary key of two columns': {
+    before: `ALTER TABLE inventory DROP CONSTRAINT inventory_pkey, ADD PRIMARY KEY (pet_id, status)`,
+    change: "DELETE FROM inventory WHERE pet_id = 2; INSERT INTO inventory VALUES (1, 3, 'pending')",
+    ...readEachTime,
+  },
+  'a primary key of another column': {
+    before: `ALTER TABLE inventory ADD place integer GENERATED ALWAYS AS IDENTITY,
+      DROP CONSTRAINT inventory_pkey, ADD PRIMARY KEY (place)`,
+    change: "DELETE FROM inventory WHERE pet_id = 2; INSERT INTO inventory VALUES (1, 3, 'sold')",
+    ...readEachTime,
+  },
+  'row security': {
+    change: `ALTER TABLE inventory ENABLE ROW LEVEL SECURITY;
+      CREATE POLICY odd ON inventory USING (pet_id % 2 = 1 OR now() < '2000-01-01')`,
+    ...readEachTime,
+  },
+  'a child table': { change: 'CREATE TABLE shop.child () INHERITS (inventory)', ...readEachTime },
+  'an entry of a child table': {
+    before: 'CREATE TABLE shop.child () INHERITS (inventory)',
+    change: "INSERT INTO child VALUES (1000, 3, 'sold')",
+    ...readEachTime,
+  },
+  'a view': { change: replaceBy('CREATE VIEW shop.inventory AS SELECT * FROM stock'), ...readEachTime },
+  'a materialized view': {
+    before: replaceBy('CREATE MATERIALIZED VIEW shop.inventory AS SELECT * FROM stock'),
+    change: 'UPDATE stock SET quantity = 7 WHERE pet_id = 7; REFRESH MATERIALIZED VIEW inventory',
+    ...readEachTime,
+  },
+  'a partitioned table': {
+    change: replaceBy(`CREATE TABLE shop.inventory (LIKE stock) PARTITION BY RANGE (pet_id);
+      ALTER TABLE inventory ATTACH PARTITION stock FOR VALUES FROM (0) TO (1000000)`),
+    ...readEachTime,
+  },
+  'a foreign table': {
+    change: `COPY inventory TO '${server.data}/stock.csv' (FORMAT csv); DROP TABLE inventory;
+      CREATE SERVER IF NOT EXISTS files FOREIGN DATA WRAPPER file_fdw;
+      CREATE FOREIGN TABLE shop.inventory (pet_id bigint, quantity integer, status text)
+        SERVER files OPTIONS (filename '${server.data}/stock.csv', format 'csv')`,
+    ...readEachTime,
+  },
+}
+
+for (const [title, { before = 'SELECT 1', change, reads, isReused }] of Object.entries(cases)) {
+  t.test(`the list is exact after ${title}`, async (t) => {
+    await reset()
+    await server.query(before)
+    await listIsExact(t, 'before')
+    await listIsExact(t, 'before, once more')
+    await server.query(change)
+    t.equal(await listIsExact(t, 'after it'), reads, 'what is read then')
+    const received = way.received()
+    t.equal(await listIsExact(t, 'without a further commit'), isReused ? 'unchanged' : 'read')
+    const bytes = way.received() - received
+    t.equal(bytes < 1000, isReused, `${bytes} bytes from the database`)
+  })
+}
+
+t.test('the log says whether lists are reused, once for each change', async (t) => {
+  const logged = log.flatMap(({ comparable }) => comparable ?? [])
+  t.ok(logged.length > 4)
+  t.notOk(logged.some((isReused, index) => isReused === logged[index - 1]))
+  t.ok(
+    log.some(
+      ({ msg, version }) => msg === 'every list is read in full' && /^PostgreSQL/.test(String(version)),
+    ),
+  )
+})
+
+t.test(
+  'a list that is asked for before there is a table does not keep later ones from being reused',
+  async (t) => {
+    await reset()
+    await server.query('ALTER TABLE inventory RENAME TO away; ALTER TABLE public.inventory RENAME TO away')
+    t.equal((await send('GET', '/v1/inventory')).status, 503)
+    await server.query('ALTER TABLE public.away RENAME TO inventory; ALTER TABLE away RENAME TO inventory')
+    await listIsExact(t, 'once there is a table')
+    t.equal(await listIsExact(t, 'again'), 'unchanged')
+  },
+)
+
+t.test(
+  'a list without a commit since the last one needs no lock, also if changes are expected',
+  async (t) => {
+    await reset()
+    await listIsExact(t, 'all entries')
+    await server.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 1')
+    t.equal(await listIsExact(t, 'a change'), 'changed')
+    const holder = new pg.Client({ connectionString: server.superuserUrl })
+    await holder.connect()
+    t.teardown(() => holder.end())
+    await holder.query('BEGIN; LOCK TABLE inventory')
+    t.equal((await send('GET', '/v1/inventory')).status, 503, 'changes are read at once')
+    t.match(await send('GET', '/v1/inventory'), { status: 200, text: '"quantity":7' })
+  },
+)
