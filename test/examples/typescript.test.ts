@@ -1,4 +1,3 @@
-import { createRequire } from 'node:module'
 import fc from 'fast-check'
 import t, { type Test } from 'tap'
 import {
@@ -10,16 +9,10 @@ import {
 import { petStatuses } from '../../src/inventory/entry/schemas.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { until } from '../support/eventually.ts'
-import { callsWell } from '../support/examples.ts'
 import { startFront } from '../support/front.ts'
 import { json } from '../support/http.ts'
 
-const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 const PET = 9007199254740993n
-
-t.test('the example in TypeScript', async (t) => {
-  await callsWell(t, process.execPath, [tsx, 'examples/typescript/inventory.ts'])
-})
 
 t.test('the client reads every entry exactly', async () => {
   const item = fc.record({

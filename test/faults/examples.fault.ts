@@ -1,11 +1,13 @@
 import { execFile } from 'node:child_process'
 import { mkdtemp, rm } from 'node:fs/promises'
+import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t from 'tap'
 import { callsWell } from '../support/examples.ts'
 
+const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 const run = promisify(execFile)
 const programs = await mkdtemp(path.join(tmpdir(), 'examples-'))
 t.teardown(() => rm(programs, { recursive: true }))
@@ -25,6 +27,9 @@ async function compileJava(): Promise<[string, ...string[]]> {
 }
 
 const examples: Readonly<Record<string, Compile>> = {
+  curl: async () => ['examples/curl/inventory.sh'],
+  JavaScript: async () => [process.execPath, 'examples/javascript/inventory.js'],
+  TypeScript: async () => [process.execPath, tsx, 'examples/typescript/inventory.ts'],
   Python: async () => ['python3', 'examples/python/inventory.py'],
   Go: compileGo,
   Java: compileJava,

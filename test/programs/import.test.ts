@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { runCommand } from '../support/command.ts'
-import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { addEntries, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -10,14 +10,7 @@ import { type Outcome, startProgram, temporaryFolder } from '../support/program.
 async function load(t: Test, url: string, input: string, ...args: string[]): Promise<Outcome> {
   const cwd = await temporaryFolder(t)
   await writeFile(path.join(cwd, 'stock.csv'), input)
-
   return runCommand(t, ['import', 'stock.csv', ...args], { env: { DATABASE_URL: url }, cwd })
-}
-
-/** The whole inventory as CSV without its header. */
-async function entries(database: TestDatabase): Promise<string> {
-  const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')
-  return rows.map((row) => Object.values(row).join(',')).join('\n')
 }
 
 t.test('CSV adds and changes entries; a status that is left open stays or is available', async (t) => {
@@ -34,7 +27,7 @@ t.test('CSV adds and changes entries; a status that is left open stays or is ava
   t.equal(stdout, '2 added, 2 changed, 1 unchanged\n')
   t.equal(stderr, '5 rows read; checking\n5 rows checked; writing\n')
   t.equal(
-    await entries(database),
+    await stockOf(database),
     '1,5,available\n2,6,pending\n3,9,sold\n4,9,sold\n5,0,available\n6,1,pending',
   )
 })
@@ -49,7 +42,7 @@ t.test(
       '\uFEFFquantity,petId\r\n"5","1"\r\n\r\n1e2,2\r\n10.0,-3\r\n7,4',
     )
     t.equal(code, 0, stderr)
-    t.equal(await entries(database), '-3,10,available\n1,5,available\n2,100,available\n4,7,available')
+    t.equal(await stockOf(database), '-3,10,available\n1,5,available\n2,100,available\n4,7,available')
   },
 )
 
@@ -60,14 +53,13 @@ t.test('NDJSON is read by its format, or by the ending of the file', async (t) =
   t.equal((await load(t, database.url, json, '--format', 'ndjson')).code, 0)
   const expected =
     '-9223372036854775808,10,available\n9007199254740993,5,sold\n9223372036854775807,2147483647,available'
-  t.equal(await entries(database), expected)
+  t.equal(await stockOf(database), expected)
   const cwd = await temporaryFolder(t)
   for (const name of ['stock.ndjson', 'stock.JSONL']) {
     await database.query('DELETE FROM inventory')
     await writeFile(path.join(cwd, name), json)
-
     t.equal((await runCommand(t, ['import', name], { env: { DATABASE_URL: database.url }, cwd })).code, 0)
-    t.equal(await entries(database), expected)
+    t.equal(await stockOf(database), expected)
   }
 })
 
@@ -107,7 +99,7 @@ t.test('every invalid line of CSV is reported with its number, and nothing is wr
     t.match(words, error, text)
   }
   t.strictSame(reported, ['inventory: stock.csv has 18 errors; nothing was changed', ''])
-  t.equal(await entries(database), '1,9,sold')
+  t.equal(await stockOf(database), '1,9,sold')
 })
 
 t.test('every invalid line of NDJSON is reported with its number', async (t) => {
@@ -144,7 +136,7 @@ t.test('every invalid line of NDJSON is reported with its number', async (t) => 
     t.equal(number, String(index + 1))
     t.match(words, error, text.slice(0, 60))
   }
-  t.equal(await entries(database), '')
+  t.equal(await stockOf(database), '')
 })
 
 t.test('the first 20 errors and the number of the others are reported', async (t) => {
@@ -183,7 +175,7 @@ t.test('a file that cannot be read to its end says where and why', async (t) => 
     t.equal(code, 3)
     t.match(stderr, error)
   }
-  t.equal(await entries(database), '')
+  t.equal(await stockOf(database), '')
 })
 
 t.test(
@@ -198,19 +190,19 @@ t.test(
     const refused = await load(t, database.url, csv, '--mode', 'insert')
     t.equal(refused.code, 3)
     t.match(refused.stderr, /\nline 3: petId 2 has an entry already\n.* 1 error; nothing was changed\n$/)
-    t.equal(await entries(database), '1,9,sold\n2,9,sold')
+    t.equal(await stockOf(database), '1,9,sold\n2,9,sold')
 
     const replaced = await load(t, database.url, csv, '--mode', 'replace', '--allow-removals')
     t.equal(replaced.stdout, '1 added, 1 changed, 0 unchanged, 1 removed\n')
-    t.equal(await entries(database), '2,1,sold\n3,1,available')
+    t.equal(await stockOf(database), '2,1,sold\n3,1,available')
 
     t.equal((await load(t, database.url, 'petId,quantity\n4,1\n', '--mode', 'insert')).code, 0)
-    t.equal(await entries(database), '2,1,sold\n3,1,available\n4,1,available')
+    t.equal(await stockOf(database), '2,1,sold\n3,1,available\n4,1,available')
 
     const empty = await load(t, database.url, 'petId,quantity\n', '--mode', 'replace')
     t.equal(empty.code, 1)
     t.match(empty.stderr, /would remove them all/)
-    t.equal(await entries(database), '2,1,sold\n3,1,available\n4,1,available')
+    t.equal(await stockOf(database), '2,1,sold\n3,1,available\n4,1,available')
   },
 )
 
@@ -289,7 +281,7 @@ t.test('--dry-run --show lists what would change, as CSV', async (t) => {
   const replace = await load(t, database.url, csv, '--dry-run', '--show', '--mode', 'replace')
   t.equal(replace.stdout, `${header}${changes}9007199254740993,remove,9,,sold,\n`)
   t.equal((await load(t, database.url, csv, '--show')).code, 2, 'it changes nothing without --dry-run')
-  t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold\n9007199254740993,9,sold')
+  t.equal(await stockOf(database), '1,9,sold\n2,9,sold\n3,9,sold\n9007199254740993,9,sold')
 })
 
 t.test('the second of two concurrent imports waits for the first', async (t) => {
@@ -306,7 +298,7 @@ t.test('the second of two concurrent imports waits for the first', async (t) => 
     (await outcomes).map(({ code }) => code),
     [0, 0],
   )
-  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await entries(database)))
+  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
 })
 
 t.test('an import waits for other changes, whatever the isolation level of the database', async (t) => {
@@ -330,7 +322,7 @@ t.test('an import waits for other changes, whatever the isolation level of the d
   const [first, second] = (await both).sort((one, other) => Number(one.code) - Number(other.code))
   t.match(first, { code: 0 })
   t.match(second, { code: 3, stderr: /\nline 2: petId 2 has an entry already\n/ })
-  t.equal(await entries(database), '1,1,sold\n2,1,available')
+  t.equal(await stockOf(database), '1,1,sold\n2,1,available')
 })
 
 t.test('a signal while it reads or while it writes leaves nothing behind, at once', async (t) => {
@@ -368,7 +360,7 @@ t.test('a signal while it reads or while it writes leaves nothing behind, at onc
     JSON.stringify(await busy()) === '[]' ? true : undefined,
   )
   await release()
-  t.equal(await entries(database), '1,9,sold')
+  t.equal(await stockOf(database), '1,9,sold')
 })
 
 t.test('import fails with one message', async (t) => {
@@ -412,7 +404,7 @@ t.test('--dry-run says what would change and changes nothing', async (t) => {
     stdout,
     'Dry run: nothing was changed. The import would be: 1 added, 1 changed, 1 unchanged, 1 removed\n',
   )
-  t.equal(await entries(database), '1,9,sold\n2,9,sold\n3,9,sold')
+  t.equal(await stockOf(database), '1,9,sold\n2,9,sold\n3,9,sold')
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
 })
 
@@ -449,7 +441,7 @@ t.test(
           `\\ninventory: The database rejects the entries: .*${reason.source}; nothing was changed\\.\n$`,
         ),
       )
-      t.equal(await entries(database), '1,9,sold\n2,9,sold')
+      t.equal(await stockOf(database), '1,9,sold\n2,9,sold')
       await database.query(removal)
     }
   },

@@ -80,16 +80,3 @@ t.test(
     t.equal((await server.ended).code, 0)
   },
 )
-
-t.test('a name that has no address ends the start with a message that names it', async (t) => {
-  const server = await startProgram(t, 'server', {
-    env: {
-      HOST: 'no-such-host.invalid',
-      PORT: '0',
-      DATABASE_URL: `postgres://service@127.0.0.1:${await freePort()}/inventory`,
-    },
-  })
-  const { code, stderr } = await server.ended
-  t.equal(code, 1)
-  t.match(stderr, /^petstore-inventory: .*no-such-host\.invalid/)
-})

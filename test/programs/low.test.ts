@@ -1,14 +1,10 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
+import t from 'tap'
+import { inventory } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
-
-async function low(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return runCommand(t, ['low', ...args], { env: { DATABASE_URL: url } })
-}
+import { startProgram, temporaryFolder } from '../support/program.ts'
 
 t.test('low lists the entries below a limit, the lowest first, and has its own exit code', async (t) => {
   const database = await testDatabase(t)
@@ -18,22 +14,22 @@ t.test('low lists the entries below a limit, the lowest first, and has its own e
     ['2', 0, 'sold'],
     ['3', 4, 'pending'],
   ])
-  t.match(await low(t, database.url, '--below', '5'), {
+  t.match(await inventory(t, database.url, 'low', '--below', '5'), {
     code: 7,
     stderr: '',
     stdout: /^PET ID +QUANTITY +STATUS\n2 +0 +sold\n3 +4 +pending\n9007199254740993 +4 +available\n$/,
   })
-  const json = await low(t, database.url, '--below', '5', '--status', 'available', '--json')
+  const json = await inventory(t, database.url, 'low', '--below', '5', '--status', 'available', '--json')
   t.strictSame(
     [json.code, json.stdout],
     [7, '[{"petId":9007199254740993,"quantity":4,"status":"available"}]\n'],
   )
-  t.match(await low(t, database.url, '--below', '4', '--status', 'available'), {
+  t.match(await inventory(t, database.url, 'low', '--below', '4', '--status', 'available'), {
     code: 0,
     stdout: '',
     stderr: 'No entry has a quantity below 4.\n',
   })
-  t.match(await low(t, database.url, '--below', '4', '--status', 'available', '--json'), {
+  t.match(await inventory(t, database.url, 'low', '--below', '4', '--status', 'available', '--json'), {
     code: 0,
     stdout: '[]\n',
   })
@@ -43,14 +39,14 @@ t.test('low lists the entries below a limit, the lowest first, and has its own e
     ['--below', '2147483648'],
     ['--below', '5', '--status', 'eaten'],
   ]) {
-    t.equal((await low(t, database.url, ...args)).code, 2, args.join(' '))
+    t.equal((await inventory(t, database.url, 'low', ...args)).code, 2, args.join(' '))
   }
 })
 
 t.test('the JSON of low is complete for any number of entries', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 2500) AS id")
-  const { stdout } = await low(t, database.url, '--below', '1', '--json')
+  const { stdout } = await inventory(t, database.url, 'low', '--below', '1', '--json')
   const found: { petId: number }[] = JSON.parse(stdout)
   t.strictSame(
     found.map(({ petId }) => petId),

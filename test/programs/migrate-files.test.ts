@@ -1,10 +1,10 @@
 import { cp, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { testDatabase } from '../support/database.ts'
+import { runCommand } from '../support/command.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'
-import type { TestRole } from '../support/roles.ts'
 
 const AFTER = '29990101000000001_add-note'
 
@@ -22,65 +22,47 @@ ALTER TABLE inventory DROP COLUMN note;
 `
 
 /** The command line as it ships, with more migrations than this version has. */
-class Checkout {
-  readonly #t: Test
-  readonly #folder: string
-  readonly #url: string
-
-  constructor(t: Test, folder: string, url: string) {
-    this.#t = t
-    this.#folder = folder
-    this.#url = url
-  }
-
-  write(migration: string, text: string): Promise<void> {
-    return writeFile(path.join(this.#folder, 'migrations', `${migration}.sql`), text)
-  }
-
-  start(...args: string[]): Promise<Program> {
-    return startProgram(this.#t, 'cli', {
-      args: ['migrate', ...args],
-      env: { DATABASE_URL: this.#url },
-      programs: path.join(this.#folder, 'dist'),
-    })
-  }
-
-  async run(...args: string[]): Promise<Outcome> {
-    return (await this.start(...args)).ended
-  }
-
+interface Checkout {
+  readonly database: TestDatabase
+  write(migration: string, text: string): Promise<void>
+  /** Starts a process of its own, for signals. */
+  start(...args: string[]): Promise<Program>
+  run(...args: string[]): Promise<Outcome>
   /** The exit code of `status` and the states of the migrations that are not applied. */
-  async states(): Promise<[code: number | null, states: Record<string, string>]> {
-    const { code, stdout } = await this.run('status', '--json')
-    const records: { name: string; state: string }[] = JSON.parse(stdout)
-    const others = records.filter(({ state }) => state !== 'applied')
-    return [code, Object.fromEntries(others.map(({ name, state }) => [name, state]))]
-  }
+  states(): Promise<[code: number | null, states: Record<string, string>]>
 }
 
-interface CheckoutOptions {
-  readonly empty?: boolean
-  /** Whose address of the database the command line has; by default the owner's. */
-  readonly role?: TestRole
-}
-
-async function checkout(t: Test, migrations: Record<string, string>, options: CheckoutOptions = {}) {
-  const { empty = false, role } = options
+async function checkout(t: Test, migration?: string, { empty = false } = {}): Promise<Checkout> {
   const database = await testDatabase(t, { empty })
   const folder = await temporaryFolder(t)
   for (const name of ['dist', 'migrations', 'package.json'])
     await cp(name, path.join(folder, name), { recursive: true })
   await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
-  const made = new Checkout(t, folder, role?.urlOf(database.url) ?? database.url)
-  for (const [name, text] of Object.entries(migrations)) await made.write(name, text)
-  return { database, checkout: made }
+  const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
+  const run = (...args: string[]): Promise<Outcome> => runCommand(t, ['migrate', ...args], options)
+  const write = (name: string, text: string): Promise<void> =>
+    writeFile(path.join(folder, 'migrations', `${name}.sql`), text)
+  if (migration !== undefined) await write(AFTER, migration)
+  return {
+    database,
+    write,
+    run,
+    start: (...args) => startProgram(t, 'cli', { args: ['migrate', ...args], ...options }),
+    async states() {
+      const { code, stdout } = await run('status', '--json')
+      const records: { name: string; state: string }[] = JSON.parse(stdout)
+      const others = records.filter(({ state }) => state !== 'applied')
+      return [code, Object.fromEntries(others.map(({ name, state }) => [name, state]))]
+    },
+  }
 }
 
 t.test(
   'a part may have any number of statements, and functions with semicolons in their bodies',
   async (t) => {
-    const { database, checkout: cli } = await checkout(t, {
-      [AFTER]: `-- Notes each change.
+    const { database, ...cli } = await checkout(
+      t,
+      `-- Notes each change.
 
 -- Up Migration
 SET LOCAL lock_timeout = '2s';
@@ -102,7 +84,7 @@ DROP TRIGGER note_change ON inventory;
 DROP FUNCTION note_change();
 DROP TABLE changes -- without a semicolon
 `,
-    })
+    )
     const dry = await cli.run('up', '--dry-run')
     t.match(dry.stdout, /^BEGIN;\n-- Up Migration\n[\s\S]*\n {2}-- \{braces\}[\s\S]*;\nCOMMIT;\n$/)
     t.match(await cli.run('up'), { code: 0, stdout: `Applied ${AFTER}\n` })
@@ -115,7 +97,7 @@ DROP TABLE changes -- without a semicolon
 
 t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing', async (t) => {
   const slow = noteMigration.replace('text;', 'text;\nSELECT pg_sleep(3600);')
-  const { database, checkout: cli } = await checkout(t, { [AFTER]: slow })
+  const { database, ...cli } = await checkout(t, slow)
   const running = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
   for (const [end, outcome] of [
     [
@@ -145,11 +127,8 @@ t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing
 })
 
 t.test('one that fails says where, and changes nothing', async (t) => {
-  const { database, checkout: cli } = await checkout(
-    t,
-    { [AFTER]: noteMigration.replace('note text', 'note txt') },
-    { empty: true },
-  )
+  const invalidType = noteMigration.replace('note text', 'note txt')
+  const { database, ...cli } = await checkout(t, invalidType, { empty: true })
   t.match(await cli.run('up'), {
     code: 1,
     stdout: '',
@@ -169,7 +148,7 @@ t.test('one that fails says where, and changes nothing', async (t) => {
 })
 
 t.test('a file counts as changed until it is restored, but not for its line endings', async (t) => {
-  const { checkout: cli, database } = await checkout(t, {})
+  const { database, ...cli } = await checkout(t)
   const windows = noteMigration.replaceAll('\n', '\r\n')
   await cli.write(AFTER, windows)
   t.match(await cli.run('up'), { code: 0, stdout: `Applied ${AFTER}\n` })

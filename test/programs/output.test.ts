@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process'
+import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, stockOf, testDatabase } from '../support/database.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 
 const binary = path.resolve('dist/cli.js')
@@ -35,16 +35,9 @@ async function withClosedOutput(t: Test, url: string, ...args: string[]): Promis
   return program.ended
 }
 
-async function stockOf(database: TestDatabase): Promise<unknown> {
-  return database.query('SELECT pet_id FROM inventory ORDER BY 1')
-}
-
 t.test('no key is created or revoked if its output fails', async (t) => {
   const database = await testDatabase(t)
-  t.equal(
-    (await runCommand(t, ['keys', 'create', '--name', 'old'], { env: { DATABASE_URL: database.url } })).code,
-    0,
-  )
+  await addKey(database, 'old')
   const before = await database.query('SELECT * FROM api_keys')
   for (const command of [
     ['keys', 'create', '--name', 'new'],
@@ -68,7 +61,7 @@ t.test('a command that has done its work says so where its output cannot be writ
   const database = await testDatabase(t)
   const cwd = await temporaryFolder(t)
   const file = path.join(cwd, 'stock.csv')
-  await promisify(execFile)('bash', ['--norc', '-c', `printf 'petId,quantity\\n1,1\\n2,2\\n' >${file}`])
+  await writeFile(file, 'petId,quantity\n1,1\n2,2\n')
   const full = await withFullOutput(t, database.url, 'import', file)
   t.equal(full.code, 6)
   t.match(
@@ -78,19 +71,19 @@ t.test('a command that has done its work says so where its output cannot be writ
   const closed = await withClosedOutput(t, database.url, 'import', file)
   t.equal(closed.code, 141)
   t.match(closed.stderr, /The command succeeded: 0 added, 0 changed, 2 unchanged\n$/)
-  t.strictSame(await stockOf(database), [{ pet_id: '1' }, { pet_id: '2' }])
+  t.equal(await stockOf(database), '1,1,available\n2,2,available')
 
   const empty = await testDatabase(t, { empty: true })
   const migrated = await withFullOutput(t, empty.url, 'migrate', 'up')
   t.equal(migrated.code, 6)
   t.match(migrated.stderr, /The command succeeded: up \d{17}_create-inventory, /)
-  t.strictSame(await stockOf(empty), [])
+  t.equal(await stockOf(empty), '')
 })
 
 t.test('a command that only reads fails without a stack trace', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'sold']])
-  for (const args of [['keys', 'list', '--json'], ['export'], ['status'], ['status', '--json']]) {
+  for (const args of [['keys', 'list', '--json'], ['export']]) {
     const { code, stderr } = await withFullOutput(t, database.url, ...args)
     t.equal(code, 1, args.join(' '))
     t.match(

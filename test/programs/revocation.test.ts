@@ -1,74 +1,72 @@
-import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
-import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
+import t from 'tap'
+import { apiKey, startApp } from '../support/app.ts'
+import { succeed } from '../support/command.ts'
+import { testDatabase } from '../support/database.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
-import { portOf, startProgram } from '../support/program.ts'
-
-async function inventory(t: Test, database: TestDatabase, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await runCommand(t, args, { env: { DATABASE_URL: database.url } })
-  t.equal(code, 0, stderr)
-  return stdout.trim()
-}
 
 /** The status of a list for the holder of a key. */
 async function statusOf(port: number, key: string): Promise<number> {
-  const { status } = await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
-  return status
+  return (await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')).status
 }
 
-t.test('the log tells the keys of one name apart, and who still calls with a revoked one', async (t) => {
-  const database = await testDatabase(t)
-  const old = await inventory(t, database, 'keys', 'create', '--name', 'billing')
-  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-  const port = await portOf(server)
-  const successor = await inventory(t, database, 'keys', 'rotate', 'billing')
-  t.equal(await statusOf(port, old), 200)
-  t.equal(await statusOf(port, successor), 200)
-  const list: unknown = JSON.parse(await inventory(t, database, 'keys', 'list', '--json'))
-  const ids = Array.isArray(list) ? list.map(({ id }) => id) : []
-  await inventory(t, database, 'keys', 'revoke', 'billing', '--id', ids[0])
-  await eventually('the revoked key to be refused', async () =>
-    (await statusOf(port, old)) === 401 ? true : undefined,
-  )
-  t.equal(await statusOf(port, `${old.slice(0, -1)}x`), 401)
-  server.process.kill('SIGTERM')
-  const { stdout } = await server.ended
-  const lines = stdout
-    .split('\n')
-    .filter((line) => line.includes('"msg":"request"'))
-    .map((line) => JSON.parse(line))
-  t.strictSame(
-    [lines[0], lines[1], lines.at(-2), lines.at(-1)].map(({ status, key, keyId, keyState }) => ({
-      status,
-      key,
-      keyId,
-      keyState,
-    })),
-    [
-      { status: 200, key: 'billing', keyId: ids[0], keyState: undefined },
-      { status: 200, key: 'billing', keyId: ids[1], keyState: undefined },
-      { status: 401, key: 'billing', keyId: ids[0], keyState: 'revoked' },
-      { status: 401, key: null, keyId: null, keyState: undefined },
-    ],
-  )
-})
+t.test(
+  'a running server takes a new key at once, refuses a revoked one, and logs which it was',
+  async (t) => {
+    const { url } = await testDatabase(t)
+    const { port, log, close } = await startApp(t, url)
+    const old = await succeed(t, url, 'keys', 'create', '--name', 'billing')
+    t.equal(await statusOf(port, old), 200)
+    const successor = await succeed(t, url, 'keys', 'rotate', 'billing')
+    t.equal(await statusOf(port, successor), 200)
+    t.equal(await statusOf(port, old), 200, 'the old one has not ended yet')
+    t.equal(await statusOf(port, apiKey), 200, 'API_KEYS works beside it')
+    const list: readonly { id: string }[] = JSON.parse(await succeed(t, url, 'keys', 'list', '--json'))
+    const [first, second] = list.map(({ id }) => id)
+    await succeed(t, url, 'keys', 'revoke', 'billing', '--id', first ?? '')
+    await eventually('the revoked key to be refused', async () =>
+      (await statusOf(port, old)) === 401 ? true : undefined,
+    )
+    t.equal(await statusOf(port, successor), 200)
+    t.equal(await statusOf(port, `${old.slice(0, -1)}x`), 401)
+    await close()
+    const lines = log.filter(({ msg }) => msg === 'request')
+    t.strictSame(
+      [...lines.slice(0, 4), ...lines.slice(-3)].map(({ status, key, keyId, keyState }) => [
+        status,
+        key,
+        keyId,
+        keyState,
+      ]),
+      [
+        [200, 'billing', first, undefined],
+        [200, 'billing', second, undefined],
+        [200, 'billing', first, undefined],
+        [200, 'tests', null, undefined],
+        [401, 'billing', first, 'revoked'],
+        [200, 'billing', second, undefined],
+        [401, null, null, undefined],
+      ],
+    )
+    for (const secret of [old, successor]) t.notMatch(JSON.stringify(log), secret)
+  },
+)
 
 t.test('a key that is revoked while the database is away from the server never gets in again', async (t) => {
-  const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
-  const revoked = await inventory(t, database, 'keys', 'create', '--name', 'billing')
-  const other = await inventory(t, database, 'keys', 'create', '--name', 'shop')
-  const server = await startProgram(t, 'server', { env: { DATABASE_URL: outage.url, PORT: '0' } })
-  const port = await portOf(server)
+  const { url } = await testDatabase(t)
+  const outage = await outageOf(t, url)
+  const revoked = await succeed(t, url, 'keys', 'create', '--name', 'billing')
+  const other = await succeed(t, url, 'keys', 'create', '--name', 'shop')
+  const { port, log } = await startApp(t, outage.url)
+  const isLogged = (message: RegExp): boolean => log.some(({ msg }) => message.test(String(msg)))
   t.equal(await statusOf(port, revoked), 200)
   await outage.cut()
-  await server.output(/the API keys cannot be read/)
-  await inventory(t, database, 'keys', 'revoke', 'billing')
+  await until('the keys to be read in vain', () => isLogged(/^the API keys cannot be read/))
+  await succeed(t, url, 'keys', 'revoke', 'billing')
   t.equal(await statusOf(port, revoked), 503)
   await outage.restore()
-  await server.output(/the API keys can be read again/)
+  await until('the keys to be read', () => isLogged(/^the API keys can be read again/))
   t.equal(await statusOf(port, revoked), 401)
   t.equal(await statusOf(port, other), 200)
 })

@@ -2,63 +2,79 @@ import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, existsSync, openSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
-import { Agent } from 'node:http'
-import { createServer } from 'node:net'
+import { Agent, createServer } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
+import { explain } from '../../src/process/start-up-errors.ts'
+import { startApp } from '../support/app.ts'
+import { runCommand } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
+import { listen } from '../support/listen.ts'
+import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
 import { openRaw, startUpdate } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
+import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
-const headers = { authorization: `Bearer ${key}` }
+const headers = { authorization: `Bearer ${apiKey}` }
 
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const) {
-  t.test(
-    `on ${signal} it answers what is in flight, lets no idle connection hold it, and exits with 0`,
-    async (t) => {
-      const database = await testDatabase(t)
-      await addEntries(database, [['1', 9, 'available']])
-      const server = await startProgram(t, 'server', {
-        env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
+t.test(
+  'on SIGTERM it answers what is in flight, waits for no idle connection, and exits with 0',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [['1', 9, 'available']])
+    const server = await startServer(t, {
+      DATABASE_URL: database.url,
+      NODE_ENV: 'production',
+      METRICS_PORT: '',
+    })
+    const agent = new Agent({ keepAlive: true })
+    t.teardown(() => agent.destroy())
+    server.process.kill('SIGUSR1')
+    await callerOf(server.port, headers, agent)('GET', '/v1/inventory')
+    const silent = await openRaw(server.port)
+    const halfSent = await openRaw(server.port)
+    halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
+
+    const inFlight = await startUpdate(server.port, apiKey)
+    server.process.kill('SIGTERM')
+    await server.output(/"SIGTERM: stopping"/)
+    const { status, headers: answered } = await inFlight.finish()
+    t.equal(status, 200)
+    t.equal(answered.get('connection'), 'close')
+    const { code, stdout, stderr } = await server.ended
+    t.equal(code, 0)
+    t.match(stdout, /"stopped"/)
+    t.notMatch(stdout, /metrics at/, 'nothing serves metrics without METRICS_PORT')
+    t.notMatch(stderr, /Debugger|inspector/i, 'SIGUSR1 has opened no inspector')
+    await Promise.all([silent.received, halfSent.received])
+  },
+)
+
+t.test('the other signals that end a process stop it as well', async (t) => {
+  const { url } = await testDatabase(t)
+  await Promise.all(
+    (['SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR2'] as const).map(async (signal) => {
+      const server = await startServer(t, { DATABASE_URL: url })
+      t.match(await server.stop(signal), {
+        code: 0,
+        stdout: new RegExp(`"${signal}: stopping"[^]*"stopped"`),
       })
-      const port = await portOf(server)
-      const agent = new Agent({ keepAlive: true })
-      t.teardown(() => agent.destroy())
-      await callerOf(port, headers, agent)('GET', '/v1/inventory')
-      const silent = await openRaw(port)
-      const halfSent = await openRaw(port)
-      halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
-
-      const inFlight = await startUpdate(port, key)
-      server.process.kill(signal)
-      await server.output(new RegExp(`"${signal}: stopping"`))
-      const { status, headers: answered } = await inFlight.finish()
-      t.equal(status, 200)
-      t.equal(answered.get('connection'), 'close')
-      const { code, stdout } = await server.ended
-      t.equal(code, 0)
-      t.match(stdout, /"stopped"/)
-      await Promise.all([silent.received, halfSent.received])
-    },
+    }),
   )
-}
+})
 
 t.test('a stop is announced to clients, and cuts off none of them', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
   let answers = 0
   const callers = Array.from({ length: 8 }, async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-    const send = callerOf(port, headers, agent)
+    const send = callerOf(server.port, headers, agent)
     let isLast = false
     while (!isLast) {
       const answer = await send('GET', '/v1/inventory')
@@ -71,9 +87,7 @@ t.test('a stop is announced to clients, and cuts off none of them', async (t) =>
   await until('a hundred answers', () => answers >= 100)
   server.process.kill('SIGTERM')
   await server.output(/"SIGTERM: stopping"/)
-  const notReady = await callerOf(port)('GET', '/readyz')
-  t.equal(notReady.status, 503)
-  t.match(notReady.text, /shutting down/)
+  t.match(await server.send('GET', '/readyz'), { status: 503, text: /shutting down/ })
   await Promise.all(callers)
   t.equal((await server.ended).code, 0)
 })
@@ -84,13 +98,11 @@ t.test(
     const database = await testDatabase(t)
     // Larger than the buffers of a connection.
     await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 400000) n")
-    const start = async (): Promise<Program> => {
-      const server = await startProgram(t, 'server', {
-        env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
-      })
-      const { socket } = await openRaw(await portOf(server))
+    const start = async (): Promise<RunningServer> => {
+      const server = await startServer(t, { DATABASE_URL: database.url })
+      const { socket } = await openRaw(server.port)
       // A list that is not read is in flight for longer than the stop may take.
-      socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`)
+      socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
       await once(socket, 'data')
       socket.pause()
       return server
@@ -101,80 +113,41 @@ t.test(
     await hurried.output(/"SIGTERM: stopping"/)
     // At once, it would be taken for the same signal, sent twice.
     await setTimeout(500)
-    hurried.process.kill('SIGTERM')
-    t.equal((await hurried.ended).code, 1)
+    t.equal((await hurried.stop()).code, 1)
     t.equal(stuck.process.exitCode, null, 'the other one still waits for its client')
     t.equal((await stuck.ended).code, 1)
   },
 )
 
-t.test('the server starts during an outage of the database', async (t) => {
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none',
-      API_KEYS: key,
-      PORT: '0',
-    },
-  })
-  const answer = await callerOf(await portOf(server), headers)('GET', '/v1/inventory')
-  t.equal(answer.status, 503)
-  server.process.kill('SIGTERM')
-  const { code, stdout } = await server.ended
-  t.equal(code, 0)
-  t.match(stdout, /not ready: The database cannot be reached/)
-  t.notMatch(stdout, /the-password-in-the-url/)
-})
-
-t.test('a server without a key says how to create one', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-  t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 401)
-  await server.output(/there is no API key.*create one with \\"inventory keys create --name ops\\"/)
-})
-
-t.test('a key that can be guessed causes a warning without the key', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, PORT: '0', API_KEYS: 'ops:hunter2' },
-  })
-  await server.output(/the API key \\"ops\\" is short enough to be guessed/)
-  server.process.kill('SIGTERM')
-  t.notMatch((await server.ended).stdout, /hunter2/)
-})
-
-t.test('synchronous_commit off causes a warning', async (t) => {
+t.test('a start logs what an operator has to know', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
-  await database.query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
-  const warning = /"level":40[^\n]*synchronous_commit is off/
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: role.urlOf(database.url), PORT: '0' },
-  })
-  await server.output(warning)
-  const other = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-  await portOf(other)
-  other.process.kill('SIGTERM')
-  t.notMatch((await other.ended).stdout, warning)
-})
-
-t.test('SIGUSR1 opens no inspector', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, PORT: '0', NODE_ENV: 'production' },
-  })
-  const port = await portOf(server)
-  server.process.kill('SIGUSR1')
-  t.equal((await callerOf(port)('GET', '/livez')).status, 200)
-  server.process.kill('SIGTERM')
-  const { code, stderr } = await server.ended
-  t.equal(code, 0)
-  t.notMatch(stderr, /Debugger|inspector/i)
+  const { url } = await testDatabase(t)
+  const { url: careless, query } = await testDatabase(t)
+  await query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
+  const away = 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none'
+  const createKey = /there is no API key.*create one with "inventory keys create --name ops"/
+  const guessable = /the API key "ops" is short enough to be guessed/
+  const cases: [databaseUrl: string, keys: string, message: RegExp][] = [
+    [url, `ops:${apiKey}`, /^$/],
+    [url, '', createKey],
+    [url, 'ops:hunter2', guessable],
+    [role.urlOf(careless), apiKey, /synchronous_commit is off/],
+    [away, apiKey, /not ready: The database cannot be reached/],
+  ]
+  for (const [databaseUrl, API_KEYS, message] of cases) {
+    const { log, send, close } = await startApp(t, databaseUrl, { env: { API_KEYS } })
+    if (databaseUrl === away) t.equal((await send('GET', '/v1/inventory')).status, 503)
+    await close()
+    const warnings = log.filter(({ level }) => Number(level) > 30).map(({ msg }) => msg)
+    t.match(warnings.join('\n'), message)
+    t.notMatch(JSON.stringify(log), /hunter2|the-password-in-the-url/)
+  }
 })
 
 t.test('the server reads .env, which the environment overrides', async (t) => {
-  const database = await testDatabase(t)
+  const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
-  await writeFile(`${cwd}/.env`, `DATABASE_URL=${database.url}\nAPI_KEYS=${key}\nPORT=http\n`)
+  await writeFile(`${cwd}/.env`, `DATABASE_URL=${url}\nAPI_KEYS=${apiKey}\nPORT=http\n`)
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   t.equal((await callerOf(await portOf(server), headers)('GET', '/v1/inventory')).status, 200)
 })
@@ -182,91 +155,93 @@ t.test('the server reads .env, which the environment overrides', async (t) => {
 t.test('a .env that is not a file is named by the server and the command line', async (t) => {
   const cwd = await temporaryFolder(t)
   await mkdir(`${cwd}/.env`)
-  for (const [program, args] of [
-    ['server', []],
-    ['cli', ['status']],
-    ['cli', ['config']],
-  ] as const) {
-    const { code, stderr } = await (await startProgram(t, program, { cwd, args: [...args] })).ended
-    t.equal(code, 1)
-    t.match(stderr, /\n {2}\.env must be a file that can be read: EISDIR[^\n]*\n$/)
-  }
+  for (const outcome of [
+    startProgram(t, 'server', { cwd }).then(({ ended }) => ended),
+    runCommand(t, ['status'], { cwd }),
+    runCommand(t, ['config'], { cwd }),
+  ])
+    t.match(await outcome, {
+      code: 1,
+      stderr: /\n {2}\.env must be a file that can be read: EISDIR[^\n]*\n$/,
+    })
 })
 
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
 t.test('a log that cannot be written does not stop it', { skip: noFullDisk }, async (t) => {
-  const database = await testDatabase(t)
+  const { url } = await testDatabase(t)
   const full = openSync('/dev/full', 'w')
   t.teardown(() => closeSync(full))
   const port = await freePort()
   const server = spawn(process.execPath, ['dist/server.js'], {
-    env: { PATH: process.env['PATH'], DATABASE_URL: database.url, API_KEYS: key, PORT: String(port) },
+    env: { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) },
     stdio: ['ignore', full, full],
   })
   t.teardown(() => server.kill('SIGKILL'))
-  const send = callerOf(port, headers)
-  const statusOf = (path: string): Promise<number> =>
-    send('GET', path).then(
+  const list = (): Promise<number> =>
+    callerOf(port, headers)('GET', '/v1/inventory').then(
       ({ status }) => status,
       () => 0,
     )
-  await eventually('the first list', async () =>
-    (await statusOf('/v1/inventory')) === 200 ? true : undefined,
-  )
-  for (let round = 0; round < 20; round++) t.equal(await statusOf('/v1/inventory'), 200)
+  await eventually('the first list', async () => ((await list()) === 200 ? true : undefined))
+  for (let round = 0; round < 20; round++) t.equal(await list(), 200)
   server.kill('SIGTERM')
-  const [code] = await once(server, 'exit')
-  t.equal(code, 0)
+  t.strictSame(await once(server, 'exit'), [0, null])
 })
 
 t.test('a start that fails has one message and a nonzero exit code', async (t) => {
-  const database = await testDatabase(t)
-  const taken = createServer().listen(0, '127.0.0.1')
-  await once(taken, 'listening')
-  t.teardown(() => taken.close())
-  const address = taken.address()
-  const port = typeof address === 'object' && address ? String(address.port) : ''
-  const wrongPassword = new URL(database.url)
-  wrongPassword.username = 'nobody_here'
-  wrongPassword.password = 'the-wrong-one'
-  const wrongDatabase = new URL(database.url)
-  wrongDatabase.pathname = '/no_such_database'
-  const faults: [title: string, env: Record<string, string>, message: RegExp][] = [
+  const DATABASE_URL = (await testDatabase(t)).url
+  const taken = await listen(t, createServer())
+  for (const [env, message] of [
+    [{ PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
+    [{ NODE_ENV: 'production' }, /DATABASE_URL must be set/],
     [
-      'a port in use',
-      { DATABASE_URL: database.url, PORT: port },
-      new RegExp(`127.0.0.1:${port} is in use.*set PORT`),
+      { DATABASE_URL, PORT: '0', METRICS_PORT: String(taken) },
+      new RegExp(`127\\.0\\.0\\.1:${taken} is in use by another program.*METRICS_PORT`),
     ],
-    [
-      'an address of another machine',
-      { DATABASE_URL: database.url, HOST: '192.0.2.1', PORT: '0' },
-      /192\.0\.2\.1 is not an address of this machine/,
-    ],
-    [
-      'a host name that cannot be found',
-      { DATABASE_URL: database.url, HOST: 'nowhere.invalid', PORT: '0' },
-      /The host nowhere\.invalid cannot be found .*\. Set HOST to /,
-    ],
-    ['bad settings', { PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
-    ['no database in production', { NODE_ENV: 'production' }, /DATABASE_URL must be set/],
-    [
-      'a wrong login',
-      { DATABASE_URL: wrongPassword.href },
-      /PostgreSQL refuses the connection: .*Check DATABASE_URL/,
-    ],
-    [
-      'a database that is not there',
-      { DATABASE_URL: wrongDatabase.href },
-      /"no_such_database" does not exist/,
-    ],
-  ]
-  for (const [title, env, message] of faults) {
-    await t.test(title, async (t) => {
-      const { code, stderr } = await (await startProgram(t, 'server', { env })).ended
-      t.equal(code, 1)
-      t.match(stderr, message)
-      t.notMatch(stderr, /\n\s+at /, 'no stack trace')
-      t.notMatch(stderr, /the-wrong-one/)
-    })
+  ] as const) {
+    const { code, stderr } = await (await startProgram(t, 'server', { env })).ended
+    t.equal(code, 1)
+    t.match(stderr, message)
+    t.notMatch(stderr, /\n\s+at /, 'no stack trace')
   }
+})
+
+t.test('the message of a failed start names what is wrong, without secrets', async (t) => {
+  const { url } = await testDatabase(t)
+  const taken = await listen(t, createServer())
+  const wrongLogin = new URL(url)
+  wrongLogin.username = 'nobody_here'
+  wrongLogin.password = 'the-wrong-one'
+  const wrongDatabase = new URL(url)
+  wrongDatabase.pathname = '/no_such_database'
+  const faults: [databaseUrl: string, env: Record<string, string>, message: RegExp][] = [
+    [url, { PORT: String(taken) }, new RegExp(`^127.0.0.1:${taken} is in use.*set PORT`)],
+    [url, { HOST: '192.0.2.1' }, /^192\.0\.2\.1 is not an address of this machine/],
+    [url, { HOST: 'nowhere.invalid' }, /^The host nowhere\.invalid cannot be found .*\. Set HOST to /],
+    [wrongLogin.href, {}, /^PostgreSQL refuses the connection: .*Check DATABASE_URL/],
+    [wrongDatabase.href, {}, /"no_such_database" does not exist/],
+  ]
+  for (const [databaseUrl, env, message] of faults) {
+    const failure = await startApp(t, databaseUrl, { env }).then(
+      () => 'it has started',
+      (error: unknown) => explain(error),
+    )
+    t.match(failure, message)
+    t.notMatch(failure, /\n\s+at |the-wrong-one/, 'no stack trace')
+  }
+})
+
+t.test('metrics are served at /metrics on a port of their own, and nothing else is', async (t) => {
+  const { url } = await testDatabase(t)
+  const server = await startServer(t, { DATABASE_URL: url, METRICS_PORT: '0' })
+  const { send } = await metricsOf(server)
+  const answer = await send('GET', '/metrics')
+  t.equal(answer.status, 200, 'without a key')
+  t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
+  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?"\} 1$/m)
+  t.match(await send('HEAD', '/metrics?name=x'), { status: 200, text: '' })
+  t.equal((await send('GET', '/')).status, 404)
+  t.equal((await send('GET', '/v1/inventory')).status, 404)
+  t.match(await send('POST', '/metrics'), { status: 405, headers: { allow: 'GET, HEAD' } })
+  t.equal((await server.send('GET', '/metrics')).status, 404, 'the port of the interface has none')
 })

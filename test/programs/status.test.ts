@@ -1,14 +1,9 @@
 import { once } from 'node:events'
 import { createServer } from 'node:net'
-import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
+import t from 'tap'
+import { inventory, succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
-import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
-
-async function run(t: Test, url: string, ...args: string[]): Promise<Outcome> {
-  return runCommand(t, args, { env: { DATABASE_URL: url } })
-}
 
 t.test('status shows the server, the schema, the entries, the keys and the connections', async (t) => {
   const database = await testDatabase(t)
@@ -23,11 +18,11 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
     ['rotate', 'billing'],
     ['revoke', 'shop'],
   ]) {
-    t.equal((await run(t, database.url, 'keys', ...args)).code, 0)
+    await succeed(t, database.url, 'keys', ...args)
   }
   const { host, port, pathname } = new URL(database.url)
   const address = `${port === '' ? `${host}:5432` : host}${pathname}`
-  const { code, stdout, stderr } = await run(t, database.url, 'status')
+  const { code, stdout, stderr } = await inventory(t, database.url, 'status')
   t.strictSame([code, stderr], [0, ''])
   const lines = stdout.split('\n')
   t.match(lines[0], /^Database {5}PostgreSQL \d+(\.|beta|rc)\d+ at /)
@@ -37,7 +32,7 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
   t.equal(lines[3], 'Keys         1 active, 1 ending, 0 expired, 1 revoked')
   t.match(lines[4], /^Connections {2}\d+ of \d+ in use, \d+ by this service$/)
 
-  const json = await run(t, database.url, 'status', '--json')
+  const json = await inventory(t, database.url, 'status', '--json')
   t.equal(json.code, 0)
   t.match(JSON.parse(json.stdout), {
     database: { version: /^\d+(\.|beta|rc)\d+$/, address },
@@ -50,7 +45,7 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
 
 t.test('a command that finds no tables says how to create them', async (t) => {
   const { url } = await testDatabase(t, { empty: true })
-  t.match(await run(t, url, 'keys', 'list'), {
+  t.match(await inventory(t, url, 'keys', 'list'), {
     code: 1,
     stdout: '',
     stderr:
@@ -60,12 +55,12 @@ t.test('a command that finds no tables says how to create them', async (t) => {
 
 t.test('status shows that sessions are read-only', async (t) => {
   const database = await testDatabase(t)
-  const { readOnly } = JSON.parse((await run(t, database.url, 'status', '--json')).stdout).database
+  const { readOnly } = JSON.parse(await succeed(t, database.url, 'status', '--json')).database
   t.equal(readOnly, null)
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
   t.match(
-    (await run(t, database.url, 'status')).stdout,
+    await succeed(t, database.url, 'status'),
     /^Database .*, read-only: default_transaction_read_only is on\n/,
   )
 })
@@ -74,16 +69,16 @@ t.test('status warns of every role and database with synchronous_commit off', as
   const role = await testRole(t)
   const database = await testDatabase(t)
   const name = new URL(database.url).pathname.slice(1)
-  t.notMatch((await run(t, database.url, 'status')).stdout, 'Warning')
+  t.notMatch(await succeed(t, database.url, 'status'), 'Warning')
   await database.query(`ALTER ROLE ${role.name} IN DATABASE ${name} SET synchronous_commit = off`)
   await database.query(`ALTER DATABASE ${name} SET synchronous_commit = 'false'`)
-  const { code, stdout } = await run(t, database.url, 'status')
+  const { code, stdout } = await inventory(t, database.url, 'status')
   t.equal(code, 0)
   const warning = (whom: string): string =>
     `Warning      synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates`
   for (const whom of [`role ${role.name} in database ${name}`, `database ${name}`, 'this session'])
     t.match(stdout, warning(whom))
-  const { warnings } = JSON.parse((await run(t, database.url, 'status', '--json')).stdout)
+  const { warnings } = JSON.parse(await succeed(t, database.url, 'status', '--json'))
   t.equal(warnings.length, 3)
 })
 
@@ -92,16 +87,16 @@ t.test("status shows the missing privileges of the server's role, whichever role
   const operator = await testRole(t)
   const database = await testDatabase(t)
   const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  t.equal((await run(t, database.url, 'migrate', 'up', ...roles)).code, 0)
+  await succeed(t, database.url, 'migrate', 'up', ...roles)
   const status = ['status', '--server-role', server.name]
   const complete = `Server role  ${server.name} has the privileges that the server needs`
   for (const url of [database.url, operator.urlOf(database.url), server.urlOf(database.url)]) {
-    const { code, stdout } = await run(t, url, ...status)
+    const { code, stdout } = await inventory(t, url, ...status)
     t.equal(code, 0, stdout)
     t.match(stdout, complete)
   }
-  t.notMatch((await run(t, database.url, 'status')).stdout, 'Server role')
-  t.match(await run(t, database.url, 'status', '--server-role', 'nobody'), {
+  t.notMatch(await succeed(t, database.url, 'status'), 'Server role')
+  t.match(await inventory(t, database.url, 'status', '--server-role', 'nobody'), {
     code: 1,
     stdout: '',
     stderr: 'inventory: There is no role "nobody".\n',
@@ -115,36 +110,36 @@ t.test("status shows the missing privileges of the server's role, whichever role
     ['UPDATE (last_used_at) ON api_keys', 'UPDATE (last_used_at) on api_keys'],
   ] as const) {
     await database.query(`REVOKE ${privilege} FROM ${server.name}`)
-    const { code, stdout, stderr } = await run(t, operator.urlOf(database.url), ...status)
+    const { code, stdout, stderr } = await inventory(t, operator.urlOf(database.url), ...status)
     t.strictSame([code, stderr], [3, ''])
     t.match(
       stdout,
       `Server role  ${server.name} lacks ${missing}; run "inventory migrate up --server-role ${server.name}"`,
     )
-    const json = JSON.parse((await run(t, database.url, ...status, '--json')).stdout)
+    const json = JSON.parse((await inventory(t, database.url, ...status, '--json')).stdout)
     t.strictSame(json.serverRole, { role: server.name, missing: [missing] })
-    t.equal((await run(t, database.url, 'migrate', 'up', '--server-role', server.name)).code, 0)
-    t.equal((await run(t, operator.urlOf(database.url), ...status)).code, 0)
+    await succeed(t, database.url, 'migrate', 'up', '--server-role', server.name)
+    await succeed(t, operator.urlOf(database.url), ...status)
   }
 })
 
 t.test('a schema behind this version is reported, also by the exit code', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const { code, stdout, stderr } = await run(t, database.url, 'status')
+  const { code, stdout, stderr } = await inventory(t, database.url, 'status')
   t.strictSame([code, stderr], [3, ''])
   t.match(stdout, /Schema {7}behind; run "inventory migrate up" to apply \d{17}_create-inventory, \d{17}_/)
   t.match(stdout, /Entries {6}no table yet\nKeys {9}no table yet\n/)
-  const json = await run(t, database.url, 'status', '--json')
+  const json = await inventory(t, database.url, 'status', '--json')
   t.equal(json.code, 3)
   t.match(JSON.parse(json.stdout), { entries: null, keys: null })
-  t.equal((await run(t, database.url, 'migrate', 'up')).code, 0)
-  t.equal((await run(t, database.url, 'status')).code, 0)
+  await succeed(t, database.url, 'migrate', 'up')
+  await succeed(t, database.url, 'status')
 })
 
 t.test('a schema ahead of this version is no error', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
-  const { code, stdout } = await run(t, database.url, 'status')
+  const { code, stdout } = await inventory(t, database.url, 'status')
   t.equal(code, 0)
   t.match(stdout, /newer than this version, by 29991231000000000_later/)
 })
@@ -156,7 +151,7 @@ t.test('a server that accepts connections but does not respond is reported in on
   await once(silent, 'listening')
   const address = silent.address()
   const port = typeof address === 'object' ? address?.port : undefined
-  t.match(await run(t, `postgres://u:secret@127.0.0.1:${port}/x`, 'status'), {
+  t.match(await inventory(t, `postgres://u:secret@127.0.0.1:${port}/x`, 'status'), {
     code: 1,
     stdout: '',
     stderr:
@@ -182,7 +177,7 @@ t.test('a database that cannot be reached is reported in one message without its
   ]
   for (const [url, message] of faults) {
     for (const args of [['status'], ['keys', 'list'], ['export']]) {
-      const { code, stdout, stderr } = await run(t, url, ...args)
+      const { code, stdout, stderr } = await inventory(t, url, ...args)
       t.strictSame([code, stdout], [1, ''], args.join(' '))
       t.match(stderr, message)
       t.notMatch(stderr, /\n\s+at |secret|the-wrong-one/)

@@ -1,52 +1,52 @@
-import { once } from 'node:events'
 import { readdir, readFile } from 'node:fs/promises'
-import { createServer as createHttpServer } from 'node:http'
-import { createServer } from 'node:net'
+import { createServer } from 'node:http'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf, json, type Send } from '../support/http.ts'
+import { json } from '../support/http.ts'
+import { listen } from '../support/listen.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
-import { outageOf } from '../support/outage.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { type Outage, outageOf } from '../support/outage.ts'
+import { temporaryFolder } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
+import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
 const parentSpanId = '00f067aa0ba902b7'
 const traceparent = `00-${traceId}-${parentSpanId}-01`
 
 interface Traced {
   readonly database: TestDatabase
+  readonly outage: Outage
   readonly collector: OtlpReceiver
-  readonly server: Program
-  readonly send: Send
+  readonly server: RunningServer
 }
 
 async function startTraced(t: Test, env: Record<string, string> = {}): Promise<Traced> {
   const database = await testDatabase(t)
+  const pets = Array.from({ length: 20 }, (_, index) => String(index + 1))
   await addEntries(
     database,
-    Array.from({ length: 20 }, (_, index) => [String(index + 1), 9, 'available'] as const),
+    pets.map((pet) => [pet, 9, 'available']),
   )
+  const outage = await outageOf(t, database.url)
   const collector = await startOtlpReceiver(t)
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
-      OTEL_BSP_SCHEDULE_DELAY: '100',
-      ...env,
-    },
+  const server = await startServer(t, {
+    DATABASE_URL: outage.url,
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint,
+    OTEL_BSP_SCHEDULE_DELAY: '100',
+    ...env,
   })
-  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
-  return { database, collector, server, send }
+  return { database, outage, collector, server }
 }
 
+const { database, outage, collector, server } = await startTraced(t)
+const { send } = server
+// Each test waits for all of its own.
+t.beforeEach(() => collector.spans.splice(0))
+
 t.test('a request goes on in the trace of its caller, and its statement and log lines with it', async (t) => {
-  const { collector, server, send } = await startTraced(t)
   await send('PATCH', '/v1/inventory/1?token=hidden', {
     ...json({ quantity: 5 }),
     headers: { 'content-type': 'application/json', traceparent },
@@ -81,7 +81,6 @@ t.test('a request goes on in the trace of its caller, and its statement and log 
 })
 
 t.test('a list has its statements, and probes make no spans', async (t) => {
-  const { collector, send } = await startTraced(t)
   await send('GET', '/livez')
   await send('GET', '/readyz')
   await send('GET', '/v1/inventory')
@@ -102,17 +101,15 @@ t.test('a list has its statements, and probes make no spans', async (t) => {
 })
 
 t.test('updates that share a statement and that statement link to each other', async (t) => {
-  const { collector, server } = await startTraced(t)
   const count = 100
   const requests = Array.from({ length: count }, (_, index) => {
     const own = `00-${(index + 1).toString(16).padStart(32, '0')}-${parentSpanId}-01`
     return (
-      `PATCH /v1/inventory/${1 + (index % 20)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\ntraceparent: ${own}\r\n` +
+      `PATCH /v1/inventory/${1 + (index % 20)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\ntraceparent: ${own}\r\n` +
       'Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":3}'
     )
   })
-  const port = await portOf(server)
-  const sockets = await Promise.all(requests.map(async () => (await openRaw(port)).socket))
+  const sockets = await Promise.all(requests.map(async () => (await openRaw(server.port)).socket))
   // All at once, so that most of them wait.
   for (const [index, socket] of sockets.entries()) socket.write(requests[index] ?? '')
   const served = await collector.received('PATCH /v1/inventory/:petId', count)
@@ -142,7 +139,6 @@ function servedBy({ spans }: OtlpReceiver): Set<string> {
 }
 
 t.test('spans have no keys, values or messages of the database', async (t) => {
-  const { database, collector, send } = await startTraced(t)
   await send('PATCH', '/v1/inventory/1?secret=in-the-query', json({ quantity: 1_234_567 }))
   await database.query('ALTER TABLE inventory ADD CONSTRAINT forbidden_number CHECK (quantity <> 7654321)')
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 7_654_321 }))).status, 400)
@@ -150,15 +146,12 @@ t.test('spans have no keys, values or messages of the database', async (t) => {
   t.equal(failed?.attributes['error.type'], '23514')
   await collector.received('PATCH /v1/inventory/:petId', 2)
   const sent = collector.bytes().toString('latin1')
-  for (const hidden of [key, 'in-the-query', 'forbidden_number', 'SET quantity', '1234567', '7654321']) {
+  for (const hidden of [apiKey, 'in-the-query', 'forbidden_number', 'SET quantity', '1234567', '7654321']) {
     t.notOk(sent.includes(hidden), hidden)
   }
 })
 
 t.test('a request that the database fails is a failed span', async (t) => {
-  const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
-  const { collector, send } = await startTraced(t, { DATABASE_URL: outage.url })
   await outage.cut()
   t.equal((await send('GET', '/v1/inventory')).status, 503)
   const [request] = await collector.received('GET /v1/inventory')
@@ -166,7 +159,7 @@ t.test('a request that the database fails is a failed span', async (t) => {
 })
 
 t.test('the standard variables say where to, as what and how many', async (t) => {
-  const { collector, server, send } = await startTraced(t, {
+  const { collector, server } = await startTraced(t, {
     OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=shop',
     OTEL_SERVICE_NAME: 'stock',
     OTEL_RESOURCE_ATTRIBUTES: 'deployment.environment.name=test,service.instance.id=own',
@@ -174,10 +167,9 @@ t.test('the standard variables say where to, as what and how many', async (t) =>
     // Nothing is sent before the stop.
     OTEL_BSP_SCHEDULE_DELAY: '60000',
   })
-  await send('GET', '/v1/inventory')
-  await send('GET', '/v1/inventory', { headers: { traceparent } })
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
+  await server.send('GET', '/v1/inventory')
+  await server.send('GET', '/v1/inventory', { headers: { traceparent } })
+  t.equal((await server.stop()).code, 0)
   const [request, ...others] = await collector.received('GET /v1/inventory')
   t.strictSame(others, [], 'only the one that its caller has sampled')
   t.match(request, {
@@ -192,42 +184,36 @@ t.test('the standard variables say where to, as what and how many', async (t) =>
 })
 
 t.test('a collector that does not answer holds up neither requests nor the stop', async (t) => {
-  const sockets = createServer(() => {})
-  await new Promise<void>((resolve) => sockets.listen(0, '127.0.0.1', resolve))
-  t.teardown(() => sockets.close())
-  const address = sockets.address()
-  const port = typeof address === 'object' ? address?.port : undefined
-  const { server, send } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
+  const port = await listen(
+    t,
+    createServer(() => {}),
+  )
+  const { server } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
+  t.equal((await server.send('GET', '/v1/inventory')).status, 200)
+  t.equal((await server.stop()).code, 0)
 })
 
 t.test('a failure to send is one line of the log without a stack trace, and so is its end', async (t) => {
   let status = 404
   let exports = 0
-  const collector = createHttpServer((request, response) => {
+  const collector = createServer((request, response) => {
     request.resume().on('end', () => {
       exports += 1
       response.writeHead(status).end()
     })
-  }).listen(0, '127.0.0.1')
-  await once(collector, 'listening')
-  t.teardown(() => collector.close().closeAllConnections())
-  const address = collector.address()
-  const port = typeof address === 'object' ? address?.port : undefined
-  const { server, send } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
+  })
+  const port = await listen(t, collector)
+  const { server } = await startTraced(t, { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` })
   const exportMore = async (): Promise<void> => {
     const before = exports
-    await send('GET', '/v1/inventory')
+    await server.send('GET', '/v1/inventory')
     await eventually('an export', async () => (exports > before ? true : undefined))
   }
   for (const next of [404, 404, 200, 200, 404]) {
     status = next
     await exportMore()
   }
-  server.process.kill('SIGTERM')
-  const { code, stdout } = await server.ended
+  const { code, stdout } = await server.stop()
   t.equal(code, 0)
   const lines = stdout.split('\n').filter((line) => /traces can|OpenTelemetry|OTLP/.test(line))
   t.strictSame(
@@ -240,31 +226,21 @@ t.test('a failure to send is one line of the log without a stack trace, and so i
   )
 })
 
-for (const env of [
-  { OTEL_SDK_DISABLED: 'true' },
-  { OTEL_TRACES_EXPORTER: 'none' },
-  { OTEL_EXPORTER_OTLP_ENDPOINT: '' },
-]) {
-  t.test(`with ${JSON.stringify(env)} nothing of OpenTelemetry’s SDK is loaded`, async (t) => {
-    // Every script that was loaded is in the report of coverage.
-    const folder = await temporaryFolder(t)
-    const { collector, server, send } = await startTraced(t, {
-      NODE_V8_COVERAGE: folder,
-      OTEL_BSP_SCHEDULE_DELAY: '1',
-      ...env,
-    })
-    await send('GET', '/v1/inventory', { headers: { traceparent } })
-    server.process.kill('SIGTERM')
-    const { code, stdout } = await server.ended
-    t.equal(code, 0)
-    const [report = ''] = await readdir(folder)
-    const { result }: { result: readonly { url: string }[] } = JSON.parse(
-      await readFile(path.join(folder, report), 'utf8'),
-    )
-    const loaded = result.map(({ url }) => url).join('\n')
-    t.match(loaded, /node_modules\/pg\//, 'what is loaded is listed')
-    t.notMatch(loaded, /sdk-trace/)
-    t.notMatch(stdout, /trace_id/)
-    t.strictSame(collector.spans, [])
-  })
-}
+t.test('nothing of OpenTelemetry’s SDK is loaded if it is disabled', async (t) => {
+  // Every script that was loaded is in the report of coverage.
+  const folder = await temporaryFolder(t)
+  const env = { NODE_V8_COVERAGE: folder, OTEL_BSP_SCHEDULE_DELAY: '1', OTEL_SDK_DISABLED: 'true' }
+  const { collector, server } = await startTraced(t, env)
+  await server.send('GET', '/v1/inventory', { headers: { traceparent } })
+  const { code, stdout } = await server.stop()
+  t.equal(code, 0)
+  const [report = ''] = await readdir(folder)
+  const { result }: { result: readonly { url: string }[] } = JSON.parse(
+    await readFile(path.join(folder, report), 'utf8'),
+  )
+  const loaded = result.map(({ url }) => url).join('\n')
+  t.match(loaded, /node_modules\/pg\//, 'what is loaded is listed')
+  t.notMatch(loaded, /sdk-trace/)
+  t.notMatch(stdout, /trace_id/)
+  t.strictSame(collector.spans, [])
+})

@@ -8,10 +8,11 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import { addEntries, type TestDatabase, testDatabase } from './database.ts'
+import { type ExposedFamily, parseExposition } from './exposition.ts'
 import { callerOf, type Send } from './http.ts'
+import { apiKey } from './running-server.ts'
 
-/** The key that `TestApp.send` presents by default. */
-export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+export { apiKey }
 
 /**
  * Limits that a busy machine does not reach, for tests that drive many callers into each other and expect an answer for
@@ -29,6 +30,8 @@ export interface TestApp {
   readonly send: Send
   /** The log so far, a parsed line each. */
   readonly log: Record<string, unknown>[]
+  /** The metrics of the service, without those of the process. */
+  scrape(): Promise<Map<string, ExposedFamily>>
   close(): Promise<void>
 }
 
@@ -65,7 +68,13 @@ export async function startApp(
   }
   t.teardown(close)
   const port = Number(new URL(service.address).port)
-  return { port, log, close, send: callerOf(port, { authorization: `Bearer ${apiKey}` }) }
+  return {
+    port,
+    log,
+    close,
+    send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
+    scrape: async () => parseExposition(await service.metrics.scrape()),
+  }
 }
 
 /** Starts the service as `startApp` does, over a database of the test's own with these entries. */

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { type Outcome, startProgram, temporaryFolder } from './program.ts'
+import { root } from './root.ts'
 
 /** What a command gets. */
 export interface Command {
@@ -10,9 +11,12 @@ export interface Command {
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
   readonly input: string
+  /** The folder of the built programs, for a copy with other files beside it. */
+  readonly programs: string
 }
 
-const idleHosts: ChildProcess[] = []
+/** By the folder of their programs. */
+const idleHosts = new Map<string, ChildProcess[]>()
 
 /**
  * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless told otherwise.
@@ -22,18 +26,32 @@ const idleHosts: ChildProcess[] = []
 export async function runCommand(
   t: Test,
   args: readonly string[],
-  { env = {}, cwd, input = '' }: Partial<Command> = {},
+  { env = {}, cwd, input = '', programs = path.join(root, 'dist') }: Partial<Command> = {},
 ): Promise<Outcome> {
   // Options of Node need a process of their own.
   if ('NODE_OPTIONS' in env)
     return (
       await startProgram(t, 'cli', { args: [...args], env, input, ...(cwd === undefined ? {} : { cwd }) })
     ).ended
-  return runInHost({ args, env, cwd: cwd ?? (await temporaryFolder(t)), input })
+  return runInHost({ args, env, cwd: cwd ?? (await temporaryFolder(t)), input, programs })
+}
+
+/** Runs a command on a database. */
+export async function inventory(t: Test, url: string, ...args: string[]): Promise<Outcome> {
+  return runCommand(t, args, { env: { DATABASE_URL: url } })
+}
+
+/** Runs a command on a database, which must succeed, and returns what it prints. */
+export async function succeed(t: Test, url: string, ...args: string[]): Promise<string> {
+  const { code, stdout, stderr } = await inventory(t, url, ...args)
+  if (code !== 0) throw new Error(`${args.join(' ')}: exit code ${code}, ${stderr}`)
+  return stdout.trim()
 }
 
 async function runInHost(command: Command): Promise<Outcome> {
-  const running = idleHosts.pop() ?? startHost()
+  const idle = idleHosts.get(command.programs) ?? []
+  idleHosts.set(command.programs, idle)
+  const running = idle.pop() ?? startHost(command.programs)
   const ending = new AbortController()
   const { signal } = ending
   running.channel?.ref()
@@ -44,7 +62,7 @@ async function runInHost(command: Command): Promise<Outcome> {
     const [outcome] = await Promise.race([once(running, 'message', { signal }), ended])
     if (typeof outcome !== 'object' || outcome === null)
       throw new Error(`The process ended during "${command.args.join(' ')}"`)
-    idleHosts.push(running)
+    idle.push(running)
     return outcome
   } finally {
     ending.abort()
@@ -53,8 +71,8 @@ async function runInHost(command: Command): Promise<Outcome> {
 }
 
 /** The process ends with this one, and does not keep it running. */
-function startHost(): ChildProcess {
-  const started = fork(path.join(import.meta.dirname, 'command-host.js'), {
+function startHost(programs: string): ChildProcess {
+  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [programs], {
     env: { PATH: process.env['PATH'] },
   })
   started.unref()

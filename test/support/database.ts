@@ -65,6 +65,12 @@ export async function addEntries(
   }
 }
 
+/** The whole inventory, as the lines of CSV that an export has below its header. */
+export async function stockOf(database: TestDatabase): Promise<string> {
+  const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')
+  return rows.map((row) => Object.values(row).join(',')).join('\n')
+}
+
 /** Adds an API key that was created a day ago and expires after an interval of PostgreSQL from now, or never; returns it. */
 export async function addKey(
   database: TestDatabase,

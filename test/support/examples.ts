@@ -1,8 +1,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import type { Test } from 'tap'
-import { apiKey, startApp, type TestApp } from './app.ts'
-import { addEntries, testDatabase } from './database.ts'
+import { apiKey, startService, type TestApp } from './app.ts'
 import { eventually } from './eventually.ts'
 import { type Fault, inTurn, startFront } from './front.ts'
 import { json } from './http.ts'
@@ -37,12 +36,10 @@ async function exampleOf(
   args: readonly string[],
   timeoutSeconds: number,
 ): Promise<Example> {
-  const database = await testDatabase(t)
-  await addEntries(database, [
+  const service = await startService(t, [
     ['1', 12, 'available'],
     [PET, 7, 'pending'],
   ])
-  const service = await startApp(t, database.url)
   return {
     service,
     run: async (petId, quantity, port = service.port) => {
@@ -63,26 +60,46 @@ async function exampleOf(
   }
 }
 
+/** Holds an example, which is started by a command, to what it does where nothing has to be waited for. */
+export async function callsExactly(t: Test, command: string, args: readonly string[]): Promise<void> {
+  await check(
+    t,
+    command,
+    args,
+    ['lists and updates exactly', updates],
+    ['loses no update of another', changes],
+  )
+}
+
 /** Holds an example, which is started by a command, to all that callers should do. */
 export async function callsWell(t: Test, command: string, args: readonly string[]): Promise<void> {
-  const part = (
-    name: string,
-    check: (t: Test, example: Example) => Promise<void>,
-    timeoutSeconds = LONG_TIMEOUT_SECONDS,
-  ): Promise<unknown> =>
-    t.test(name, { buffered: true }, async (t) => check(t, await exampleOf(t, command, args, timeoutSeconds)))
-  // All at the same time, each with a service of its own: the example waits most of the time before it tries again.
+  const waiting = [
+    ['retries what may pass', retries, SHORT_TIMEOUT_SECONDS],
+    ['reports what does not pass in one sentence', givesUp],
+  ] as const
+  await Promise.all([callsExactly(t, command, args), check(t, command, args, ...waiting)])
+}
+
+type Check = readonly [
+  title: string,
+  holds: (t: Test, example: Example) => Promise<void>,
+  timeoutSeconds?: number,
+]
+
+/** Runs checks at the same time, each with a service of its own: an example waits most of the time before it tries again. */
+async function check(t: Test, command: string, args: readonly string[], ...checks: Check[]): Promise<void> {
   t.jobs = 4
-  await Promise.all([
-    part('lists and updates exactly', callsExactly),
-    part('retries what may pass', retries, SHORT_TIMEOUT_SECONDS),
-    part('reports what does not pass in one sentence', givesUp),
-    part('loses no update of another writer', changes),
-  ])
+  await Promise.all(
+    checks.map(([title, holds, timeoutSeconds = LONG_TIMEOUT_SECONDS]) =>
+      t.test(title, { buffered: true }, async (t) =>
+        holds(t, await exampleOf(t, command, args, timeoutSeconds)),
+      ),
+    ),
+  )
 }
 
 /** The example lists and updates a pet whose id JavaScript would round, and reports what the service refuses. */
-async function callsExactly(t: Test, { run }: Example): Promise<void> {
+async function updates(t: Test, { run }: Example): Promise<void> {
   const done = await run(PET, '41')
   t.strictSame([done.code, done.stderr], [0, ''])
   t.match(done.stdout, /9007199254740993\D+7\b.*pending[\s\S]*9007199254740993\D+41\b.*pending/)

@@ -1,7 +1,7 @@
-import { once } from 'node:events'
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
 import { until } from './eventually.ts'
+import { listen } from './listen.ts'
 
 /** A span as a collector gets it; ids are in hexadecimal. */
 export interface ReceivedSpan {
@@ -43,13 +43,8 @@ export async function startOtlpReceiver(t: Test): Promise<OtlpReceiver> {
     if (request.url === '/v1/traces') spans.push(...readSpans(body))
     response.writeHead(200, { 'content-type': 'application/x-protobuf' }).end()
   })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  t.teardown(() => server.close().closeAllConnections())
-  const address = server.address()
-  const port = typeof address === 'object' ? address?.port : undefined
   return {
-    endpoint: `http://127.0.0.1:${port}`,
+    endpoint: `http://127.0.0.1:${await listen(t, server)}`,
     spans,
     headers,
     bytes: () => Buffer.concat(bodies),

@@ -1,60 +1,18 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
-import { createServer } from 'node:net'
-import t, { type Test } from 'tap'
+import t from 'tap'
+import { apiKey, startApp, startService, type TestApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
-import { callerOf, json, type Send } from '../support/http.ts'
-import { type MetricsCaller, metricsOf } from '../support/metrics.ts'
+import { callerOf, json } from '../support/http.ts'
+import { updateRequest } from '../support/messages.ts'
 import { outageOf } from '../support/outage.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
-import { sendRaw } from '../support/raw.ts'
+import { openRaw, sendRaw } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
 
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
-const headers = { authorization: `Bearer ${key}` }
 const DURATIONS = 'http_server_request_duration_seconds'
-
-interface Running extends MetricsCaller {
-  readonly server: Program
-  readonly port: number
-  /** Sends a request with the key, on connections that are kept. */
-  readonly request: Send
-}
-
-async function startServer(t: Test, databaseUrl: string): Promise<Running> {
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: databaseUrl, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
-  })
-  const port = await portOf(server)
-  const agent = new Agent({ keepAlive: true, maxSockets: 32 })
-  t.teardown(() => agent.destroy())
-  return { server, port, request: callerOf(port, headers, agent), ...(await metricsOf(server)) }
-}
-
-t.test('metrics are served at /metrics on a port of their own, and nothing else is', async (t) => {
-  const database = await testDatabase(t)
-  const { send, port } = await startServer(t, database.url)
-  const answer = await send('GET', '/metrics')
-  t.equal(answer.status, 200, 'without a key')
-  t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
-  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?"\} 1$/m)
-  const head = await send('HEAD', '/metrics?name=x')
-  t.equal(head.status, 200)
-  t.equal(head.text, '')
-  t.equal((await send('GET', '/')).status, 404)
-  t.equal((await send('GET', '/v1/inventory')).status, 404)
-  const refused = await send('POST', '/metrics')
-  t.equal(refused.status, 405)
-  t.equal(refused.headers['allow'], 'GET, HEAD')
-  t.equal(
-    (await callerOf(port, headers)('GET', '/metrics')).status,
-    404,
-    'the port of the interface has none',
-  )
-})
 
 t.test('a failure of the database counts once for each caller that lost by it', async (t) => {
   const database = await testDatabase(t)
@@ -64,31 +22,29 @@ t.test('a failure of the database counts once for each caller that lost by it', 
     ['3', 9, 'available'],
   ])
   const outage = await outageOf(t, database.url)
-  const { request, scrape } = await startServer(t, outage.url)
+  const { send, scrape } = await startApp(t, outage.url)
   const failures = async (pool: string): Promise<number> =>
     total(await scrape(), 'inventory_database_failures_total', { db_client_connection_pool_name: pool })
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id < 3')
   const updates = Array.from({ length: 10 }, (_, n) =>
-    request('PATCH', `/v1/inventory/${1 + (n % 2)}`, json({ quantity: 5 })),
+    send('PATCH', `/v1/inventory/${1 + (n % 2)}`, json({ quantity: 5 })),
   )
-  t.equal((await request('PATCH', '/v1/inventory/3', json({ quantity: 5 }))).status, 200)
+  t.equal((await send('PATCH', '/v1/inventory/3', json({ quantity: 5 }))).status, 200)
   t.ok((await Promise.all(updates)).every(({ status }) => status === 503))
   await release()
   t.equal(await failures('requests'), 0, 'to wait for a lock is no failure of the database')
   await outage.cut()
   const refused = await Promise.all(
-    Array.from({ length: 10 }, () => request('PATCH', '/v1/inventory/3', json({ quantity: 5 }))),
+    Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/3', json({ quantity: 5 }))),
   )
   t.ok(refused.every(({ status }) => status === 503))
   t.equal(await failures('requests'), 10)
 })
 
 t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const { request, port, scrape } = await startServer(t, database.url)
-  for (const petId of [1, 1, 2]) await request('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
-  await request('GET', '/v1/inventory')
+  const { send, port, scrape } = await startService(t, [['1', 9, 'available']])
+  for (const petId of [1, 1, 2]) await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  await send('GET', '/v1/inventory')
   await callerOf(port)('GET', '/v1/inventory')
   await sendRaw(port, 'no HTTP\r\n\r\n')
   await sendRaw(port, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n')
@@ -110,44 +66,71 @@ t.test('requests count by route template, method and status, in the buckets of O
   })
   t.strictSame(
     lists?.map(({ labels }) => labels['le']),
-    [
-      '0.005',
-      '0.01',
-      '0.025',
-      '0.05',
-      '0.075',
-      '0.1',
-      '0.25',
-      '0.5',
-      '0.75',
-      '1',
-      '2.5',
-      '5',
-      '7.5',
-      '10',
-      '+Inf',
-    ],
+    '0.005 0.01 0.025 0.05 0.075 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 +Inf'.split(' '),
   )
   t.equal(lists?.at(-1)?.value, 1)
   t.ok(total(metrics, `${DURATIONS}_sum`) > 0)
 })
 
+/** The number of completed requests by method, route and status. */
+async function counts({ scrape }: TestApp): Promise<string[]> {
+  const series =
+    (await scrape()).get(DURATIONS)?.series.filter(({ name }) => name === `${DURATIONS}_count`) ?? []
+  return series
+    .map(({ labels, value }) => {
+      const { http_request_method: method, http_route: route, http_response_status_code: status } = labels
+      return `${method} ${route} ${status}: ${value}`
+    })
+    .sort()
+}
+
+t.test('made-up paths, ids and methods add no series', async (t) => {
+  const app = await startService(t)
+  const send = callerOf(app.port)
+  for (const [index, method] of ['MKCOL', 'PROPFIND', 'PURGE', 'SUBSCRIBE'].entries()) {
+    await send('GET', `/made-up/${index}?of=${index}`)
+    await send('PATCH', `/v1/inventory/${index}`)
+    await send(method, `/v1/${index}`)
+    await send(method, '/livez')
+  }
+  t.strictSame(await counts(app), [
+    'GET  404: 4',
+    'PATCH /v1/inventory/:petId 401: 4',
+    '_OTHER  401: 4',
+    '_OTHER  404: 4',
+  ])
+})
+
+t.test('a request that its caller gives up has a duration and no status', async (t) => {
+  const app = await startService(t)
+  const { socket } = await openRaw(app.port)
+  socket.write(updateRequest(5, 'Expect: 100-continue\r\n').slice(0, -14))
+  t.match(String((await once(socket, 'data'))[0]), /^HTTP\/1.1 100/, 'the body is waited for')
+  socket.destroy()
+  const given = await eventually('the request to end', async () => {
+    const found = await counts(app)
+    return found.length > 0 ? found : undefined
+  })
+  t.strictSame(given, ['PATCH /v1/inventory/:petId : 1'])
+})
+
 t.test('metrics count batches, unchanged lists and connections', async (t) => {
-  const database = await testDatabase(t)
   const pets = Array.from({ length: 20 }, (_, index) => String(index + 1))
-  await addEntries(
-    database,
+  const { port, scrape } = await startService(
+    t,
     pets.map((petId) => [petId, 9, 'available']),
   )
-  const { request, scrape } = await startServer(t, database.url)
+  const agent = new Agent({ keepAlive: true, maxSockets: 32 })
+  t.teardown(() => agent.destroy())
+  const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
   let rounds = 0
   const metrics = await eventually('a batch, an unchanged list and one that joined another', async () => {
     rounds++
     await Promise.all(
-      pets.map((petId, quantity) => request('PATCH', `/v1/inventory/${petId}`, json({ quantity }))),
+      pets.map((petId, quantity) => send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))),
     )
-    await Promise.all(Array.from({ length: 20 }, () => request('GET', '/v1/inventory')))
-    await request('GET', '/v1/inventory')
+    await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
+    await send('GET', '/v1/inventory')
     const metrics = await scrape()
     const isBatched = total(metrics, 'inventory_update_batch_size_count') < rounds * 20
     const isListed = (result: string): boolean => total(metrics, 'inventory_lists_total', { result }) > 0
@@ -171,13 +154,11 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
 })
 
 t.test('metrics have the number of entries by status', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
+  const { scrape } = await startService(t, [
     ['1', 9, 'available'],
     ['2', 0, 'available'],
     ['3', 0, 'sold'],
   ])
-  const { scrape } = await startServer(t, database.url)
   const metrics = await eventually('the count', async () => {
     const found = await scrape()
     return found.get('inventory_entries')?.series.length === 3 ? found : undefined
@@ -189,11 +170,9 @@ t.test('metrics have the number of entries by status', async (t) => {
 })
 
 t.test('metrics have the size of the history, if there is any', async (t) => {
-  const database = await testDatabase(t)
-  const { scrape } = await startServer(t, database.url)
+  const { scrape, database } = await startService(t)
   t.strictSame((await scrape()).get('inventory_history_bytes')?.series ?? [], [])
-  const on = await startProgram(t, 'cli', { args: ['history', 'on'], env: { DATABASE_URL: database.url } })
-  t.equal((await on.ended).code, 0)
+  t.equal((await runCommand(t, ['history', 'on'], { env: { DATABASE_URL: database.url } })).code, 0)
   await addEntries(database, [['1', 9, 'available']])
   const metrics = await scrape()
   t.ok(total(metrics, 'inventory_history_bytes') > 0)
@@ -204,17 +183,10 @@ t.test('metrics have the size of the history, if there is any', async (t) => {
 t.test('metrics say whether the service is ready, and why not, without a probe', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
-
-  t.equal(
-    (
-      await runCommand(t, ['migrate', 'up', '--server-role', role.name], {
-        env: { DATABASE_URL: database.url },
-      })
-    ).code,
-    0,
-  )
+  const grant = ['migrate', 'up', '--server-role', role.name]
+  t.equal((await runCommand(t, grant, { env: { DATABASE_URL: database.url } })).code, 0)
   const outage = await outageOf(t, role.urlOf(database.url))
-  const { scrape } = await startServer(t, outage.url)
+  const { scrape } = await startApp(t, outage.url)
   const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges', 'unsupported']
   const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
     const metrics = await scrape()
@@ -254,37 +226,10 @@ t.test('metrics say whether the service is ready, and why not, without a probe',
 t.test('metrics have the times at which keys were created and expire', async (t) => {
   const database = await testDatabase(t)
   await addKey(database, 'billing', '3 days')
-  const { scrape } = await startServer(t, database.url)
+  const { scrape } = await startApp(t, database.url)
   const metrics = await scrape()
   const days = (name: string): number =>
     Math.round((total(metrics, name, { key: 'billing' }) - Date.now() / 1000) / 86_400)
   t.equal(days('inventory_api_key_expiry_timestamp_seconds'), 3)
   t.equal(days('inventory_api_key_created_timestamp_seconds'), -1)
-})
-
-t.test('there is no such server unless METRICS_PORT asks for one', async (t) => {
-  const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', METRICS_PORT: '' },
-  })
-  await portOf(server)
-  server.process.kill('SIGTERM')
-  const { code, stdout } = await server.ended
-  t.equal(code, 0)
-  t.notMatch(stdout, /metrics at/)
-})
-
-t.test('a METRICS_PORT that is taken ends the start with a message that names it', async (t) => {
-  const database = await testDatabase(t)
-  const taken = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => taken.close())
-  await once(taken, 'listening')
-  const address = taken.address()
-  const port = typeof address === 'object' ? address?.port : undefined
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', METRICS_PORT: String(port) },
-  })
-  const { code, stderr } = await server.ended
-  t.equal(code, 1)
-  t.match(stderr, new RegExp(`127\\.0\\.0\\.1:${port} is in use by another program.*METRICS_PORT`))
 })

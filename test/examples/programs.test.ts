@@ -1,0 +1,15 @@
+import { createRequire } from 'node:module'
+import t from 'tap'
+import { callsExactly } from '../support/examples.ts'
+
+const tsx = createRequire(import.meta.url).resolve('tsx/cli')
+
+/** That they also retry and give up as they should takes longer: see test/faults/examples.fault.ts. */
+const examples = {
+  curl: ['examples/curl/inventory.sh'],
+  JavaScript: [process.execPath, 'examples/javascript/inventory.js'],
+  TypeScript: [process.execPath, tsx, 'examples/typescript/inventory.ts'],
+} as const
+
+for (const [language, [command, ...args]] of Object.entries(examples))
+  t.test(`the example in ${language}`, (t) => callsExactly(t, command, args))
