@@ -19,7 +19,10 @@ export async function writeFileWhole<Result>(
     return await writeOrReplace(file, write)
   } catch (error) {
     if (!isSystemError(error)) throw error
-    throw new CommandFailure(`${file} cannot be written: ${error.message}`)
+    const reason = isMissing(error)
+      ? `there is no folder ${path.dirname(path.resolve(file))}`
+      : error.message.replace(/, open .*/, '')
+    throw new CommandFailure(`${file} cannot be written: ${reason}`)
   }
 }
 
@@ -29,14 +32,14 @@ async function writeOrReplace<Result>(
 ): Promise<Result> {
   const found = await statOf(file)
   // Write directly to something like /dev/null or a named pipe: renaming a file over it would replace it.
-  if (found !== undefined && !found.isFile()) return write(await openStream(file, file, 'w', 0o666))
+  if (found !== undefined && !found.isFile()) return write((await open(file, 'w')).createWriteStream())
   const target = await targetOf(file)
   // Not named after the process: in a container, one that was killed and the next one often have the same ID.
   const unfinished = path.join(path.dirname(target), `.inventory-${randomUUID()}.unfinished`)
   // Flushed to disk before the rename: a crash must not leave an incomplete file under the name.
-  const stream = await openStream(file, unfinished, 'wx', found?.mode ?? 0o666, { flush: true })
+  const handle = await open(unfinished, 'wx', found?.mode)
   try {
-    const result = await write(stream)
+    const result = await write(handle.createWriteStream({ flush: true }))
     // The umask has removed some of the permissions.
     if (found !== undefined) await chmod(unfinished, found.mode)
     await rename(unfinished, target)
@@ -64,24 +67,4 @@ async function targetOf(file: string): Promise<string> {
 
 function isMissing(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === 'ENOENT'
-}
-
-/** Opens `file` for writing; messages call it `name`. */
-async function openStream(
-  name: string,
-  file: string,
-  flags: string,
-  mode: number,
-  options: { flush?: boolean } = {},
-): Promise<Writable> {
-  try {
-    return (await open(file, flags, mode)).createWriteStream(options)
-  } catch (error) {
-    const reason = error instanceof Error ? error.message.split(', open ')[0] : error
-    throw new CommandFailure(
-      isMissing(error)
-        ? `${name} cannot be written: there is no folder ${path.dirname(file)}`
-        : `${name} cannot be written: ${reason}`,
-    )
-  }
 }
