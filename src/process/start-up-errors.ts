@@ -3,7 +3,6 @@ import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../datab
 import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/errors/failures.ts'
 import { hasCause } from '../database/errors/sqlstate.ts'
 import { UncertainCommitError } from '../database/protocol/commit-warnings.ts'
-import { UnsupportedServerError } from '../database/readiness/readiness.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /**
@@ -15,10 +14,6 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
   if (error instanceof StartUpError) return error.message
-  if (error instanceof UnsupportedServerError) {
-    const said = error.cause instanceof Error ? error.cause.message : ''
-    return `${error.message} See docs/limits.md.${error.message.includes(said) ? '' : ` It said: ${said}`}`
-  }
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (
       `PostgreSQL has committed the change with a warning, so it may be lost or take effect later: ${error.cause.message}. ` +

@@ -1,25 +1,23 @@
 import type { Logger } from 'pino'
 import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
+import { StartUpError } from '../config/errors.ts'
 import type { Database } from '../database/database.ts'
 import { DatabaseUnavailableError } from '../database/errors/errors.ts'
 import { isRefusal } from '../database/errors/failures.ts'
 import { requestLimits } from '../database/pool/pool.ts'
-import { UnsupportedServerError } from '../database/readiness/readiness.ts'
-import { sessionTimeouts } from '../database/server/server-status.ts'
 import type { Readiness } from '../http/health.ts'
 
 /**
  * Checks that the service can serve, and logs why it cannot yet.
  *
  * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
- * @throws {UnsupportedServerError} if the server lacks a feature that the service needs
+ * @throws {StartUpError} if the server lacks a feature that the service needs
  */
 export async function checkDatabase(database: Database, readiness: Readiness, log: Logger): Promise<void> {
   await checkLogin(database)
   const notReady = await readiness()
-  if (notReady?.kind === 'unsupported')
-    throw new UnsupportedServerError(notReady.reason, { cause: notReady.cause })
+  if (notReady?.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
   if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }
 
@@ -34,17 +32,22 @@ async function checkLogin(database: Database): Promise<void> {
 
 /** Behind a connection pooler, the service cannot set timeouts for its sessions, so they must be set for the role. */
 export async function warnOfTimeouts(database: Database, log: Logger): Promise<void> {
-  const timeouts = await sessionTimeouts(database).catch(() => undefined)
-  if (timeouts === undefined) return
-  const missing = Object.entries(timeouts).flatMap(([name, limit]) => (limit === 0 ? [name] : []))
+  const timeouts = await database
+    .query<{ name: string; milliseconds: number }>(
+      `SELECT name, setting::integer AS milliseconds FROM pg_settings
+       WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout') ORDER BY name`,
+    )
+    .catch(() => [])
+  const missing = timeouts.filter(({ milliseconds }) => milliseconds === 0).map(({ name }) => name)
   if (missing.length > 0) {
     log.warn(
       `the database role sets no limit: ${missing.join(', ')}; an update may wait in the database for longer than its caller waits`,
     )
   }
-  if (timeouts.lock_timeout > requestLimits.lock) {
+  const lock = timeouts.find(({ name }) => name === 'lock_timeout')?.milliseconds ?? 0
+  if (lock > requestLimits.lock) {
     log.warn(
-      `the database role sets lock_timeout to ${timeouts.lock_timeout} ms; a locked entry delays the other updates of its batch ` +
+      `the database role sets lock_timeout to ${lock} ms; a locked entry delays the other updates of its batch ` +
         `for that long, or they fail, so set it to ${requestLimits.lock} ms`,
     )
   }

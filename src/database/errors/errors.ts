@@ -23,6 +23,12 @@ export function causeOf(error: unknown): unknown {
   return error instanceof DatabaseUnavailableError ? error.cause : error
 }
 
+/** Returns why the database is unavailable: with several hosts, the error of each; for any other error, that error. */
+export function causesOf(error: unknown): readonly unknown[] {
+  const cause = causeOf(error)
+  return cause instanceof AggregateError ? cause.errors.flatMap(causesOf) : [cause]
+}
+
 /** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
 export class ReadOnlyServerError extends Error {
   override readonly name = 'ReadOnlyServerError'

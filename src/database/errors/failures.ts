@@ -1,6 +1,7 @@
 import pg from 'pg'
 import {
   causeOf,
+  causesOf,
   DatabaseUnavailableError,
   FormerPrimaryError,
   ReadOnlyServerError,
@@ -63,15 +64,12 @@ const lostConnection =
  */
 function isRemoteRefusal(error: unknown): boolean {
   const cause = causeOf(error)
-  return isRemoteFailure(cause) && !lostConnection.test(cause.message)
-}
-
-function isRemoteFailure(error: unknown): error is pg.DatabaseError {
   return (
-    error instanceof pg.DatabaseError &&
-    remoteConnectionStates.includes(error.code ?? '') &&
-    error.severity !== 'FATAL' &&
-    error.severity !== 'PANIC'
+    cause instanceof pg.DatabaseError &&
+    remoteConnectionStates.includes(cause.code ?? '') &&
+    cause.severity !== 'FATAL' &&
+    cause.severity !== 'PANIC' &&
+    !lostConnection.test(cause.message)
   )
 }
 
@@ -171,14 +169,10 @@ export function messageWithDetail({ message, detail }: pg.DatabaseError): string
 
 /** Whether the server is read-only; with several hosts, whether one of them is. */
 export function isReadOnly(error: unknown): boolean {
-  const cause = causeOf(error)
-  if (cause instanceof AggregateError) return cause.errors.some(isReadOnly)
-  return hasCause(cause, 'readOnly') || cause instanceof ReadOnlyServerError
+  return hasCause(error, 'readOnly') || causesOf(error).some((cause) => cause instanceof ReadOnlyServerError)
 }
 
 /** Whether the server is a former primary; with several hosts, whether one of them is. */
 export function isFormerPrimary(error: unknown): boolean {
-  const cause = causeOf(error)
-  if (cause instanceof AggregateError) return cause.errors.some(isFormerPrimary)
-  return cause instanceof FormerPrimaryError
+  return causesOf(error).some((cause) => cause instanceof FormerPrimaryError)
 }

@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { causeOf } from './errors.ts'
+import { causesOf } from './errors.ts'
 
 /** What an error means, beside its message. */
 interface Effect {
@@ -76,9 +76,9 @@ const causes = {
  * them did.
  */
 export function hasCause(error: unknown, name: keyof typeof causes): boolean {
-  const cause = causeOf(error)
-  if (cause instanceof AggregateError) return cause.errors.some((each) => hasCause(each, name))
-  return cause instanceof pg.DatabaseError && causes[name].includes(cause.code ?? '')
+  return causesOf(error).some(
+    (cause) => cause instanceof pg.DatabaseError && causes[name].includes(cause.code ?? ''),
+  )
 }
 
 /**

@@ -108,8 +108,3 @@ async function unsupported(database: Database, statements: readonly string[]): P
   checkedGenerations.set(database, generation)
   return undefined
 }
-
-/** The server lacks a feature that this version needs, so waiting does not help. The message names the feature. */
-export class UnsupportedServerError extends Error {
-  override readonly name = 'UnsupportedServerError'
-}

@@ -67,23 +67,6 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   }
 }
 
-/** Time limits of a session, in milliseconds. 0 means that there is none. */
-export interface SessionTimeouts {
-  readonly lock_timeout: number
-  readonly statement_timeout: number
-  readonly idle_in_transaction_session_timeout: number
-}
-
-/** Returns the time limits of this session: those of its role or database, unless the session sets its own. */
-export async function sessionTimeouts(database: Database): Promise<SessionTimeouts> {
-  const limit = (name: keyof SessionTimeouts): string =>
-    `(SELECT setting::integer FROM pg_settings WHERE name = '${name}') AS ${name}`
-  const rows = await database.query<SessionTimeouts>(
-    `SELECT ${limit('lock_timeout')}, ${limit('statement_timeout')}, ${limit('idle_in_transaction_session_timeout')}`,
-  )
-  return onlyRow(rows)
-}
-
 /** Returns whether the server is read-only now. */
 export async function isServerReadOnly(database: Database): Promise<boolean> {
   const [row] = await database.query<{ isReadOnly: boolean }>(`SELECT ${IS_READ_ONLY} AS "isReadOnly"`)
