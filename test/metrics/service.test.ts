@@ -139,6 +139,7 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
   t.equal(total(metrics, 'inventory_update_batch_size_sum'), rounds * 20, 'each update was in a batch')
   t.equal(total(metrics, 'inventory_updates_waiting'), 0)
   t.equal(total(metrics, 'inventory_lists_total'), rounds * 21, 'each list has a cost')
+  t.equal(metrics.get('db_client_connection_count')?.series.length, 6, 'used and idle ones of each pool')
   for (const [pool, size] of [
     ['requests', 9],
     ['lists', 1],
@@ -232,4 +233,13 @@ t.test('metrics have the times at which keys were created and expire', async (t)
     Math.round((total(metrics, name, { key: 'billing' }) - Date.now() / 1000) / 86_400)
   t.equal(days('inventory_api_key_expiry_timestamp_seconds'), 3)
   t.equal(days('inventory_api_key_created_timestamp_seconds'), -1)
+  await database.query('UPDATE api_keys SET revoked_at = now()')
+  await eventually('the revoked key to leave the metrics', async () => {
+    const after = await scrape()
+    const names = [
+      'inventory_api_key_expiry_timestamp_seconds',
+      'inventory_api_key_created_timestamp_seconds',
+    ]
+    return names.every((name) => total(after, name) === 0) ? true : undefined
+  })
 })
