@@ -78,6 +78,11 @@ const cases: Readonly<Record<string, Case>> = {
     change: "UPDATE inventory SET quantity = 0, status = 'pending' WHERE pet_id = 5",
     ...changed,
   },
+  'an update in a list of several pieces': {
+    before: "INSERT INTO inventory SELECT n, n, 'sold' FROM generate_series(41, 3000) n",
+    change: 'UPDATE inventory SET quantity = 0 WHERE pet_id = 3000',
+    ...changed,
+  },
   'a new entry': { change: "INSERT INTO inventory VALUES (-7, 1, 'sold')", ...changed },
   'a removed entry': { change: 'DELETE FROM inventory WHERE pet_id = 7', ...read },
   'an entry in place of another': { change: 'UPDATE inventory SET pet_id = 999 WHERE pet_id = 7', ...read },
