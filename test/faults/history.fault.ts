@@ -21,6 +21,11 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     t.equal(code, 0, stderr)
     return stdout
   }
+  const load = (mode: string, lines: string): Promise<string> =>
+    inventory(
+      ['import', '-', '--unverified', '--allow-removals', '--mode', mode],
+      `petId,quantity\n${lines}\n`,
+    )
   await database.query(
     `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
   )
@@ -47,7 +52,10 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     servers[round % 2]?.process.kill('SIGKILL')
     await setTimeout(100)
     servers[round % 2] = await start(ports[round % 2] ?? 0)
-    await inventory(['import', '-', '--unverified'], `petId,quantity\n1,${2e9 + round}\n2,${2e9 + round}\n`)
+    await database.query(`UPDATE inventory SET quantity = ${19e8 + round} WHERE pet_id = 3`)
+    await load('upsert', `1,${2e9 + round}\n2,${2e9 + round}`)
+    await load('insert', '9,1')
+    await load('replace', pets.map((pet) => `${pet},${21e8 + round}`).join('\n'))
   }
   await more()
   await writers.stop()
@@ -63,7 +71,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   t.strictSame(wrong, [])
   const unknown = [...writers.unknown].map((requestId) => counts.get(requestId) ?? 0)
   t.ok(unknown.every((count) => count <= 1))
-  t.equal(counts.get(null), 2 * ROUNDS)
+  t.equal(counts.get(null), (1 + 2 + 1 + pets.length + 1) * ROUNDS, 'statements of SQL and imports')
   t.ok(changes.every(({ key, requestId }) => (key === 'caller') === (requestId !== null)))
   const rows = await database.query('SELECT * FROM inventory')
   const stored = rows.map((row): [number, { quantity: number; status: string }] => [
