@@ -4,10 +4,11 @@ import { type FileHandle, open, stat } from 'node:fs/promises'
 import { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { exitCodes } from '../process/exit-codes.ts'
 import { CommandFailure, isSystemError } from './failure.ts'
 import { STANDARD_STREAM } from './file-format.ts'
+import { integerFrom, matching } from './matching.ts'
 import { formatNumber } from './progress.ts'
 
 const NEWLINE = 10
@@ -16,7 +17,7 @@ const NEWLINE = 10
 export interface ExpectedInput {
   /** Number of rows. */
   readonly rows?: number
-  /** The SHA-256 of its bytes, in lowercase hexadecimal digits. */
+  /** The SHA-256 of its bytes, in hexadecimal digits. */
   readonly sha256?: string
   /** Set if the operator accepts the input without a check. */
   readonly unverified?: true
@@ -27,12 +28,12 @@ export function addInputOptions(command: Command): Command {
   return command
     .addOption(
       new Option('--rows <count>', 'refuse the input unless it has exactly this many rows').argParser(
-        readRowCount,
+        integerFrom(0),
       ),
     )
     .addOption(
       new Option('--sha256 <digest>', 'refuse the input unless its bytes have this SHA-256').argParser(
-        readDigest,
+        matching(/^[0-9a-f]{64}$/i, '64 hexadecimal digits'),
       ),
     )
     .addOption(
@@ -130,7 +131,7 @@ export class ImportSource implements AsyncIterable<Buffer> {
       return `it has ${formatNumber(rows)} of ${formatNumber(expectedRows)} expected rows`
     }
     const digest = this.#hash?.digest('hex')
-    if (digest !== sha256) return `its SHA-256 is ${digest}, not ${sha256}`
+    if (digest !== sha256?.toLowerCase()) return `its SHA-256 is ${digest}, not ${sha256}`
     if (this.size !== undefined && (await this.#hasChanged())) return 'it changed while it was read'
     return undefined
   }
@@ -167,14 +168,4 @@ function refuseUnknownPipe(name: string, { rows, sha256, unverified }: ExpectedI
 or import a file instead. Nothing was done.`,
     exitCodes.wrongUsage,
   )
-}
-
-function readRowCount(text: string): number {
-  if (!/^\d{1,15}$/.test(text)) throw new InvalidArgumentError('It must be a whole number.')
-  return Number(text)
-}
-
-function readDigest(text: string): string {
-  if (!/^[0-9a-f]{64}$/i.test(text)) throw new InvalidArgumentError('It must be 64 hexadecimal digits.')
-  return text.toLowerCase()
 }

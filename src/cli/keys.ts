@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import { type ApiKey, createKey, endOf, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
 import type { StatementRunner } from '../database/database.ts'
@@ -9,11 +9,15 @@ import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'
 import { readDuration, readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
+import { matching } from './matching.ts'
 import { OutputError, print } from './output.ts'
 import { formatTable } from './table.ts'
 
 /** How long PostgreSQL may take to respond to a statement on keys. */
 const ANSWER_TIMEOUT_MS = 30_000
+
+const readName = matching(/^[A-Za-z0-9_-]{1,64}$/, '1 to 64 letters, digits, hyphens and underscores')
+const readId = matching(/^[0-9a-f]{12}$/, '12 hexadecimal digits')
 
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
@@ -208,15 +212,4 @@ function tableOf(keys: readonly ApiKey[]): string {
 /** A time in ISO 8601, to the second. */
 function timeOf(time: Date | null): string {
   return time === null ? '-' : `${time.toISOString().slice(0, -'.000Z'.length)}Z`
-}
-
-function readName(text: string): string {
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(text))
-    throw new InvalidArgumentError('It must be 1 to 64 letters, digits, hyphens and underscores.')
-  return text
-}
-
-function readId(text: string): string {
-  if (!/^[0-9a-f]{12}$/.test(text)) throw new InvalidArgumentError('It must be 12 hexadecimal digits.')
-  return text
 }

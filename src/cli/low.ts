@@ -1,9 +1,10 @@
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { type Command, Option } from 'commander'
 import { inTransaction } from '../database/operator/transaction.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/entry/schemas.ts'
 import { findLowEntries } from '../inventory/reports/low-entries.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
+import { integerFrom } from './matching.ts'
 import { writeOutput } from './output.ts'
 import { formatTable } from './table.ts'
 
@@ -19,7 +20,7 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
     .command('low')
     .description('list entries with a quantity below a limit; exit with code 7 if there are any')
     // Not requiredOption, which would report a missing limit before an unknown option such as "--belo".
-    .option('--below <quantity>', 'list entries below this quantity (required)', readLimit)
+    .option('--below <quantity>', 'list entries below this quantity (required)', integerFrom(1, MAX_QUANTITY))
     .addOption(new Option('--status <status>', 'list only entries with this status').choices(petStatuses))
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory low --below 5 --status available')
@@ -38,11 +39,4 @@ export function addLowCommand(program: Command, databaseUrl: () => Promise<strin
       else console.error(`No entry has a quantity below ${below}.`)
       if (entries.length > 0) process.exitCode = exitCodes.low
     })
-}
-
-function readLimit(text: string): number {
-  const limit = /^\d{1,10}$/.test(text) ? Number(text) : 0
-  if (limit < 1 || limit > MAX_QUANTITY)
-    throw new InvalidArgumentError(`It must be a whole number from 1 to ${MAX_QUANTITY}.`)
-  return limit
 }

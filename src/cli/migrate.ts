@@ -1,4 +1,4 @@
-import { type Command, InvalidArgumentError } from 'commander'
+import type { Command } from 'commander'
 import { MigrationError } from '../database/migrations/errors.ts'
 import { createMigration } from '../database/migrations/files.ts'
 import { migrationHistory } from '../database/migrations/history.ts'
@@ -11,6 +11,7 @@ import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
 import { withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
+import { integerFrom, matching } from './matching.ts'
 import { print } from './output.ts'
 import { formatTable } from './table.ts'
 
@@ -25,6 +26,8 @@ interface DownOptions {
   readonly force?: true
   readonly dryRun?: true
 }
+
+const readName = matching(/^[a-z0-9]+(-[a-z0-9]+)*$/, 'words of a-z and 0-9 joined by hyphens')
 
 /** Adds `inventory migrate up|down|status|create`. */
 export function addMigrateCommands(
@@ -62,7 +65,7 @@ export function addMigrateCommands(
   migrations
     .command('up')
     .description('apply all pending migrations; concurrent runs wait for each other')
-    .argument('[count]', 'apply at most N', readCount)
+    .argument('[count]', 'apply at most N', integerFrom(1))
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
@@ -74,7 +77,7 @@ export function addMigrateCommands(
   migrations
     .command('down')
     .description('roll back the newest migration, and delete the data that it added')
-    .argument('[count]', 'roll back at most N', readCount)
+    .argument('[count]', 'roll back at most N', integerFrom(1))
     .option('--yes', 'confirm the loss of data; needed without a terminal')
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
@@ -126,15 +129,4 @@ export function addMigrateCommands(
 
 function explainKnown(error: unknown): never {
   throw error instanceof MigrationError ? new CommandFailure(error.message) : error
-}
-
-function readCount(text: string): number {
-  if (!/^[1-9]\d{0,5}$/.test(text)) throw new InvalidArgumentError('It must be a whole number from 1.')
-  return Number(text)
-}
-
-function readName(text: string): string {
-  if (!/^[a-z0-9]+(-[a-z0-9]+)*$/.test(text))
-    throw new InvalidArgumentError('It must be words of a-z and 0-9 joined by hyphens.')
-  return text
 }
