@@ -109,7 +109,7 @@ export function isConnectTimeout(error: unknown): boolean {
 
 /** Messages of pg and of this service about a connection or a response that did not come in time. */
 const lateness =
-  /^(PostgreSQL did not respond in time|No data in time|Query read timeout|all connections were in use for too long)$/
+  /^(PostgreSQL did not respond in time|Query read timeout|all connections were in use for too long)$/
 
 /** Whether a server that is connected did not respond in time, or all connections were in use. */
 export function isLate(error: unknown): boolean {

@@ -2,10 +2,10 @@ import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import type { StatementRunner } from '../database.ts'
-import { OutcomeUnknownError } from '../errors/errors.ts'
-import { wasRefused } from '../errors/failures.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from '../errors/errors.ts'
+import { isLate, isUnavailable, wasRefused } from '../errors/failures.ts'
 import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
-import { connect, operatorClient, outageOf, statementRunner } from './operator-client.ts'
+import { operatorClient } from './operator-client.ts'
 
 /**
  * With a higher level, which the role or the database may have as its default, a statement that has waited for another
@@ -82,7 +82,9 @@ export async function inTransaction<Result>(
   let isDone = false
   try {
     signal.throwIfAborted()
-    await connect(client)
+    await client.connect().catch((error: unknown) => {
+      throw new DatabaseUnavailableError(error)
+    })
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
     await client.query(NO_TRANSACTION_TIMEOUT)
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
@@ -101,8 +103,9 @@ export async function inTransaction<Result>(
     return result
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
-    if (error instanceof OutcomeUnknownError) throw error
-    throw outageOf(error, lost)
+    if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
+    const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isLate(error)
+    throw lost !== undefined || isOutage ? new DatabaseUnavailableError(lost ?? error) : error
   } finally {
     // PostgreSQL waits until a COPY that nobody reads any more is read.
     if (readOnly && !isDone) close()
@@ -140,7 +143,9 @@ async function commit(client: pg.Client): Promise<void> {
 
 function transactionOf(client: pg.Client): Transaction {
   return {
-    ...statementRunner(client),
+    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
+      return (await client.query<Row>(text, [...values])).rows
+    },
     async takeAdvisoryLock(key) {
       await client.query('SET LOCAL lock_timeout = 0')
       await client.query('SELECT pg_advisory_xact_lock($1)', [key])
