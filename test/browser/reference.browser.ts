@@ -7,10 +7,10 @@ import { promisify } from 'node:util'
 import type { BrowserContextOptions, Locator, Page } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { pathOf } from '../faults/needs.ts'
-import { apiKey, startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { apiKey, startService } from '../support/app.ts'
+import { listen } from '../support/listen.ts'
 import { startChromium } from './chromium.ts'
-import { visit } from './visit.ts'
+import { type Visit, visit } from './visit.ts'
 
 /** No JavaScript number is this one. */
 const PET = '9007199254740993'
@@ -29,14 +29,15 @@ const REFUSED = 'Failed to load resource: the server responded with a status of 
 
 const browser = await startChromium(t)
 
-/** Starts the service with two entries and returns its port. */
-async function startService(t: Test): Promise<number> {
-  const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 12, 'available'],
-    [PET, 7, 'pending'],
-  ])
-  return (await startApp(t, database.url)).port
+const entries = [
+  ['1', 12, 'available'],
+  [PET, 7, 'pending'],
+] as const
+
+/** Visits the page of a service with two entries. */
+async function visitPage(t: Test, options: BrowserContextOptions = {}): Promise<Visit & { port: number }> {
+  const { port } = await startService(t, entries)
+  return { ...(await visit(t, browser, `http://127.0.0.1:${port}/docs`, options)), port }
 }
 
 const enterKey = (page: Page, key = apiKey): Promise<void> =>
@@ -129,8 +130,7 @@ const screens = [
 for (const { name, options } of screens) {
   for (const colorScheme of ['light', 'dark'] as const) {
     t.test(`lets a person with a key try both operations: ${name}, ${colorScheme}`, async (t) => {
-      const port = await startService(t)
-      const { page, complaints, picture } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, {
+      const { page, complaints, picture } = await visitPage(t, {
         ...options,
         colorScheme,
       })
@@ -171,8 +171,7 @@ for (const { name, options } of screens) {
 t.test(
   'says without any input where the service is, who creates keys and what is experimental',
   async (t) => {
-    const port = await startService(t)
-    const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+    const { page, complaints, port } = await visitPage(t)
     t.ok(await page.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
     t.ok(await page.getByText('inventory keys create').isVisible())
     t.equal(await operationOf(page, 'listInventory').getByText('experimental', { exact: true }).count(), 0)
@@ -182,15 +181,14 @@ t.test(
 )
 
 t.test('the page lists the public addresses', async (t) => {
-  const database = await testDatabase(t)
   const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
-  const { port } = await startApp(t, database.url, { env: { PUBLIC_URLS: publicUrls.join() } })
+  const { port } = await startService(t, [], { env: { PUBLIC_URLS: publicUrls.join() } })
   const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
   for (const url of publicUrls) t.ok(await page.getByText(url, { exact: true }).isVisible())
 })
 
 t.test('every error is shown with its body and code', async (t) => {
-  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const { page } = await visitPage(t)
   const description = await page.evaluate<{
     paths: Record<string, Record<string, { operationId: string; responses: Record<string, unknown> }>>
   }>(`fetch('openapi.json').then((response) => response.json())`)
@@ -217,7 +215,7 @@ t.test('every error is shown with its body and code', async (t) => {
 })
 
 t.test('removes the previous response when a field is refused, and leads to the field', async (t) => {
-  const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const { page, complaints } = await visitPage(t)
   await enterKey(page)
   const update = operationOf(page, 'updateInventory')
   const petId = update.getByRole('textbox', { name: 'petId' })
@@ -250,7 +248,7 @@ t.test('removes the previous response when a field is refused, and leads to the 
 })
 
 t.test('a missing response is reported', async (t) => {
-  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const { page } = await visitPage(t)
   await enterKey(page)
   const list = operationOf(page, 'listInventory')
   await execute(list)
@@ -261,7 +259,7 @@ t.test('a missing response is reported', async (t) => {
 })
 
 t.test('conditions are sent as entered', async (t) => {
-  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const { page } = await visitPage(t)
   await enterKey(page)
   const update = operationOf(page, 'updateInventory')
   await update.getByRole('textbox', { name: 'petId' }).fill(PET)
@@ -272,7 +270,7 @@ t.test('conditions are sent as entered', async (t) => {
 })
 
 t.test('operations, responses and schemas have links', async (t) => {
-  const docs = `http://127.0.0.1:${await startService(t)}/docs`
+  const docs = `http://127.0.0.1:${(await startService(t)).port}/docs`
   for (const id of ['updateInventory', 'updateInventory-412', 'schema-Error']) {
     const { page } = await visit(t, browser, `${docs}#${id}`)
     const isShown = async (): Promise<void> => {
@@ -289,8 +287,7 @@ t.test('operations, responses and schemas have links', async (t) => {
 })
 
 t.test('each request has runnable samples in four languages', async (t) => {
-  const port = await startService(t)
-  const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+  const { page, complaints, port } = await visitPage(t)
   const list = operationOf(page, 'listInventory')
   const update = operationOf(page, 'updateInventory')
   await update.getByRole('textbox', { name: 'If-None-Match' }).fill(`"it's-pending"`)
@@ -331,8 +328,7 @@ t.test('each request has runnable samples in four languages', async (t) => {
 })
 
 t.test('marks the selected language where the system replaces all colors', async (t) => {
-  const port = await startService(t)
-  const { page } = await visit(t, browser, `http://127.0.0.1:${port}/docs`, { forcedColors: 'active' })
+  const { page } = await visitPage(t, { forcedColors: 'active' })
   const [selected, ...others] = await page.evaluate<string[]>(`
     [...document.querySelectorAll('#listInventory .languages span')]
       .map((language) => /\\d+, \\d+, \\d+/.exec(getComputedStyle(language).backgroundColor)[0])`)
@@ -341,8 +337,7 @@ t.test('marks the selected language where the system replaces all colors', async
 })
 
 t.test('works by the keyboard alone', async (t) => {
-  const port = await startService(t)
-  const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
+  const { page, complaints } = await visitPage(t)
   /** Presses Tab until the element has the focus. */
   const tabTo = async (element: Locator): Promise<void> => {
     for (let presses = 0; presses < 60; presses++) {
@@ -372,9 +367,7 @@ t.test('works by the keyboard alone', async (t) => {
 
 t.test('the focus is visible on every control', async (t) => {
   for (const colorScheme of ['light', 'dark'] as const) {
-    const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`, {
-      colorScheme,
-    })
+    const { page } = await visitPage(t, { colorScheme })
     const stops = await page.evaluate<number>(
       `[...document.querySelectorAll('a, button, input:not([type=radio]), textarea, pre, fieldset, summary')]
         .filter((element) => element.checkVisibility()).length`,
@@ -403,7 +396,7 @@ t.test('the focus is visible on every control', async (t) => {
 })
 
 t.test('works under a path that a proxy puts before it', async (t) => {
-  const port = await startService(t)
+  const { port } = await startService(t, entries)
   const proxy = createServer((incoming, outgoing) => {
     const { method, headers, url = '' } = incoming
     if (!url.startsWith('/store/')) {
@@ -418,10 +411,7 @@ t.test('works under a path that a proxy puts before it', async (t) => {
       }),
     )
   })
-  t.teardown(() => proxy.close())
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve))
-  const address = proxy.address()
-  const proxyPort = typeof address === 'object' ? address?.port : undefined
+  const proxyPort = await listen(t, proxy)
   // With a slash too many, which leads to the page.
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${proxyPort}/store/docs/`)
   t.equal(new URL(page.url()).pathname, '/store/docs')
@@ -430,7 +420,7 @@ t.test('works under a path that a proxy puts before it', async (t) => {
 })
 
 t.test('explains that a key is missing, and leads to its field', async (t) => {
-  const { page } = await visit(t, browser, `http://127.0.0.1:${await startService(t)}/docs`)
+  const { page } = await visitPage(t)
   const list = operationOf(page, 'listInventory')
   const { outcome, body } = await execute(list)
   t.match(outcome, '401 Unauthorized')
@@ -445,12 +435,11 @@ t.test('explains that a key is missing, and leads to its field', async (t) => {
 })
 
 t.test('a large list is truncated, and the page says so', async (t) => {
-  const database = await testDatabase(t)
+  const { port, database } = await startService(t)
   await database.query(
     `INSERT INTO inventory (pet_id, quantity, status)
      SELECT ${PET} + n, 1, 'sold' FROM generate_series(0, 199999) n`,
   )
-  const { port } = await startApp(t, database.url)
   const { page, complaints } = await visit(t, browser, `http://127.0.0.1:${port}/docs`)
   await enterKey(page)
   const list = operationOf(page, 'listInventory')

@@ -1,7 +1,6 @@
-import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
+import { createServer } from 'node:http'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
@@ -9,6 +8,7 @@ import { setUpLocally } from '../../src/local/local-setup.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
+import { listen } from '../support/listen.ts'
 import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
@@ -114,9 +114,13 @@ t.test('a start repairs what a crash or a full disk has left', async (t) => {
 })
 
 t.test('a signal in the middle of a first start ends it, and leaves no database running', async (t) => {
+  const [first, second] = [await temporaryFolder(t), await temporaryFolder(t)]
   // Created one after the other: before initdb, after it, and by the starting database.
-  for (const file of ['password', 'data', 'data/postmaster.pid']) {
-    const cwd = await temporaryFolder(t)
+  for (const [cwd, file] of [
+    [first, 'password'],
+    [second, 'data'],
+    [second, 'data/postmaster.pid'],
+  ] as const) {
     await chmod(cwd, 0o755)
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
     await eventually(`the file ${file}`, async () => {
@@ -165,11 +169,7 @@ t.test('the local database accepts only generated passwords, and only from this 
 })
 
 async function takenPort(t: Test): Promise<string> {
-  const taken = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => taken.close())
-  await once(taken, 'listening')
-  const address = taken.address()
-  return String(typeof address === 'object' ? address?.port : undefined)
+  return String(await listen(t, createServer()))
 }
 
 t.test('a port in use is reported before anything is set up', async (t) => {
@@ -184,9 +184,9 @@ t.test('a port in use is reported before anything is set up', async (t) => {
 
 t.test('a failed start leaves no database running, with a Ctrl-C while it stops, too', async (t) => {
   const METRICS_PORT = await takenPort(t)
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o755)
   for (const isInterrupted of [false, true]) {
-    const cwd = await temporaryFolder(t)
-    await chmod(cwd, 0o755)
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', METRICS_PORT } })
     await server.output(/is in use/)
     if (isInterrupted) server.process.kill('SIGINT')
