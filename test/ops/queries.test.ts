@@ -7,10 +7,10 @@ import { parse } from 'yaml'
 import { readPages } from '../docs/pages.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { portOf, startProgram } from '../support/program.ts'
 import { sendRaw } from '../support/raw.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** A row of a table in docs/metrics.md. */
 interface Documented {
@@ -86,21 +86,12 @@ async function queries(): Promise<[where: string, query: string][]> {
 t.test('docs/metrics.md lists every metric of the service, with its type and labels', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const key = 'a-key-for-tests-0123456789abcdefghijklm'
   await database.query(
     "INSERT INTO api_keys (name, digest, expires_at) VALUES ('billing', sha256('billing'), now() + interval '1 day')",
   )
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      METRICS_PORT: '0',
-    },
-  })
+  const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { scrape } = await metricsOf(server)
-  const port = await portOf(server)
-  const send = callerOf(port, { authorization: `Bearer ${key}` })
+  const { port, send } = server
   await send('GET', '/v1/inventory')
   await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
   await sendRaw(port, 'no HTTP\r\n\r\n')

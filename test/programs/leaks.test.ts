@@ -3,20 +3,15 @@ import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { mixedLoad } from '../support/mixed-load.ts'
 import { type Usage, usageOf } from '../support/process-usage.ts'
-import { portOf, startProgram } from '../support/program.ts'
-
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
+import { apiKey, startServer } from '../support/running-server.ts'
 
 t.test('requests of every kind and their aborts leave no connection behind', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 5000) n")
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
   const load = async (requests: number): Promise<void> => {
     let left = requests
-    await mixedLoad({ port, key, callers: 30, goesOn: () => left-- > 0 })
+    await mixedLoad({ port: server.port, key: apiKey, callers: 30, goesOn: () => left-- > 0 })
   }
   const connections = async (): Promise<number> => {
     const [row] = await database.query(
@@ -42,8 +37,7 @@ t.test('requests of every kind and their aborts leave no connection behind', asy
     // The pool may have opened what it may after the first count.
     t.ok(after.files <= before.files + 10, `${before.files} open files before, ${after.files} after`)
   }
-  server.process.kill('SIGTERM')
-  const { code, stdout } = await server.ended
+  const { code, stdout } = await server.stop()
   t.equal(code, 0, 'nothing keeps it from stopping')
   t.notMatch(stdout, /"level":(50|60)/)
 })

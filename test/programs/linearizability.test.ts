@@ -2,9 +2,8 @@ import t from 'tap'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 /** The pets whose entries the clients update. */
 const pets = [1, 2, 3]
 
@@ -14,9 +13,8 @@ const ENTRIES = 100
 t.test('two processes over a database that is killed are linearizable', async (t) => {
   const database = await startOwnServer(t)
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n`)
-  const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' }
-  const start = async (): Promise<Program> => startProgram(t, 'server', { env })
-  const ports = await Promise.all([start(), start()].map(async (server) => portOf(await server)))
+  const servers = await Promise.all([1, 2].map(() => startServer(t, { DATABASE_URL: database.url })))
+  const ports = servers.map(({ port }) => port)
   const load = startLoad(t, { ports, clients: 24, apiKey, pets })
 
   for (let round = 0; round < 2; round++) {

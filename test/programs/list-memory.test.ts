@@ -4,9 +4,7 @@ import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { portOf, startProgram } from '../support/program.ts'
-
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
+import { apiKey, startServer } from '../support/running-server.ts'
 
 const IDLE_CONNECTIONS = 30
 
@@ -14,10 +12,7 @@ t.test('a connection that is idle after a list does not keep the list in memory'
   const database = await testDatabase(t)
   // More than is sent at once.
   await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50000) n")
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { scrape } = await metricsOf(server)
   const externalBytes = async (): Promise<number> =>
     (await scrape()).get('nodejs_external_memory_bytes')?.series[0]?.value ?? 0
@@ -27,7 +22,11 @@ t.test('a connection that is idle after a list does not keep the list in memory'
     await database.query('UPDATE inventory SET quantity = $1', [quantity])
     const agent = new Agent({ keepAlive: true })
     t.teardown(() => agent.destroy())
-    const { body } = await callerOf(port, { authorization: `Bearer ${key}` }, agent)('GET', '/v1/inventory')
+    const { body } = await callerOf(
+      server.port,
+      { authorization: `Bearer ${apiKey}` },
+      agent,
+    )('GET', '/v1/inventory')
     return body.length
   }
 
@@ -36,12 +35,11 @@ t.test('a connection that is idle after a list does not keep the list in memory'
   t.ok(listBytes > 2_000_000, `a list of ${listBytes} bytes`)
   // V8 collects garbage when it has allocated enough.
   const left = await eventually('the lists to be collected', async () => {
-    await callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
+    await server.send('GET', '/v1/inventory')
     await database.query('UPDATE inventory SET quantity = 0')
     const bytes = await externalBytes()
     return bytes < (IDLE_CONNECTIONS / 2) * listBytes ? bytes : undefined
   })
   t.comment(`${left} bytes outside of the heap after ${IDLE_CONNECTIONS} lists of ${listBytes} bytes`)
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
+  t.equal((await server.stop()).code, 0)
 })

@@ -11,8 +11,8 @@ import { isError } from '../../support/error-shape.ts'
 import { until } from '../../support/eventually.ts'
 import { callerOf } from '../../support/http.ts'
 import { listen } from '../../support/listen.ts'
-import { portOf, startProgram } from '../../support/program.ts'
 import { openRaw, parseResponse, type RawConnection, sendRaw } from '../../support/raw.ts'
+import { startServer } from '../../support/running-server.ts'
 
 const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
 // Answered with 404, without the database.
@@ -22,10 +22,7 @@ const lastNothing = nothing.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')
 t.test('new connections are served while hundreds of others keep the service busy', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const { port } = await startServer(t, { DATABASE_URL: database.url })
   let answers = 0
   const busy = await Promise.all(
     Array.from({ length: 400 }, async () => {
