@@ -1,36 +1,32 @@
 import t, { type Test } from 'tap'
+import { inventory, runCommand } from '../support/command.ts'
 import { addEntries, addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { chainErrors, changesIn, type RecordedChange, startWriters } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
-import { type Outcome, type Program, portOf, startProgram } from '../support/program.ts'
+import { type Program, portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
-const run = async (t: Test, url: string, ...args: string[]): Promise<Outcome> =>
-  (await startProgram(t, 'cli', { args, env: { DATABASE_URL: url } })).ended
-
 async function history(t: Test, url: string, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await run(t, url, 'history', ...args)
+  const { code, stdout, stderr } = await inventory(t, url, 'history', ...args)
   t.equal(code, 0, stderr)
   return stdout
 }
 
 /** Imports lines of CSV. */
 async function importLines(t: Test, { url }: TestDatabase, mode: string, lines: string): Promise<void> {
-  const { code, stderr } = await (
-    await startProgram(t, 'cli', {
-      args: ['import', '-', '--unverified', '--allow-removals', '--mode', mode],
-      env: { DATABASE_URL: url },
-      input: `petId,quantity,status\n${lines}`,
-    })
-  ).ended
+  const { code, stderr } = await runCommand(
+    t,
+    ['import', '-', '--unverified', '--allow-removals', '--mode', mode],
+    { env: { DATABASE_URL: url }, input: `petId,quantity,status\n${lines}` },
+  )
   t.equal(code, 0, stderr)
 }
 
 t.test('every acknowledged update of two processes is recorded once, and pets have no gap', async (t) => {
   const serverRole = await testRole(t)
   const database = await testDatabase(t)
-  t.equal((await run(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)).code, 0)
+  t.equal((await inventory(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)).code, 0)
   const pets = [1, 2, 3, 4, 5]
   await addEntries(
     database,
@@ -128,8 +124,8 @@ t.test('changes are listed by pet, time and caller, as table, CSV and JSON', asy
     "UPDATE inventory_history SET changed_at = now() - interval '2 h' WHERE pet_id IS NOT NULL",
   )
   t.equal(changesIn(await history(t, database.url, '--json', '--since', '1h')).length, 1)
-  t.equal((await run(t, database.url, 'history', '2x')).code, 2)
-  t.equal((await run(t, database.url, 'history', '--csv', '--json')).code, 2)
+  t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
+  t.equal((await inventory(t, database.url, 'history', '--csv', '--json')).code, 2)
 })
 
 t.test('--follow prints each change once, even if its transaction commits late', async (t) => {
@@ -187,14 +183,14 @@ t.test('prune deletes what is older, oldest first, and the rest stays', async (t
   t.equal(changesIn(await history(t, database.url, '--json')).length, 10)
   const status = JSON.parse(await history(t, database.url, 'status', '--json'))
   t.match(status, { recording: true, changes: Number, bytes: Number, oldest: /Z$/ })
-  t.equal((await run(t, database.url, 'history', 'prune')).code, 2)
+  t.equal((await inventory(t, database.url, 'history', 'prune')).code, 2)
 })
 
 t.test('off leaves no trigger behind, and writers are not recorded', async (t) => {
   const database = await testDatabase(t)
   await history(t, database.url, 'on')
   const open = await database.hold("INSERT INTO inventory VALUES (1, 1, 'sold')", 'COMMIT')
-  const refused = await run(t, database.url, 'history', 'off')
+  const refused = await inventory(t, database.url, 'history', 'off')
   t.match(refused, { code: 1, stderr: /nothing was changed/ })
   await open()
   t.equal(await history(t, database.url, 'off'), 'The history is off.\n')
@@ -209,14 +205,14 @@ t.test('operators read the history, and only the owner of the tables can change 
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
   const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  t.equal((await run(t, database.url, 'migrate', 'up', ...roles)).code, 0)
+  t.equal((await inventory(t, database.url, 'migrate', 'up', ...roles)).code, 0)
   await history(t, database.url, 'on')
   await addEntries(database, [['1', 1, 'sold']])
   t.equal(changesIn(await history(t, operator.urlOf(database.url), '--json')).length, 1)
   await history(t, operator.urlOf(database.url), 'status')
   for (const args of [['on'], ['off'], ['prune', '--keep', '1d']])
-    t.match(await run(t, operator.urlOf(database.url), 'history', ...args), { code: 1, stderr: /own/ })
-  const select = await run(t, server.urlOf(database.url), 'history')
+    t.match(await inventory(t, operator.urlOf(database.url), 'history', ...args), { code: 1, stderr: /own/ })
+  const select = await inventory(t, server.urlOf(database.url), 'history')
   t.match(select, { code: 1, stderr: /lacks a privilege/ })
   // A writer cannot put a table of its own in the place of the history.
   await database.query(
