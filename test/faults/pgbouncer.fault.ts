@@ -154,7 +154,7 @@ t.test('a role without time limits is warned of', async (t) => {
     env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
   })
   await server.output(
-    /the database role sets no limit: lock_timeout, statement_timeout, idle_in_transaction_session_timeout/,
+    /the database role sets no limit: idle_in_transaction_session_timeout, lock_timeout, statement_timeout/,
   )
 })
 
