@@ -239,6 +239,20 @@ t.test('what may have been committed, or concerns every update, is never sent ag
   }
 })
 
+t.test('a refusal that one update of a batch may have caused fails only that one', async (t) => {
+  for (const code of ['23514', '40P01']) {
+    const repository = new ScriptedRepository()
+    const { set } = queueOf(t, repository)
+    const answers = [set(1, 1), set(2, 2)]
+    const batch = await repository.next(t, '1=1 2=2')
+    batch.refuse(code)
+    const first = await repository.next(t, '1=1')
+    first.refuse(code)
+    await repository.storeAll(t, '2=2')
+    t.match(await Promise.all(answers), [/error$/i, '2=2'], code)
+  }
+})
+
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {
   const pass = stopClock(t)
   const repository = new ScriptedRepository()
