@@ -1,16 +1,15 @@
 import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { type HttpLimits, HttpServer, httpLimits } from '../../../src/http/connections/http-server.ts'
-import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import type { HttpLimits } from '../../../src/http/connections/http-server.ts'
+import type { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
 import { apiKey, startApp } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 import { until } from '../../support/eventually.ts'
 import { callerOf } from '../../support/http.ts'
-import { listen } from '../../support/listen.ts'
+import { startHttpServer } from '../../support/http-server.ts'
 import { openRaw, parseResponse, type RawConnection, sendRaw } from '../../support/raw.ts'
 import { startServer } from '../../support/running-server.ts'
 
@@ -279,21 +278,16 @@ async function startScheduled(
   work = (): void => {},
   limits: Partial<HttpLimits> = {},
 ): Promise<{ port: number; statistics: RequestStatistics; starts: Start[] }> {
-  const statistics = new RequestStatistics()
   const starts: Start[] = []
-  const http = new HttpServer({
-    statistics,
-    log: pino({ level: 'silent' }),
-    arrivalMs: 60_000,
-    stallMs: 60_000,
-    isUrgent: ({ url }) => url === '/urgent',
-    limits: { ...httpLimits, ...limits },
-  })
-  const server = http.create(({ url = '', socket }, response) => {
-    starts.push({ url, socket, response })
-    work()
-    if (http.connectionOf(response)?.isLate) response.statusCode = 503
-    if (url !== '/wait') response.end(`${url}\n`)
-  })
-  return { port: await listen(t, server), statistics, starts }
+  const { http, port, statistics } = await startHttpServer(
+    t,
+    ({ url = '', socket }, response) => {
+      starts.push({ url, socket, response })
+      work()
+      if (http.connectionOf(response)?.isLate) response.statusCode = 503
+      if (url !== '/wait') response.end(`${url}\n`)
+    },
+    limits,
+  )
+  return { port, statistics, starts }
 }

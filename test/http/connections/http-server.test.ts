@@ -1,24 +1,21 @@
 import { once } from 'node:events'
-import type { RequestListener, Server, ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import { pino } from 'pino'
-import t, { type Test } from 'tap'
-import { type HttpLimits, HttpServer, httpLimits } from '../../../src/http/connections/http-server.ts'
-import { RequestStatistics } from '../../../src/http/connections/request-statistics.ts'
+import t from 'tap'
 import { until } from '../../support/eventually.ts'
-import { listen } from '../../support/listen.ts'
+import { startHttpServer } from '../../support/http-server.ts'
 import { openRaw, type RawConnection, sendRaw } from '../../support/raw.ts'
 
 t.test('at the limit of connections, a new one closes the one that has been idle for longest', async (t) => {
   const waiting: ServerResponse[] = []
-  const { server, port } = await startServer(
+  const { server, port } = await startHttpServer(
     t,
     ({ url }, response) => {
       if (url === '/wait') waiting.push(response)
       else response.end('done')
     },
-    { limits: { maxOpen: 4 } },
+    { maxOpen: 4 },
   )
   const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
 
@@ -54,7 +51,7 @@ t.test(
   'a client that reads nothing is disconnected whatever it sends, one that waits for the service is not',
   async (t) => {
     const responses = new Map<string, ServerResponse>()
-    const { port } = await startServer(
+    const { port } = await startHttpServer(
       t,
       ({ url = '' }, response) => {
         responses.set(url, response)
@@ -86,13 +83,13 @@ t.test(
 
 t.test('at the limit of unread responses, the one without progress for longest is closed', async (t) => {
   const responses: ServerResponse[] = []
-  const { port } = await startServer(
+  const { port } = await startHttpServer(
     t,
     ({ url }, response) => {
       if (url === '/large') responses.push(response)
       response.end(url === '/large' ? Buffer.alloc(20_000_000) : 'done')
     },
-    { limits: { maxStalled: 2 } },
+    { maxStalled: 2 },
   )
   const openUnread = async (): Promise<ServerResponse | undefined> => {
     const before = responses.length
@@ -112,38 +109,15 @@ t.test('at the limit of unread responses, the one without progress for longest i
   t.match(await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'), /done$/)
 })
 
-interface ServerOptions {
-  readonly stallMs?: number
-  readonly limits?: Partial<HttpLimits>
-}
-
-/** Starts a server of the test's own. */
-async function startServer(
-  t: Test,
-  handler: RequestListener,
-  { stallMs = 60_000, limits = {} }: ServerOptions = {},
-): Promise<{ server: Server; port: number; stop: () => Promise<void> }> {
-  const http = new HttpServer({
-    statistics: new RequestStatistics(),
-    log: pino({ level: 'silent' }),
-    arrivalMs: 60_000,
-    stallMs,
-    isUrgent: () => false,
-    limits: { ...httpLimits, ...limits },
-  })
-  const server = http.create(handler)
-  return { server, port: await listen(t, server), stop: () => http.stop(server) }
-}
-
 const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 
 t.test(
   'connections that wait to be accepted when a server stops are served, once the port is closed',
   async (t) => {
-    const { server, port, stop } = await startServer(t, (_request, response) => {
+    const { http, server, port } = await startHttpServer(t, (_request, response) => {
       response.end(server.listening ? 'begun while the port was open' : 'done')
     })
-    const stopped = stop()
+    const stopped = http.stop(server)
     // The server has no connection yet, so it would close the port at once.
     const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
     const answers = sockets.map(async (socket) => {
@@ -164,16 +138,13 @@ t.test(
 
 t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
   const body = Buffer.alloc(20_000_000, 'x')
-  const { server, port, stop } = await startServer(t, (_request, response) => response.end(body))
+  const { http, server, port } = await startHttpServer(t, (_request, response) => response.end(body))
   const { socket, received } = await openRaw(port)
   socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')
   await once(socket, 'data')
   socket.pause()
-  const stopped = stop()
-  for (let tries = 0; server.listening; tries++) {
-    if (tries === 500) throw new Error('the port is not closed')
-    await setTimeout(20)
-  }
+  const stopped = http.stop(server)
+  await until('the port to be closed', () => !server.listening)
   socket.resume()
   t.ok((await received).length > body.length, 'the response is whole')
   await stopped
