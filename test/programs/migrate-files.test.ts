@@ -114,7 +114,11 @@ t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing
     ],
   ] as const) {
     const up = await cli.start('up')
-    await eventually('the migration to run', async () => (await database.query(`SELECT ${running}`))[0])
+    const isRunning = async (): Promise<unknown> => {
+      if (up.process.exitCode !== null) throw new Error(JSON.stringify(await up.ended))
+      return (await database.query(`SELECT ${running}`))[0]
+    }
+    await eventually('the migration to run', isRunning, 120_000)
     await end(up)
     t.match(await up.ended, outcome)
     await eventually('PostgreSQL to end it', async () =>
