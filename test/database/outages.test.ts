@@ -3,9 +3,8 @@ import type { Answer } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { startServer } from '../support/running-server.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 
 /** Ends the service's connections, and those whose login has just been checked, which have no name yet. */
@@ -51,10 +50,8 @@ t.test(
     await database.query(
       `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
     )
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-    })
-    const load = startLoad(t, { ports: [await portOf(server)], clients: 16, apiKey, pets })
+    const server = await startServer(t, { DATABASE_URL: database.url })
+    const load = startLoad(t, { ports: [server.port], clients: 16, pets })
 
     for (const [title, failure] of rounds) {
       await load.served(200)

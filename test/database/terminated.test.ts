@@ -1,42 +1,24 @@
 import t, { type Test } from 'tap'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Answer, callerOf, json, type Send } from '../support/http.ts'
+import { type Answer, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
-
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+import { type RunningServer, startServer } from '../support/running-server.ts'
 
 /** One connection for lists, three for updates, and one for readiness and keys. */
 const CONNECTIONS = 5
 
 const OF_SERVICE = "application_name = 'petstore-inventory' AND datname = current_database()"
 
-interface Service {
-  readonly server: Program
-  readonly port: number
-  readonly send: Send
-}
-
 /** Starts the service with as few connections as it can have, so that a single one that is lost for good is missed. */
-async function startService(t: Test, database: TestDatabase): Promise<Service> {
+async function startService(t: Test, database: TestDatabase): Promise<RunningServer> {
   await addEntries(database, [
     ['1', 0, 'available'],
     ['2', 0, 'available'],
     ['3', 0, 'available'],
   ])
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: apiKey,
-      PORT: '0',
-      DATABASE_POOL_SIZE: '4',
-      METRICS_PORT: '0',
-    },
-  })
-  const port = await portOf(server)
-  return { server, port, send: callerOf(port, { authorization: `Bearer ${apiKey}` }) }
+  return startServer(t, { DATABASE_URL: database.url, DATABASE_POOL_SIZE: '4', METRICS_PORT: '0' })
 }
 
 const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
@@ -68,7 +50,8 @@ async function terminate(database: TestDatabase, state: string): Promise<void> {
 }
 
 /** Asserts that updates, lists and readiness are served, that no connection is lost for good, and that there are no others. */
-async function hasAllConnections(t: Test, database: TestDatabase, { server, send }: Service): Promise<void> {
+async function hasAllConnections(t: Test, database: TestDatabase, server: RunningServer): Promise<void> {
+  const { send } = server
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
   const waiting = update(send, 1)
   await seen(database, "wait_event_type = 'Lock'")
@@ -163,7 +146,7 @@ t.test('the service survives terminated connections in every state', async (t) =
     await endRead()
     await seen(database, "wait_event = 'advisory'")
     await release()
-    await service.server.output(/"reason":"terminating connection [^"]+","msg":"a list is read again/)
+    await service.output(/"reason":"terminating connection [^"]+","msg":"a list is read again/)
     const { status, text } = await lostOnce
     t.equal(status, 200)
     t.equal(JSON.parse(text).length, 9993)
@@ -175,7 +158,7 @@ t.test('the service survives terminated connections in every state', async (t) =
 
   await t.test('anything, thirty times under load', async (t) => {
     await database.query('UPDATE inventory SET quantity = 0')
-    const load = startLoad(t, { ports: [service.port], clients: 16, apiKey, pets: [1, 2, 3] })
+    const load = startLoad(t, { ports: [service.port], clients: 16, pets: [1, 2, 3] })
     for (let time = 0; time < 30; time++) {
       await load.served(5)
       await terminate(database, 'true')

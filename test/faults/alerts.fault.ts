@@ -12,12 +12,12 @@ import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
 import { outageOf } from '../support/outage.ts'
-import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { startProgram, temporaryFolder } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
+import { startServer } from '../support/running-server.ts'
 import { pathOf } from './needs.ts'
 
 const run = promisify(execFile)
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const promtool = (await pathOf('promtool')) ?? ''
 
 /** A Prometheus that scrapes a target every second and evaluates the rules as often. */
@@ -122,16 +122,9 @@ t.test('every rule has a test of its own', async (t) => {
 
 t.test('promtool understands the metrics', async (t) => {
   const database = await testDatabase(t)
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: database.url,
-      API_KEYS: key,
-      PORT: '0',
-      METRICS_PORT: '0',
-    },
-  })
+  const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { send } = await metricsOf(server)
-  await callerOf(await portOf(server))('GET', '/v1/inventory')
+  await callerOf(server.port)('GET', '/v1/inventory')
   const check = spawn(promtool, ['check', 'metrics'], { stdio: ['pipe', 'pipe', 'pipe'] })
   let said = ''
   for (const stream of [check.stdout, check.stderr]) stream.on('data', (text) => (said += text))
@@ -151,12 +144,10 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   })
   t.equal((await migrate.ended).code, 0)
   const outage = await outageOf(t, role.urlOf(database.url))
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: outage.url, API_KEYS: key, PORT: '0', METRICS_PORT: '0' },
-  })
+  const server = await startServer(t, { DATABASE_URL: outage.url, METRICS_PORT: '0' })
   const [, metricsPort] = await server.output(/metrics at http:\/\/[^:]+:(\d+)/)
   const prometheus = await startPrometheus(t, `127.0.0.1:${metricsPort}`)
-  const request = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  const request = server.send
 
   const requests = 'sum(rate(http_server_request_duration_seconds_count{http_route=~"/v1/.*"}[1m]))'
   while (!((await prometheus.value(requests)) > 0)) {

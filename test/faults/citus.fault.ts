@@ -1,10 +1,9 @@
 import t, { type Test } from 'tap'
 import { type CitusCluster, startCitus } from '../support/citus.ts'
 import { eventually } from '../support/eventually.ts'
-import { type Answer, callerOf, json, type Send } from '../support/http.ts'
-import { type Outcome, type Program, portOf, startProgram } from '../support/program.ts'
-
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+import { type Answer, json, type Send } from '../support/http.ts'
+import { type Outcome, type Program, startProgram } from '../support/program.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** How many pets the tests update at once. */
 const PETS = 64
@@ -43,10 +42,8 @@ async function succeed(t: Test, cluster: CitusCluster, args: readonly string[]):
 }
 
 async function startService(t: Test, cluster: CitusCluster): Promise<{ server: Program; send: Send }> {
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: cluster.urlOf('service'), API_KEYS: apiKey, PORT: '0' },
-  })
-  return { server, send: callerOf(await portOf(server), { authorization: `Bearer ${apiKey}` }) }
+  const server = await startServer(t, { DATABASE_URL: cluster.urlOf('service') })
+  return { server, send: server.send }
 }
 
 /** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */

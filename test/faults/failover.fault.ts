@@ -8,10 +8,10 @@ import { callerOf, json, type Send } from '../support/http.ts'
 import { type Load, startLoad } from '../support/load.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
+import type { Program } from '../support/program.ts'
 import { type ReplicatedPair, startPair, waitForStandby } from '../support/replication.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 
 /** How soon updates and lists are served again once the address leads to a primary, in milliseconds. */
@@ -30,12 +30,10 @@ interface Scene extends ReplicatedPair {
 async function setUp(t: Test): Promise<Scene> {
   const pair = await startPair(t, pets)
   const address = await movingAddress(t, pair.primary.url)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: address.url, API_KEYS: apiKey, PORT: '0', METRICS_PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: address.url, METRICS_PORT: '0' })
+  const { port } = server
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
-  const load = startLoad(t, { ports: [port], clients: 16, apiKey, pets })
+  const load = startLoad(t, { ports: [port], clients: 16, pets })
   await load.served(200)
   const { scrape } = await metricsOf(server)
   const reasons = async (): Promise<string[]> => {
@@ -177,15 +175,11 @@ t.test('an address that names both servers needs no change after a failover', as
   await waitForStandby(primary)
   const hosts = [standby, primary].map(({ url }) => new URL(url).host).join(',')
   const { host } = new URL(standby.url)
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: `${standby.url.replace(host, hosts)}?target_session_attrs=read-write`,
-      API_KEYS: apiKey,
-      PORT: '0',
-    },
+  const server = await startServer(t, {
+    DATABASE_URL: `${standby.url.replace(host, hosts)}?target_session_attrs=read-write`,
   })
-  const port = await portOf(server)
-  const load = startLoad(t, { ports: [port], clients: 16, apiKey, pets })
+  const { port } = server
+  const load = startLoad(t, { ports: [port], clients: 16, pets })
   await load.served(200)
   const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
   await primary.kill()

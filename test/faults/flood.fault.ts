@@ -6,7 +6,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { startFlood } from '../support/flood.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** Connections, and the requests that each of them pipelines at once. */
 const floods = [
@@ -54,10 +54,8 @@ t.test('floods of pipelined requests keep nobody else waiting', async (t) => {
       (_, caller) => [String(caller + 2), 0, 'sold'] as [string, number, string],
     ),
   ])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  const { port } = server
   server.process.stdout?.removeAllListeners('data').resume()
 
   for (const [connections, pipelined] of floods) {

@@ -3,9 +3,9 @@ import t from 'tap'
 import { chainErrors, changesIn, startWriters } from '../support/history.ts'
 import { freePort } from '../support/other-program.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
+import { startProgram } from '../support/program.ts'
+import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 const ROUNDS = 4
 
@@ -31,12 +31,8 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   )
   await inventory(['history', 'on'])
   const ports = [await freePort(), await freePort()]
-  const start = async (port: number): Promise<Program> => {
-    const env = { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) }
-    const server = await startProgram(t, 'server', { env })
-    await portOf(server)
-    return server
-  }
+  const start = (port: number): Promise<RunningServer> =>
+    startServer(t, { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
   const servers = await Promise.all(ports.map(start))
   const writers = startWriters({ ports, apiKey, callers: 64, pets })
   const more = (): Promise<void> => writers.reached(writers.acknowledged.length + 300)

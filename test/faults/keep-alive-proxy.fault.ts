@@ -3,9 +3,8 @@ import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
-
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
+import type { Program } from '../support/program.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
 interface Proxied {
   readonly server: Program
@@ -19,10 +18,8 @@ interface Proxied {
 async function setUp(t: Test, env: Record<string, string>, options = ''): Promise<Proxied> {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 0, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', ...env },
-  })
-  const target = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url, ...env })
+  const target = server.port
   const [port, statistics] = [await freePort(), await freePort()]
   await startOtherProgram(t, 'haproxy', {
     args: ['-W', '-db', '-f'],
@@ -55,7 +52,7 @@ listen statistics
   t.teardown(() => agent.destroy())
   return {
     server,
-    send: callerOf(port, { authorization: `Bearer ${key}` }, agent),
+    send: callerOf(port, { authorization: `Bearer ${apiKey}` }, agent),
     async count(name) {
       const csv = (await callerOf(statistics)('GET', '/;csv')).text
       const [names = [], ...rows] = csv.split('\n').map((line) => line.split(','))

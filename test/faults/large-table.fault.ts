@@ -2,11 +2,10 @@ import { get } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { testDatabase } from '../support/database.ts'
-import { callerOf, json } from '../support/http.ts'
+import { json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const ENTRIES = 1_000_000
 const READERS = 20
 
@@ -41,11 +40,9 @@ function readList(port: number): Promise<number> {
 t.test('twenty downloads of a million entries beside updates take the memory of two lists', async (t) => {
   const database = await testDatabase(t)
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n`)
-  const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0', METRICS_PORT: '0' }
-  const server = await startProgram(t, 'server', { env })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
+  const { port, send } = server
   const { scrape } = await metricsOf(server)
-  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
   const memory = async (): Promise<number> =>
     (await scrape()).get('process_resident_memory_bytes')?.series[0]?.value ?? Number.NaN
   const before = await memory()

@@ -3,9 +3,7 @@ import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { mixedLoad } from '../support/mixed-load.ts'
 import { type Usage, usageOf } from '../support/process-usage.ts'
-import { portOf, startProgram } from '../support/program.ts'
-
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
+import { apiKey, startServer } from '../support/running-server.ts'
 
 const MINUTE = 60_000
 const WARM_UP = MINUTE
@@ -17,15 +15,13 @@ t.test(
   async (t) => {
     const database = await testDatabase(t)
     await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 5000) n")
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: '0', LOG_LEVEL: 'info' },
-    })
-    const port = await portOf(server)
+    const server = await startServer(t, { DATABASE_URL: database.url, LOG_LEVEL: 'info' })
+    const { port } = server
     // Nobody reads the log on.
     server.process.stdout?.removeAllListeners('data').resume()
     const start = performance.now()
     let goesOn = true
-    const load = mixedLoad({ port, key, callers: 50, goesOn: () => goesOn })
+    const load = mixedLoad({ port, key: apiKey, callers: 50, goesOn: () => goesOn })
     const usages: (Usage & { at: number })[] = []
     while (performance.now() - start < WARM_UP + DURATION) {
       await setTimeout(1000)

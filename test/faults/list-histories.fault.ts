@@ -8,6 +8,7 @@ import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { longTimings, startApp } from '../support/app.ts'
 import { startInstalled } from '../support/installed-postgres.ts'
+import { onServer } from '../support/on-server.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { randomChanges } from '../support/random-changes.ts'
 
@@ -206,15 +207,8 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
   // The embedded server comes without pg_resetwal.
   const server = await startInstalled(t, 15, { max_prepared_transactions: '20', autovacuum: 'off' })
   const superuserUrl = server.url
-  const query = async (text: string): Promise<string | undefined> => {
-    const client = new pg.Client({ connectionString: superuserUrl })
-    await client.connect()
-    try {
-      return (await client.query<{ value: string }>(text)).rows?.[0]?.value
-    } finally {
-      await client.end()
-    }
-  }
+  const query = async (text: string): Promise<string | null | undefined> =>
+    (await onServer(superuserUrl, text))?.[0]?.['value']
   const nextId = async (): Promise<bigint> =>
     BigInt((await query('SELECT pg_current_xact_id() AS value')) ?? 0)
   await migrate({ url: superuserUrl, direction: 'up' })

@@ -7,9 +7,8 @@ import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
-
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+import { temporaryFolder } from '../support/program.ts'
+import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 /** Starts nginx with the configuration of docs/integrations.md, in front of two ports, and returns its own port. */
 async function startNginx(t: Test, one: number, two: number): Promise<number> {
@@ -46,12 +45,8 @@ t.test('two processes behind nginx are restarted one after the other, and no lis
     ['1', 0, 'available'],
     ['2', 0, 'available'],
   ])
-  const start = async (port: number): Promise<Program> => {
-    const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: String(port) }
-    const server = await startProgram(t, 'server', { env })
-    await portOf(server)
-    return server
-  }
+  const start = (port: number): Promise<RunningServer> =>
+    startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
   const [one, two] = [await freePort(), await freePort()]
   const servers = new Map([
     [one, await start(one)],
@@ -59,8 +54,8 @@ t.test('two processes behind nginx are restarted one after the other, and no lis
   ])
   const port = await startNginx(t, one, two)
   const loads = [
-    startLoad(t, { ports: [port], clients: 6, apiKey, pets: [1] }),
-    startLoad(t, { ports: [port], clients: 6, apiKey, pets: [2], keepAlive: false }),
+    startLoad(t, { ports: [port], clients: 6, pets: [1] }),
+    startLoad(t, { ports: [port], clients: 6, pets: [2], keepAlive: false }),
   ]
   const places = [one, two, one, two]
   for (const place of places) {
@@ -86,10 +81,8 @@ t.test('two processes behind nginx are restarted one after the other, and no lis
 
 t.test('errors of the service come through nginx as they are', async (t) => {
   const database = await testDatabase(t, { empty: true })
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const target = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  const target = server.port
   const send = callerOf(await startNginx(t, target, target), { authorization: `Bearer ${apiKey}` })
   t.match(await send('PATCH', '/v1/inventory/1', json('{')), { status: 400, text: /"invalid_request"/ })
   t.match(await send('DELETE', '/v1/inventory/1'), { status: 405, text: /"method_not_allowed"/ })

@@ -5,8 +5,8 @@ import { apiKey } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
-import { portOf, startProgram } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** Ten times as many connections as keep one process fully at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
@@ -16,10 +16,8 @@ const DURATION = 20_000
 t.test(`${COUNT} connections with a request under way at all times`, async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 1000) n")
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  const { port } = server
   server.process.stdout?.removeAllListeners('data').resume()
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
   const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`

@@ -7,13 +7,11 @@ import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { chainErrors, changesIn } from '../support/history.ts'
-import { callerOf, json } from '../support/http.ts'
+import { json } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { startProgram, temporaryFolder } from '../support/program.ts'
 import { type TestRole, testRole } from '../support/roles.ts'
-
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
-const headers = { authorization: `Bearer ${key}` }
+import { apiKey, startServer } from '../support/running-server.ts'
 
 interface Pooled {
   readonly database: TestDatabase
@@ -68,15 +66,8 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   const inventory = async (...args: string[]): Promise<string> =>
     (await (await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })).ended).stdout
   await inventory('history', 'on')
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: url,
-      DATABASE_POOLER: 'transaction',
-      API_KEYS: `ops:${key}`,
-      PORT: '0',
-    },
-  })
-  const send = callerOf(await portOf(server), headers)
+  const pooled = { DATABASE_POOLER: 'transaction', API_KEYS: `ops:${apiKey}` }
+  const { send, ...server } = await startServer(t, { DATABASE_URL: url, ...pooled })
   t.equal((await send('GET', '/readyz')).status, 200)
 
   await Promise.all(
@@ -129,10 +120,8 @@ t.test('with the documented limits, a locked row delays only its own callers', a
     database,
     pets.map((pet) => [pet, 0, 'available']),
   )
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
-  })
-  const send = callerOf(await portOf(server), headers)
+  const server = await startServer(t, { DATABASE_URL: url, DATABASE_POOLER: 'transaction' })
+  const send = server.send
 
   const release = await database.hold('UPDATE inventory SET quantity = 9 WHERE pet_id = 25')
   const answers = await Promise.all(
@@ -150,9 +139,7 @@ t.test('with the documented limits, a locked row delays only its own callers', a
 
 t.test('a role without time limits is warned of', async (t) => {
   const { url } = await setUp(t)
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
-  })
+  const server = await startServer(t, { DATABASE_URL: url, DATABASE_POOLER: 'transaction' })
   await server.output(
     /the database role sets no limit: idle_in_transaction_session_timeout, lock_timeout, statement_timeout/,
   )
@@ -167,11 +154,8 @@ t.test('a role whose lock_timeout would make updates wait for a locked entry is 
   ]) {
     await database.query(`ALTER ROLE ${role.name} SET ${name} = '${limit}'`)
   }
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: url, DATABASE_POOLER: 'transaction', API_KEYS: key, PORT: '0' },
-  })
+  const server = await startServer(t, { DATABASE_URL: url, DATABASE_POOLER: 'transaction' })
   await server.output(/the database role sets lock_timeout to 2000 ms; .* set it to 250 ms/)
-  await portOf(server)
   server.process.kill('SIGTERM')
   const { stdout } = await server.ended
   t.notMatch(stdout, /sets no limit/)

@@ -11,12 +11,11 @@ import { callerOf } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { root } from '../support/root.ts'
+import { type RunningServer, startServer } from '../support/running-server.ts'
 import { pathOf } from './needs.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 const configuration = path.join(root, 'ops/haproxy.cfg')
 
 t.test(
@@ -27,12 +26,8 @@ t.test(
       ['1', 0, 'available'],
       ['2', 0, 'available'],
     ])
-    const start = async (port: number): Promise<Program> => {
-      const env = { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: String(port) }
-      const server = await startProgram(t, 'server', { env })
-      await portOf(server)
-      return server
-    }
+    const start = (port: number): Promise<RunningServer> =>
+      startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
     const one = { name: 'one', port: await freePort() }
     const two = { name: 'two', port: await freePort() }
     const servers = new Map([
@@ -42,8 +37,8 @@ t.test(
     const port = await freePort()
     const proxy = await startProxy(t, port, [one.port, two.port])
     const loads = [
-      startLoad(t, { ports: [port], clients: 12, apiKey, pets: [1] }),
-      startLoad(t, { ports: [port], clients: 12, apiKey, pets: [2], keepAlive: false }),
+      startLoad(t, { ports: [port], clients: 12, pets: [1] }),
+      startLoad(t, { ports: [port], clients: 12, pets: [2], keepAlive: false }),
     ]
 
     for (const place of [one, two, one, two]) {
@@ -88,11 +83,10 @@ t.test('HAProxy uses a process whose readiness check takes longer than its inter
   const [port, processPort, closed] = [await freePort(), await freePort(), await freePort()]
   // HAProxy uses each server until a check has failed. This one has to pass a check.
   await startProxy(t, port, [processPort, closed], 503)
-  const env = { DATABASE_URL: distant.url, API_KEYS: apiKey, PORT: String(processPort) }
-  await portOf(await startProgram(t, 'server', { env }))
+  await startServer(t, { DATABASE_URL: distant.url, PORT: String(processPort) })
 
   const isServed = async (): Promise<boolean> => (await callerOf(port)('GET', '/livez')).status === 200
-  await eventually('HAProxy to use the process', async () => await isServed())
+  await eventually('HAProxy to use the process', isServed)
   // HAProxy checks it some ten times meanwhile; the service asks the database in two of them.
   const served = await Promise.all(
     Array.from({ length: 50 }, async (_, number) => {

@@ -4,9 +4,8 @@ import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
 const REQUESTS = 20_000
 const ROUNDS = 10
 const CLIENTS = 32
@@ -20,7 +19,7 @@ interface Counts {
 async function load(port: number, keepAlive: boolean, counts: Counts): Promise<void> {
   const client = async (number: number): Promise<void> => {
     const agent = new Agent({ keepAlive, maxSockets: 1 })
-    const send = callerOf(port, { authorization: `Bearer ${key}` }, agent)
+    const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
     for (let count = 0; ; count++) {
       try {
         const { status } =
@@ -51,10 +50,7 @@ async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   const port = await freePort()
   const counts: Counts = { answered: 0, lost: [] }
   for (let round = 1; round <= ROUNDS; round++) {
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, API_KEYS: key, PORT: String(port) },
-    })
-    await portOf(server)
+    const server = await startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
     const clients = load(port, keepAlive, counts)
     // The last requests come while the service stops.
     const enough = (REQUESTS / ROUNDS) * round

@@ -8,11 +8,11 @@ import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrations/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
-import { callerOf, json } from '../support/http.ts'
-import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { json } from '../support/http.ts'
+import { startProgram, temporaryFolder } from '../support/program.ts'
+import { startServer } from '../support/running-server.ts'
 
 const run = promisify(execFile)
-const key = 'a-key-for-tests-0123456789abcdefghijklm'
 
 /** Makes an authority, and a certificate of its for localhost alone; returns their files without the endings. */
 async function makeCertificates(folder: string, name: string): Promise<{ ca: string; server: string }> {
@@ -114,10 +114,8 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
   await client.connect()
   t.teardown(() => client.end())
   await client.query("INSERT INTO inventory VALUES (1, 0, 'sold')")
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: url, API_KEYS: key, PORT: '0' },
-  })
-  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  const server = await startServer(t, { DATABASE_URL: url })
+  const send = server.send
   for (let quantity = 1; quantity <= 10; quantity++) {
     t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
     t.equal((await send('GET', '/v1/inventory')).text, `[{"petId":1,"quantity":${quantity},"status":"sold"}]`)
@@ -184,14 +182,10 @@ t.test('a server without TLS ends the start with a message', async (t) => {
 
 t.test('a certificate that becomes invalid means 503, and 200 once it is valid again', async (t) => {
   const secured = await setUp(t)
-  const server = await startProgram(t, 'server', {
-    env: {
-      DATABASE_URL: secured.urlOf({ sslmode: 'verify-full', sslrootcert: secured.ca }),
-      API_KEYS: key,
-      PORT: '0',
-    },
+  const server = await startServer(t, {
+    DATABASE_URL: secured.urlOf({ sslmode: 'verify-full', sslrootcert: secured.ca }),
   })
-  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  const send = server.send
   t.equal((await send('GET', '/v1/inventory')).status, 200)
   await secured.present('other')
   const answer = await send('GET', '/v1/inventory')

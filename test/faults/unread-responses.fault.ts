@@ -8,8 +8,8 @@ import { apiKey } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
-import { portOf, startProgram } from '../support/program.ts'
 import { root } from '../support/root.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** More connections than the server accepts, and for how long further ones follow. */
 const COUNT = 10_300
@@ -21,10 +21,8 @@ const MAX_MEMORY_MB = 300
 t.test('clients that send requests and read nothing keep nobody from being served', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 0, 'available']])
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: database.url, API_KEYS: apiKey, PORT: '0' },
-  })
-  const port = await portOf(server)
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  const { port } = server
   server.process.stdout?.removeAllListeners('data').resume()
 
   const script = path.join(root, 'test/support/unread-responses.py')

@@ -9,9 +9,9 @@ import { type Exchange, startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
 import { root } from '../support/root.ts'
+import { apiKey } from '../support/running-server.ts'
 import { FIRST_RELEASE } from './needs.ts'
 
-const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
 /** Clients that send requests at the same time. */
 const CLIENTS = 12
 const DEPLOY = 'ops/deploy.sh'
@@ -69,7 +69,7 @@ async function underLoad(t: Test, { sh }: Deployment, port: number, command: str
   const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
   await eventually('the service', async () => await isReady())
   const loads = [true, false].map((keepAlive) =>
-    startLoad(t, { ports: [port], clients: CLIENTS / 2, apiKey, pets: [keepAlive ? 1 : 2], keepAlive }),
+    startLoad(t, { ports: [port], clients: CLIENTS / 2, pets: [keepAlive ? 1 : 2], keepAlive }),
   )
   await Promise.all(loads.map((load) => load.served(100)))
   const isDone = await sh(command).then(

@@ -2,7 +2,7 @@ import t from 'tap'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { startServer } from '../support/running-server.ts'
 
 /** The pets whose entries the clients update. */
 const pets = [1, 2, 3]
@@ -15,7 +15,7 @@ t.test('two processes over a database that is killed are linearizable', async (t
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${ENTRIES}) n`)
   const servers = await Promise.all([1, 2].map(() => startServer(t, { DATABASE_URL: database.url })))
   const ports = servers.map(({ port }) => port)
-  const load = startLoad(t, { ports, clients: 24, apiKey, pets })
+  const load = startLoad(t, { ports, clients: 24, pets })
 
   for (let round = 0; round < 2; round++) {
     await load.served(400)

@@ -2,14 +2,12 @@ import { once } from 'node:events'
 import { appendFile } from 'node:fs/promises'
 import { connect, createServer, type Socket } from 'node:net'
 import path from 'node:path'
-import pg from 'pg'
 import type { Test } from 'tap'
 import { makeServerFolder } from './installed-postgres.ts'
+import { onServer, type Row } from './on-server.ts'
 import { freePort } from './other-program.ts'
 import { citusPrograms } from './postgres-programs.ts'
 import { temporaryFolder } from './program.ts'
-
-type Row = Readonly<Record<string, string | null>>
 
 /** A worker of a cluster. */
 export interface CitusWorker {
@@ -136,19 +134,8 @@ async function startNode(
     if (isRunning) await kill()
   })
   await start()
-  const query = async (text: string, database = 'postgres'): Promise<Row[]> => {
-    const client = new pg.Client({
-      connectionString: `postgres://postgres@127.0.0.1:${port}/${database}`,
-      types: { getTypeParser: () => String },
-    })
-    client.on('error', () => {})
-    await client.connect()
-    try {
-      return (await client.query<Row>(text)).rows
-    } finally {
-      await client.end()
-    }
-  }
+  const query = (text: string, database = 'postgres'): Promise<Row[]> =>
+    onServer(`postgres://postgres@127.0.0.1:${port}/${database}`, text)
   return { port, data: path.join(directory, 'data'), query, kill, start }
 }
 

@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { type Answer, callerOf, json } from './http.ts'
 import type { Operation } from './linearizability.ts'
+import { apiKey } from './running-server.ts'
 
 /** The longest pause of a client between two requests, in milliseconds. */
 const PAUSE = 10
@@ -20,7 +21,6 @@ export interface LoadOptions {
   /** Where the service listens; the clients use the ports round-robin. */
   readonly ports: readonly number[]
   readonly clients: number
-  readonly apiKey: string
   /** Pets whose quantity is 0 at the beginning. */
   readonly pets: readonly number[]
   /** False where every request has a connection of its own. */
@@ -62,7 +62,7 @@ function isDecided(answer: Answer | undefined): boolean {
  * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of the quantity
  * that was seen last. A 412 is a read, too, of the quantity in its tag. Pets have the status `available`.
  */
-export function startLoad(t: Test, { ports, clients, apiKey, pets, keepAlive = true }: LoadOptions): Load {
+export function startLoad(t: Test, { ports, clients, pets, keepAlive = true }: LoadOptions): Load {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
   const failures: Exchange[] = []
   /** What a client has last seen of each pet: what an update with a condition expects. */
