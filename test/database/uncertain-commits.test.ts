@@ -1,10 +1,10 @@
 import t from 'tap'
-import { inTransaction, type TransactionOptions } from '../../src/database/operator/transaction.ts'
+import { inTransaction } from '../../src/database/operator/transaction.ts'
 import { appTimeouts } from '../../src/http/app.ts'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
-import { type OwnServer, startOwnServer } from '../support/own-server.ts'
+import { startOwnServer } from '../support/own-server.ts'
 import { setSynchronousStandby } from '../support/synchronous-standby.ts'
 
 /** Shorter than in production, in the same order. */
@@ -21,9 +21,19 @@ const UPDATES = 4
 
 const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 
+const database = await startOwnServer(t)
+
+const options = { url: database.url, readOnly: false, signal: new AbortController().signal }
+
+t.beforeEach(async () => {
+  await setSynchronousStandby(database, '')
+  await database.query(
+    `ALTER ROLE ${database.role} RESET ALL; TRUNCATE inventory;
+     INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50) n`,
+  )
+})
+
 t.test('a synchronous standby that is away', async (t) => {
-  const database = await startOwnServer(t)
-  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50) n`)
   const { send } = await startApp(t, database.url, {
     timings: shortTimings,
     env: { DATABASE_POOL_SIZE: String(UPDATE_CONNECTIONS + 1) },
@@ -73,8 +83,6 @@ t.test('a synchronous standby that is away', async (t) => {
 })
 
 t.test('the warning of a commit is received, whatever messages the role asks for', async (t) => {
-  const database = await startOwnServer(t)
-  await database.query(`INSERT INTO inventory VALUES (1, 0, 'available')`)
   await database.query(`ALTER ROLE ${database.role} SET client_min_messages = error`)
   const { send } = await startApp(t, database.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
@@ -87,23 +95,15 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   const update = send('PATCH', '/v1/inventory/1', json({ quantity: 2 }))
   await cancelCommit()
   t.equal((await update).status, 503)
-  const transaction = inTransaction(transactionOptions(database), ({ change }) =>
-    change('UPDATE inventory SET quantity = 3'),
+  const transaction = inTransaction(options, ({ change }) =>
+    change('UPDATE inventory SET quantity = 3 WHERE pet_id = 1'),
   )
   const rejected = t.rejects(transaction, { name: 'OutcomeUnknownError' })
   await cancelCommit()
   await rejected
 })
 
-const transactionOptions = ({ url }: OwnServer): TransactionOptions => ({
-  url,
-  readOnly: false,
-  signal: new AbortController().signal,
-})
-
 t.test('a warning that a trigger raises says nothing about the commit', async (t) => {
-  const database = await startOwnServer(t)
-  await database.query(`INSERT INTO inventory VALUES (1, 0, 'available')`)
   await database.query(
     `CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
   )
@@ -117,7 +117,5 @@ t.test('a warning that a trigger raises says nothing about the commit', async (t
     for (const quantity of [5, 6, 7])
       t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
   }
-  await inTransaction(transactionOptions(database), ({ change }) =>
-    change('UPDATE inventory SET quantity = 8'),
-  )
+  await inTransaction(options, ({ change }) => change('UPDATE inventory SET quantity = 8 WHERE pet_id = 1'))
 })

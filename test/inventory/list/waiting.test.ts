@@ -5,9 +5,10 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { listLimits } from '../../../src/database/pool/pool.ts'
 import { longTimings, startApp } from '../../support/app.ts'
+import { runCommand } from '../../support/command.ts'
 import { type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { startProgram, temporaryFolder } from '../../support/program.ts'
+import { type Outcome, temporaryFolder } from '../../support/program.ts'
 
 const ENTRIES = 2000
 
@@ -142,12 +143,12 @@ t.test(
 t.test('an export that waited for a migration is whole', async (t) => {
   const database = await testDatabase(t)
   await fill(database)
-  let program: Awaited<ReturnType<typeof startProgram>> | undefined
+  let ended: Promise<Outcome> | undefined
   await migrateWith(t, database, rewrites[0][1], async () => {
-    program = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: database.url } })
+    ended = runCommand(t, ['export'], { env: { DATABASE_URL: database.url } })
     await someoneWaits(database, 'petstore-inventory cli')
   })
-  const { code, stdout } = (await program?.ended) ?? {}
+  const { code, stdout } = (await ended) ?? {}
   t.equal(code, 0)
   t.equal(stdout?.trimEnd().split('\n').length, ENTRIES + 1)
 })
