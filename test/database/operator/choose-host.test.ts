@@ -3,6 +3,7 @@ import { chooseHost } from '../../../src/database/operator/choose-host.ts'
 import { parseAddress } from '../../../src/database/server/address.ts'
 import { freePort } from '../../support/other-program.ts'
 import { startOwnPair } from '../../support/own-server.ts'
+import { startRelay } from '../../support/relay.ts'
 
 const { primary, standby } = await startOwnPair(t)
 const hostOf = ({ url }: { url: string }): string => new URL(url).host
@@ -16,11 +17,17 @@ function addressOf(hosts: readonly string[], target?: string, password = 'of-a-t
 
 t.test('a command uses the first host that matches target_session_attrs', async (t) => {
   const [writable, readable] = [hostOf(primary), hostOf(standby)]
+  // Ends each connection at its first statement, a message that begins with P or Q.
+  const breaking = await startRelay(t, {
+    target: () => new URL(primary.url),
+    onConnection: (near) => near.on('data', (data) => /^[PQ]/.test(String(data)) && near.destroy()),
+  })
   for (const [target, hosts, chosen] of [
     [undefined, [dead, readable, writable], writable],
     ['read-write', [readable, writable], writable],
     ['any', [dead, readable, writable], readable],
     ['any', [dead], dead],
+    [undefined, [hostOf(breaking), writable], writable],
   ] as const) {
     const url = await chooseHost(addressOf(hosts, target))
     t.equal(parseAddress(url).hosts[0].name, chosen, `${target} of ${hosts.join()}`)
