@@ -15,6 +15,9 @@ import type { UpdateRepository } from './repository.ts'
  */
 const MAX_ATTEMPTS = 3
 
+/** Time that PostgreSQL takes for each update of a batch. With the history on, it takes twice as long. */
+const EXECUTION_MS = 0.02
+
 /**
  * Sends batches, each of the updates in flight of different pets, and decides what happens to them:
  *
@@ -61,7 +64,7 @@ export class BatchSender {
     } catch (error) {
       return this.#afterError(pets, error, attempt)
     }
-    this.fastest.observe(performance.now() - sentAt)
+    this.fastest.observe(performance.now() - sentAt - pets.length * EXECUTION_MS)
     const without: PendingUpdates[] = []
     for (const pet of pets) {
       const entry = entries.get(pet.petId)

@@ -16,7 +16,7 @@ export class FastestStatement {
     return Number.isFinite(fastest) ? fastest : 0
   }
 
-  /** Records how long a statement took, from when it was sent until its response. */
+  /** Records how long a statement took, from when it was sent until its response, without its execution. */
   observe(milliseconds: number, now = performance.now()): void {
     if (now >= this.#periodEnd) {
       // After a pause of more than a period, the previous period is too old.
