@@ -149,11 +149,11 @@ export class HttpServer {
   #add(response: ServerResponse): void {
     const connection = this.connectionOf(response)
     if (connection === undefined) return
-    const refusal = messageError(response.req) ?? this.#limitRefusal(connection)
-    if (connection.refusal !== undefined || refusal !== undefined) {
+    const refusal = connection.refusal ?? messageError(response.req) ?? this.#limitRefusal(connection)
+    if (refusal !== undefined) {
       // Anything behind it could be a smuggled request.
       connection.stopReading()
-      if (refusal !== undefined) refuse(connection, refusal, this.#options)
+      refuse(connection, refusal, this.#options)
       return
     }
     const { isBusy } = connection
