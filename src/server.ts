@@ -71,8 +71,7 @@ async function start(config: Config, log: Logger): Promise<void> {
   if (metricsPort !== null) {
     const { register, scrape } = service.metrics
     measureProcess(register, version, droppedLogLines)
-    const server = await serveMetrics({ host: config.host, port: metricsPort, scrape, log })
-    closers.push(server.close)
+    await serveMetrics({ host: config.host, port: metricsPort, scrape, log })
   }
   stopping.signal.throwIfAborted()
   if (local)

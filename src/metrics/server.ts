@@ -13,20 +13,15 @@ export interface MetricsServerOptions {
   readonly log: Logger
 }
 
-/** A server that is listening. */
-export interface MetricsServer {
-  /** Closes at once, without a drain period: Prometheus scrapes again. */
-  close(): Promise<void>
-}
-
 /**
- * Serves `/metrics` for Prometheus on a port of its own. It requires no API key, so the port must not be public.
+ * Serves `/metrics` for Prometheus on a port of its own, until the process exits. It requires no API key, so the port must not
+ * be public.
  *
  * @throws the error of `listen`, such as EADDRINUSE
  */
-export async function serveMetrics(options: MetricsServerOptions): Promise<MetricsServer> {
+export async function serveMetrics(options: MetricsServerOptions): Promise<void> {
   const { host, port, scrape, log } = options
-  const app = fastify({ requestTimeout: 10_000, forceCloseConnections: true })
+  const app = fastify({ requestTimeout: 10_000 })
   const refuseOthers = refuseOtherMethods(app)
   app.get('/metrics', async (_request, reply) => reply.type(prometheusContentType).send(await scrape()))
   refuseOthers()
@@ -40,5 +35,4 @@ export async function serveMetrics(options: MetricsServerOptions): Promise<Metri
   })
   const address = await app.listen({ host: await listenAddress(host), port })
   log.info(`metrics at ${address}/metrics`)
-  return { close: () => app.close() }
 }
