@@ -1,5 +1,4 @@
 import type { FastifyInstance } from 'fastify'
-import { serviceUnavailable } from '../contract/errors.ts'
 import type { HttpServer } from './connections/http-server.ts'
 import { headerError } from './connections/protocol.ts'
 import type { RequestStatistics } from './connections/request-statistics.ts'
@@ -11,7 +10,7 @@ export function followRequests(app: FastifyInstance, http: HttpServer, statistic
     const connection = http.connectionOf(reply.raw)
     reply.header('x-request-id', request.id)
     logRequest(request, reply, statistics, connection?.readySince)
-    done(connection?.isLate ? tooBusy : headerError(request.raw, request.originalUrl))
+    done(headerError(request.raw, request.originalUrl))
   })
   // Replaces what the framework says about the connection: `Connection: close` after an invalid body and while the server is
   // stopping, although the connection may stay open.
@@ -21,5 +20,3 @@ export function followRequests(app: FastifyInstance, http: HttpServer, statistic
     done(null, payload)
   })
 }
-
-const tooBusy = serviceUnavailable('overloaded', 'The service is too busy. Try again shortly.')

@@ -8,9 +8,6 @@ import type { Connection } from './connection.ts'
 const MAX_STARTS = 16
 const MAX_STARTS_WITH_NEW_CONNECTION = 4
 
-/** How long the next request of a connection may wait to start. */
-const MAX_WAIT_MS = 1000
-
 export interface AdmissionOptions {
   /** Starts the oldest waiting request of a connection. */
   readonly start: (connection: Connection) => void
@@ -51,7 +48,6 @@ export class Admission {
   add(connection: Connection): void {
     connection.readySince = performance.now()
     if (!this.#isHeld && this.size === 0 && this.#starts < this.#maxStarts) {
-      connection.isLate = false
       this.#start(connection)
       return
     }
@@ -99,26 +95,16 @@ export class Admission {
     if (this.#isHeld) return
     // Urgent requests get half of the starts at most, so that a flood of them does not starve the others.
     this.#startReady(this.#readyUrgent, this.#maxStarts / 2)
-    const [oldest] = this.#ready
-    if (oldest !== undefined && isLate(oldest)) {
-      // Refusing a request takes about as long as serving it. So in order of arrival, each would start too late to be served.
-      this.#startReady(this.#ready, (this.#starts + this.#maxStarts) / 2, [...this.#ready].reverse())
-    }
     this.#startReady(this.#ready, this.#maxStarts)
     this.#hasNewConnection = false
     if (this.#starts > 0) this.#scheduleIterationEnd()
   }
 
-  #startReady(ready: Set<Connection>, maxStarts: number, order: Iterable<Connection> = ready): void {
-    for (const connection of order) {
+  #startReady(ready: Set<Connection>, maxStarts: number): void {
+    for (const connection of ready) {
       if (this.#starts >= maxStarts) return
       ready.delete(connection)
-      connection.isLate = ready === this.#ready && isLate(connection)
       this.#start(connection)
     }
   }
-}
-
-function isLate({ readySince }: Connection): boolean {
-  return readySince < performance.now() - MAX_WAIT_MS
 }

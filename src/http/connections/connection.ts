@@ -40,8 +40,6 @@ export class Connection {
   readySince = 0
   /** When it was accepted, or became idle after a request, in `performance.now()` time. */
   idleSince = performance.now()
-  /** Whether the request in flight has waited too long to be served. */
-  isLate = false
   /** Set once nothing else that arrives is served. */
   refusal: ConnectionRefusal | undefined
   #isPaused = false
