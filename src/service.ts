@@ -86,7 +86,7 @@ export async function connectService(
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)
-  const stock = new StockSample(probe)
+  const stock = new StockSample(requests)
   return {
     databases,
     apiKeys,

@@ -6,8 +6,7 @@ import { knownMigrations } from '../database/migrations/files.ts'
 import { missingPrivileges } from '../database/migrations/privileges.ts'
 import { parseAddress } from '../database/server/address.ts'
 import { hasTable, type ServerStatus, serverStatus } from '../database/server/server-status.ts'
-import type { PetStatus } from '../inventory/entry/schemas.ts'
-import { inventoryRepository } from '../inventory/repository.ts'
+import { type StockLevel, stockLevels } from '../inventory/reports/stock-levels.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { countLimits, withDatabase } from './connection.ts'
@@ -38,7 +37,7 @@ interface Status {
     readonly unknown: string[]
   }
   /** Null if the table does not exist yet. */
-  readonly entries: Record<PetStatus, number> | null
+  readonly entries: Record<string, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
   /** Null if the role of the server is unknown. */
@@ -92,7 +91,7 @@ async function statusOf(database: Database, url: string): Promise<Omit<Status, '
       pending: known.filter((name) => !applied.includes(name)),
       unknown: applied.filter((name) => !known.includes(name)),
     },
-    entries: hasInventory ? await inventoryRepository(database, database).countByStatus() : null,
+    entries: hasInventory ? entriesByStatus(await stockLevels(database)) : null,
     keys: hasKeys ? await countKeys(database) : null,
     connections,
     warnings: asynchronousCommit.map(
@@ -100,6 +99,10 @@ async function statusOf(database: Database, url: string): Promise<Omit<Status, '
         `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
     ),
   }
+}
+
+function entriesByStatus(levels: readonly StockLevel[]): Record<string, number> {
+  return Object.fromEntries(levels.map(({ status, entries }) => [status, entries]))
 }
 
 /** @throws {CommandFailure} if the role that the operator named does not exist */

@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
 import type { HistorySize } from '../inventory/history/retention.ts'
-import type { StockLevel } from '../inventory/reports/stock-sample.ts'
+import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 
 /** What the metrics of the service are read from at each scrape. */

@@ -1,0 +1,24 @@
+import type { Database } from '../../database/database.ts'
+import { type PetStatus, petStatuses } from '../entry/schemas.ts'
+
+/** The entries of one status. */
+export interface StockLevel {
+  readonly status: PetStatus
+  readonly entries: number
+  /** Entries with a quantity of 0. */
+  readonly outOfStock: number
+}
+
+const STOCK_LEVELS = {
+  name: 'inventory_stock_levels',
+  text: `SELECT status, count(*)::integer AS entries, (count(*) FILTER (WHERE quantity = 0))::integer AS "outOfStock"
+         FROM inventory GROUP BY status`,
+}
+
+/** Counts the entries of each status. */
+export async function stockLevels(database: Database): Promise<StockLevel[]> {
+  const levels = await database.query<StockLevel>(STOCK_LEVELS)
+  return petStatuses.map(
+    (status) => levels.find((level) => level.status === status) ?? { status, entries: 0, outOfStock: 0 },
+  )
+}
