@@ -43,7 +43,7 @@ export const databaseLimits: DatabaseLimits = {
 
 /** The connection pools of a service. */
 export interface Databases {
-  /** For updates. */
+  /** For updates, and for the count of the entries. */
   readonly requests: Database
   readonly lists: Database
   /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
