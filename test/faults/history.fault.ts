@@ -34,7 +34,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   const start = (port: number): Promise<RunningServer> =>
     startServer(t, { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
   const servers = await Promise.all(ports.map(start))
-  const writers = startWriters({ ports, apiKey, callers: 64, pets })
+  const writers = startWriters(t, { ports, apiKey, callers: 64, pets })
   const more = (): Promise<void> => writers.reached(writers.acknowledged.length + 300)
 
   for (let round = 0; round < ROUNDS; round++) {

@@ -37,10 +37,14 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
   const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
   const ports = await Promise.all(servers.map(portOf))
-  const writers = startWriters({ ports, apiKey, callers: 64, pets })
+  const writers = startWriters(t, { ports, apiKey, callers: 64, pets })
   const sql = (async () => {
+    // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
+    const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
     for (let quantity = 1; quantity <= 20; quantity++)
-      await database.query(`UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold'`)
+      await database.query(
+        `UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold' WHERE pet_id IN (${all})`,
+      )
   })()
   await importLines(t, database, 'insert', '6,1,\n7,1,\n')
   await importLines(t, database, 'upsert', '1,1900000001,pending\n6,1,\n8,1,\n')

@@ -1,5 +1,6 @@
 import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
+import type { Test } from 'tap'
 import { until } from './eventually.ts'
 import { callerOf, json } from './http.ts'
 
@@ -42,18 +43,15 @@ interface Writers {
   stop(): Promise<void>
 }
 
-/** Starts callers, each of which sets quantities that no other one sets, one after the other. */
-export function startWriters({
-  ports,
-  apiKey,
-  callers,
-  pets,
-}: {
+interface WriterOptions {
   readonly ports: readonly number[]
   readonly apiKey: string
   readonly callers: number
   readonly pets: readonly number[]
-}): Writers {
+}
+
+/** Starts callers, each of which sets quantities that no other one sets, one after the other, until the test ends. */
+export function startWriters(t: Test, { ports, apiKey, callers, pets }: WriterOptions): Writers {
   const acknowledged: Acknowledged[] = []
   const unknown = new Set<string>()
   const agent = new Agent({ keepAlive: true })
@@ -76,15 +74,17 @@ export function startWriters({
     }
   }
   const ended = Promise.all(Array.from({ length: callers }, (_, caller) => write(caller)))
+  const stop = async (): Promise<void> => {
+    isStopping = true
+    await ended
+    agent.destroy()
+  }
+  t.teardown(stop)
   return {
     acknowledged,
     unknown,
     reached: (count) => until(`${count} updates`, () => acknowledged.length >= count),
-    async stop() {
-      isStopping = true
-      await ended
-      agent.destroy()
-    },
+    stop,
   }
 }
 
