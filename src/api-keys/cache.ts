@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { StatementRunner } from '../database/database.ts'
-import { DatabaseUnavailableError } from '../database/errors/errors.ts'
+import { DatabaseUnavailableError } from '../database/errors.ts'
 import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
 import { type ApiKey, endOf, findActiveKeys, recordUses } from './stored-keys.ts'
 

@@ -1,5 +1,5 @@
 import type { StatementRunner } from '../database/database.ts'
-import { parseOptionalTime, parseTime, timeText } from '../database/protocol/time.ts'
+import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
 
 /** An API key without the key itself, which is not stored. */
 export interface ApiKey {

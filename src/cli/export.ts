@@ -1,7 +1,7 @@
 import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
-import { inTransaction } from '../database/operator/transaction.ts'
+import { inTransaction } from '../database/transaction.ts'
 import { countEntries, exportEntries, type FileFormat, lockEntries } from '../inventory/transfer/export.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { formatOf, formatOption, STANDARD_STREAM } from './file-format.ts'

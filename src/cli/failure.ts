@@ -1,5 +1,5 @@
 import { CommanderError } from 'commander'
-import { OutcomeUnknownError } from '../database/errors/errors.ts'
+import { OutcomeUnknownError } from '../database/errors.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { InterruptedError } from '../process/signals.ts'
 import { explain } from '../process/start-up-errors.ts'

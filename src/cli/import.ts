@@ -1,6 +1,6 @@
 import { type Command, Option } from 'commander'
-import { isRuleViolation, messageWithDetail } from '../database/errors/failures.ts'
-import { inTransaction, type Transaction } from '../database/operator/transaction.ts'
+import { isRuleViolation, messageWithDetail } from '../database/failures.ts'
+import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'
 import {

@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { inTransaction } from '../database/operator/transaction.ts'
+import { inTransaction } from '../database/transaction.ts'
 import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/entry/schemas.ts'
 import { findLowEntries } from '../inventory/reports/low-entries.ts'
 import { exitCodes } from '../process/exit-codes.ts'

@@ -1,7 +1,7 @@
 import { loadOperatorDatabase } from '../config/config.ts'
 import { readEnvironment } from '../config/environment.ts'
 import { ConfigurationError } from '../config/errors.ts'
-import { chooseHost } from '../database/operator/choose-host.ts'
+import { chooseHost } from '../database/choose-host.ts'
 import { InterruptedError } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
 import { withSchemaReason } from './connection.ts'

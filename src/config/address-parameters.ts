@@ -1,4 +1,4 @@
-import { effectiveParameters } from '../database/server/address.ts'
+import { effectiveParameters } from '../database/address.ts'
 
 /** The valid values of parameters whose other values pg ignores, misunderstands or rejects only when it connects. */
 const parameterValues: ReadonlyMap<string, readonly string[]> = new Map([

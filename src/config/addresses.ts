@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { AddressError, parseAddress } from '../database/server/address.ts'
+import { AddressError, parseAddress } from '../database/address.ts'
 import { ineffectiveParameters, parameterErrors, parametersOf } from './address-parameters.ts'
 import { readFailureOf } from './errors.ts'
 

@@ -1,6 +1,6 @@
 import type pg from 'pg'
-import type { DatabaseUnavailableError } from './errors/errors.ts'
-import type { TextRow } from './protocol/row-reader.ts'
+import type { DatabaseUnavailableError } from './errors.ts'
+import type { TextRow } from './row-reader.ts'
 
 /** Time limits in milliseconds. */
 export interface TimeLimits {

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { serviceUnavailable } from '../contract/errors.ts'
-import type { NotReady } from '../database/readiness/readiness.ts'
+import type { NotReady } from '../database/readiness.ts'
 
 /** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
 export type Readiness = () => Promise<NotReady | undefined>

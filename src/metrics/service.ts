@@ -1,7 +1,7 @@
 import { Counter, Gauge, Registry } from 'prom-client'
 import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
-import { type NotReadyKind, notReadyKinds } from '../database/readiness/readiness.ts'
+import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/connections/request-statistics.ts'
 import type { HistorySize } from '../inventory/history/retention.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'

@@ -1,8 +1,8 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
-import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors/errors.ts'
-import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/errors/failures.ts'
-import { hasCause } from '../database/errors/sqlstate.ts'
-import { UncertainCommitError } from '../database/protocol/commit-warnings.ts'
+import { UncertainCommitError } from '../database/commit-warnings.ts'
+import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
+import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/failures.ts'
+import { hasCause } from '../database/sqlstate.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /**

@@ -1,15 +1,15 @@
 import type { Logger } from 'pino'
+import { parseAddress } from '../database/address.ts'
 import type { Database, TimeLimits } from '../database/database.ts'
-import { areLateRunning, LateConnections } from '../database/pool/late-connections.ts'
+import { areLateRunning, LateConnections } from '../database/late-connections.ts'
 import {
   type DatabaseOptions,
   listLimits,
   openDatabase,
   probeLimits,
   requestLimits,
-} from '../database/pool/pool.ts'
-import { parseAddress } from '../database/server/address.ts'
-import { PrimaryServer } from '../database/server/primary.ts'
+} from '../database/pool.ts'
+import { PrimaryServer } from '../database/primary.ts'
 import { listSettings } from '../inventory/list/reads/sql.ts'
 import { updateSettings } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'

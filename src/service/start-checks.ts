@@ -3,9 +3,9 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { StartUpError } from '../config/errors.ts'
 import type { Database } from '../database/database.ts'
-import { DatabaseUnavailableError } from '../database/errors/errors.ts'
-import { isRefusal } from '../database/errors/failures.ts'
-import { requestLimits } from '../database/pool/pool.ts'
+import { DatabaseUnavailableError } from '../database/errors.ts'
+import { isRefusal } from '../database/failures.ts'
+import { requestLimits } from '../database/pool.ts'
 import type { Readiness } from '../http/health.ts'
 
 /**

@@ -8,7 +8,7 @@ import {
   trace,
 } from '@opentelemetry/api'
 import type { Database, Statement } from '../database/database.ts'
-import { causeOf } from '../database/errors/errors.ts'
+import { causeOf } from '../database/errors.ts'
 import { linksOf } from './batches.ts'
 
 /**

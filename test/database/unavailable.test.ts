@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'

@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { notReadyKinds } from '../../src/database/readiness/readiness.ts'
+import { notReadyKinds } from '../../src/database/readiness.ts'
 import { eventually } from '../support/eventually.ts'
 import { total } from '../support/exposition.ts'
 import { expectOneHistory } from '../support/histories.ts'

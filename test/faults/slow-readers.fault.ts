@@ -1,7 +1,7 @@
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { listLimits, openDatabase } from '../../src/database/pool/pool.ts'
+import { listLimits, openDatabase } from '../../src/database/pool.ts'
 import { inventoryRepository } from '../../src/inventory/repository.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'

@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { ApiKeyOwner } from '../../src/api-keys/key.ts'
-import { DatabaseUnavailableError } from '../../src/database/errors/errors.ts'
+import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'

@@ -1,6 +1,6 @@
 import type { Test } from 'tap'
 import type { Database } from '../../src/database/database.ts'
-import { type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool/pool.ts'
+import { type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { type TestDatabase, testDatabase } from './database.ts'
 
 /** A pool on a database of its own. */

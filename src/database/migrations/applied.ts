@@ -1,6 +1,6 @@
 import type { StatementRunner } from '../database.ts'
-import { parseTime, timeText } from '../protocol/time.ts'
-import { hasTable } from '../server/server-status.ts'
+import { hasTable } from '../server-status.ts'
+import { parseTime, timeText } from '../time.ts'
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'

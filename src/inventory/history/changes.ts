@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { copyLines } from '../../database/protocol/copy-text.ts'
+import { copyLines } from '../../database/copy-text.ts'
 
 /** Which changes to list, and how. */
 export interface ChangeList {

@@ -1,6 +1,6 @@
 import type { StatementRunner } from '../../database/database.ts'
-import { onlyRow } from '../../database/protocol/only-row.ts'
-import { parseOptionalTime, timeText } from '../../database/protocol/time.ts'
+import { onlyRow } from '../../database/only-row.ts'
+import { parseOptionalTime, timeText } from '../../database/time.ts'
 
 /** What the history holds. */
 export interface HistorySize {

@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream'
-import { hasCause } from '../../database/errors/sqlstate.ts'
-import type { Transaction } from '../../database/operator/transaction.ts'
-import { copyLines } from '../../database/protocol/copy-text.ts'
-import { onlyRow } from '../../database/protocol/only-row.ts'
+import { copyLines } from '../../database/copy-text.ts'
+import { onlyRow } from '../../database/only-row.ts'
+import { hasCause } from '../../database/sqlstate.ts'
+import type { Transaction } from '../../database/transaction.ts'
 import { ENTRY_JSON, selectFields } from '../entry/columns.ts'
 
 /** The formats of import and export. */

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
-import type { Transaction } from '../../database/operator/transaction.ts'
-import { onlyRow } from '../../database/protocol/only-row.ts'
+import { onlyRow } from '../../database/only-row.ts'
+import type { Transaction } from '../../database/transaction.ts'
 import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../entry/columns.ts'
 
 /** Whether an import only adds new entries, adds and updates entries, or replaces the whole inventory. */

@@ -1,6 +1,6 @@
 import { pipeline } from 'node:stream/promises'
-import type { Transaction } from '../../database/operator/transaction.ts'
-import { toCopyText } from '../../database/protocol/copy-text.ts'
+import { toCopyText } from '../../database/copy-text.ts'
+import type { Transaction } from '../../database/transaction.ts'
 import { columns } from '../entry/columns.ts'
 import type { ImportLine, LineError } from './import-line.ts'
 

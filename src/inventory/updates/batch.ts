@@ -1,6 +1,6 @@
 import { ApiError } from '../../contract/errors.ts'
-import { mayConcernOneRow } from '../../database/errors/failures.ts'
-import { hasCause } from '../../database/errors/sqlstate.ts'
+import { mayConcernOneRow } from '../../database/failures.ts'
+import { hasCause } from '../../database/sqlstate.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'

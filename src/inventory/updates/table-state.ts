@@ -1,5 +1,5 @@
 import type { StatementRunner } from '../../database/database.ts'
-import { HAS_CITUS } from '../../database/server/server-status.ts'
+import { HAS_CITUS } from '../../database/server-status.ts'
 import { isRecording } from '../history/recording.ts'
 
 /** Age at which the state is read again, while updates go on. */

@@ -1,8 +1,8 @@
 import type { Database } from '../../../database/database.ts'
-import { hasCause } from '../../../database/errors/sqlstate.ts'
-import { onlyRow } from '../../../database/protocol/only-row.ts'
-import type { TextRow } from '../../../database/protocol/row-reader.ts'
-import { isPlainPostgres } from '../../../database/server/plain-postgres.ts'
+import { onlyRow } from '../../../database/only-row.ts'
+import { isPlainPostgres } from '../../../database/plain-postgres.ts'
+import type { TextRow } from '../../../database/row-reader.ts'
+import { hasCause } from '../../../database/sqlstate.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
 import { changesText, ENTRIES, piecesText, VERSION, validatorText } from './sql.ts'
 

@@ -1,4 +1,4 @@
-import { HAS_CITUS, IS_READ_ONLY } from '../../../database/server/server-status.ts'
+import { HAS_CITUS, IS_READ_ONLY } from '../../../database/server-status.ts'
 import { COLUMN_TYPES, columns, ENTRY_JSON } from '../../entry/columns.ts'
 
 const TABLE = "to_regclass('inventory')::oid"

@@ -1,8 +1,8 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { inTransaction } from '../../../src/database/operator/transaction.ts'
-import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
-import { startRelay } from '../../support/relay.ts'
+import { inTransaction } from '../../src/database/transaction.ts'
+import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'
+import { startRelay } from '../support/relay.ts'
 
 t.test('a read-only transaction reads everything from one snapshot, and cannot write', async (t) => {
   const database = await testDatabase(t)

@@ -1,7 +1,7 @@
 import type { ClientBase } from 'pg'
 import pg from 'pg'
-import { isFatal } from '../errors/failures.ts'
-import { onlyRow } from '../protocol/only-row.ts'
+import { isFatal } from './failures.ts'
+import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
 
 /** The server that a session is connected to. */

@@ -1,10 +1,10 @@
 import t from 'tap'
-import { startApp } from '../../support/app.ts'
-import { addEntries, testDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { json } from '../../support/http.ts'
-import { lackingServer } from '../../support/lacking-server.ts'
-import { startProgram } from '../../support/program.ts'
+import { startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { json } from '../support/http.ts'
+import { lackingServer } from '../support/lacking-server.ts'
+import { startProgram } from '../support/program.ts'
 
 for (const [text, message] of [
   ['pg_current_snapshot(', 'function pg_current_snapshoq() does not exist'],

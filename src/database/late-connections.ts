@@ -1,7 +1,7 @@
 import type pg from 'pg'
-import type { StatementRunner } from '../database.ts'
-import { isFatal } from '../errors/failures.ts'
-import type { LateStatementError } from '../protocol/prepared-statement.ts'
+import type { StatementRunner } from './database.ts'
+import { isFatal } from './failures.ts'
+import type { LateStatementError } from './prepared-statement.ts'
 
 /** Interval between the checks whether late statements are still running. */
 const CHECK_MS = 60_000

@@ -1,10 +1,10 @@
 import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import type { StatementRunner } from '../database.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from '../errors/errors.ts'
-import { isLate, isUnavailable, wasRefused } from '../errors/failures.ts'
-import { commitWithoutWarning, UncertainCommitError } from '../protocol/commit-warnings.ts'
+import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
+import type { StatementRunner } from './database.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
+import { isLate, isUnavailable, wasRefused } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
 
 /**

@@ -1,9 +1,9 @@
 import pg from 'pg'
-import { removeItem } from '../../collections/remove-item.ts'
-import { isReadOnly, isRefusal } from '../errors/failures.ts'
-import { CommitWatch } from '../protocol/commit-warnings.ts'
-import { noUsableHost } from '../server/no-usable-host.ts'
-import type { PrimaryServer } from '../server/primary.ts'
+import { removeItem } from '../collections/remove-item.ts'
+import { CommitWatch } from './commit-warnings.ts'
+import { isReadOnly, isRefusal } from './failures.ts'
+import { noUsableHost } from './no-usable-host.ts'
+import type { PrimaryServer } from './primary.ts'
 
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000

@@ -1,13 +1,13 @@
 import { execFileSync } from 'node:child_process'
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
-import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
-import { parseAddress } from '../../../src/database/server/address.ts'
-import { PrimaryServer } from '../../../src/database/server/primary.ts'
-import { testDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { backend, backendOf, openPool } from '../../support/pool.ts'
-import { startRelay } from '../../support/relay.ts'
+import { parseAddress } from '../../src/database/address.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { PrimaryServer } from '../../src/database/primary.ts'
+import { testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { backend, backendOf, openPool } from '../support/pool.ts'
+import { startRelay } from '../support/relay.ts'
 
 t.test('a connection counts as idle between two statements, and as lost when it ends', async (t) => {
   const { owner, pool, lost } = await openPool(t)

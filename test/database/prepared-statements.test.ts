@@ -1,7 +1,7 @@
 import t from 'tap'
-import type { TimeLimits } from '../../../src/database/database.ts'
-import { requestLimits } from '../../../src/database/pool/pool.ts'
-import { backendOf, openPool } from '../../support/pool.ts'
+import type { TimeLimits } from '../../src/database/database.ts'
+import { requestLimits } from '../../src/database/pool.ts'
+import { backendOf, openPool } from '../support/pool.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
 

@@ -1,11 +1,11 @@
 import { parseIntoClientConfig } from 'pg-connection-string'
 import t from 'tap'
-import { loadConfig } from '../../../src/config/config.ts'
-import { ConfigurationError } from '../../../src/config/errors.ts'
-import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
-import { AddressError, parseAddress } from '../../../src/database/server/address.ts'
-import { testDatabase } from '../../support/database.ts'
-import { onServer } from '../../support/on-server.ts'
+import { loadConfig } from '../../src/config/config.ts'
+import { ConfigurationError } from '../../src/config/errors.ts'
+import { AddressError, parseAddress } from '../../src/database/address.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { testDatabase } from '../support/database.ts'
+import { onServer } from '../support/on-server.ts'
 
 /** Returns what pg reads from an address, without the parameters that it ignores. */
 function configOf(url: string): object {

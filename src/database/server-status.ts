@@ -1,5 +1,5 @@
-import type { Database, StatementRunner } from '../database.ts'
-import { onlyRow } from '../protocol/only-row.ts'
+import type { Database, StatementRunner } from './database.ts'
+import { onlyRow } from './only-row.ts'
 
 /** The version, the connections and the settings of a PostgreSQL server. */
 export interface ServerStatus {

@@ -1,10 +1,10 @@
 import t, { type Test } from 'tap'
-import type { Database } from '../../../src/database/database.ts'
-import { areLateRunning, LateConnections } from '../../../src/database/pool/late-connections.ts'
-import { openDatabase, requestLimits } from '../../../src/database/pool/pool.ts'
-import { testDatabase } from '../../support/database.ts'
-import { eventually } from '../../support/eventually.ts'
-import { backend, backendOf } from '../../support/pool.ts'
+import type { Database } from '../../src/database/database.ts'
+import { areLateRunning, LateConnections } from '../../src/database/late-connections.ts'
+import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { testDatabase } from '../support/database.ts'
+import { eventually } from '../support/eventually.ts'
+import { backend, backendOf } from '../support/pool.ts'
 
 const limits = { ...requestLimits, lock: 600_000, statement: 600_000, answer: 1000 }
 

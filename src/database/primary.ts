@@ -1,6 +1,6 @@
 import type { ClientBase } from 'pg'
-import { FormerPrimaryError, ReadOnlyServerError } from '../errors/errors.ts'
 import type { DatabaseAddress } from './address.ts'
+import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
 /** How long no new connection is opened after one was refused, because each attempt costs the server a process. */

@@ -1,9 +1,9 @@
 import t from 'tap'
-import { chooseHost } from '../../../src/database/operator/choose-host.ts'
-import { parseAddress } from '../../../src/database/server/address.ts'
-import { freePort } from '../../support/other-program.ts'
-import { startOwnPair } from '../../support/own-server.ts'
-import { startRelay } from '../../support/relay.ts'
+import { parseAddress } from '../../src/database/address.ts'
+import { chooseHost } from '../../src/database/choose-host.ts'
+import { freePort } from '../support/other-program.ts'
+import { startOwnPair } from '../support/own-server.ts'
+import { startRelay } from '../support/relay.ts'
 
 const { primary, standby } = await startOwnPair(t)
 const hostOf = ({ url }: { url: string }): string => new URL(url).host

@@ -1,9 +1,9 @@
-import { DatabaseUnavailableError, ReadOnlyServerError } from '../errors/errors.ts'
-import { isRefusal } from '../errors/failures.ts'
-import { parseAddress } from '../server/address.ts'
-import { noUsableHost } from '../server/no-usable-host.ts'
-import { askServer } from '../server/session-server.ts'
+import { parseAddress } from './address.ts'
+import { DatabaseUnavailableError, ReadOnlyServerError } from './errors.ts'
+import { isRefusal } from './failures.ts'
+import { noUsableHost } from './no-usable-host.ts'
 import { operatorClient } from './operator-client.ts'
+import { askServer } from './session-server.ts'
 
 /** How long one host may take to accept a connection, and to respond to a statement. */
 const HOST_TIMEOUT_MS = 5000
