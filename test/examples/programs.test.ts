@@ -7,7 +7,6 @@ const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 /** That they also retry and give up as they should takes longer: see test/faults/examples.fault.ts. */
 const examples = {
   curl: ['examples/curl/inventory.sh'],
-  JavaScript: [process.execPath, 'examples/javascript/inventory.js'],
   TypeScript: [process.execPath, tsx, 'examples/typescript/inventory.ts'],
 } as const
 

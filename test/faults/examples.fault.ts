@@ -21,18 +21,11 @@ async function compileGo(): Promise<[string]> {
   return [program]
 }
 
-async function compileJava(): Promise<[string, ...string[]]> {
-  await run('javac', ['-Xlint:all', '-Werror', '-d', programs, 'examples/java/Inventory.java'])
-  return ['java', '-cp', programs, 'Inventory']
-}
-
 const examples: Readonly<Record<string, Compile>> = {
   curl: async () => ['examples/curl/inventory.sh'],
-  JavaScript: async () => [process.execPath, 'examples/javascript/inventory.js'],
   TypeScript: async () => [process.execPath, tsx, 'examples/typescript/inventory.ts'],
   Python: async () => ['python3', 'examples/python/inventory.py'],
   Go: compileGo,
-  Java: compileJava,
 }
 
 for (const [language, compile] of Object.entries(examples)) {

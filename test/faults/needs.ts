@@ -35,10 +35,6 @@ const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian
 
 const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
 const go: Need = { program: 'go', from: 'the package golang of Debian, version 1.21 or newer' }
-const java: Need = {
-  program: 'javac',
-  from: 'the package default-jdk-headless of Debian, version 17 or newer',
-}
 const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => ({
   program,
   from: 'the package prometheus of Debian',
@@ -69,7 +65,7 @@ const postgres15 = postgres.filter(({ program }) => program === 'PostgreSQL 15')
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'citus.fault.ts': [citus],
-  'examples.fault.ts': [python, go, java],
+  'examples.fault.ts': [python, go],
   'keep-alive-proxy.fault.ts': [haproxy],
   'list-histories.fault.ts': postgres15,
   'nginx.fault.ts': [nginx],
