@@ -1,12 +1,8 @@
 import { execFile } from 'node:child_process'
-import { randomInt } from 'node:crypto'
-import { once } from 'node:events'
-import { Agent, get } from 'node:http'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import pg from 'pg'
 import type { Case } from './cases.ts'
 import { type BenchDatabase, changedPet } from './database.ts'
 import type { Server } from './servers.ts'
@@ -21,18 +17,16 @@ export interface Sample {
   readonly errors: number
 }
 
-/** Something that serves the load of a case. */
+/** A server under the load of a case. */
 export interface Contender {
-  /** The process whose CPU time counts; undefined for the benchmark's own. */
-  readonly pid: number | undefined
+  /** The process whose CPU time counts. */
+  readonly pid: number
   /** Rejects if a response is wrong, because the speed of wrong responses means nothing. */
   verify(): Promise<void>
   /** Generates the load of the case for at least `seconds`. */
   measure(given: Case, seconds: number): Promise<Sample>
   stop(): Promise<void>
 }
-
-const agent = new Agent({ keepAlive: true })
 
 const script = fileURLToPath(new URL('./wrk.lua', import.meta.url))
 
@@ -46,7 +40,7 @@ const Summary = Type.Object({
 })
 
 /** A server over HTTP, with the load of wrk. */
-export function httpContender(server: Server, key: string, database: BenchDatabase): Contender {
+export function contenderOf(server: Server, key: string, database: BenchDatabase): Contender {
   const authorization = `Bearer ${key}`
   const list = (): Promise<string> => textOf(`${server.origin}/v1/inventory`, { headers: { authorization } })
   return {
@@ -86,45 +80,6 @@ export function httpContender(server: Server, key: string, database: BenchDataba
   }
 }
 
-/** PostgreSQL without HTTP: one-row updates as prepared statements, or all rows of the table. */
-export async function pgContender(database: BenchDatabase): Promise<Contender> {
-  const clients: pg.Client[] = []
-  return {
-    pid: undefined,
-    verify: async () => {},
-    async stop() {
-      await Promise.all(clients.map((client) => client.end()))
-    },
-    async measure({ work, callers, entries }, seconds) {
-      while (clients.length < callers) {
-        const client = new pg.Client({ connectionString: database.url })
-        await client.connect()
-        clients.push(client)
-      }
-      const [reader] = clients
-      if (work === 'after-change' && reader !== undefined) {
-        return repeat(seconds, async () => {
-          await database.change()
-          return timed(() => reader.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id'))
-        })
-      }
-      const end = performance.now() + seconds * 1000
-      const times = await Promise.all(
-        clients.slice(0, callers).map((client) => timesUntil(end, () => update(client, entries))),
-      )
-      return sampleOf(times.flat(), seconds)
-    },
-  }
-}
-
-function update(client: pg.Client, entries: number): Promise<unknown> {
-  return client.query({
-    name: 'update',
-    text: 'UPDATE inventory SET quantity = $2 WHERE pet_id = $1',
-    values: [randomInt(1, entries + 1), randomInt(1000)],
-  })
-}
-
 function textOfChanged(quantity: number): string {
   return `{"petId":${changedPet},"quantity":${quantity},"status":"available"}`
 }
@@ -135,13 +90,10 @@ async function textOf(url: string, request: RequestInit): Promise<string> {
   return response.text()
 }
 
-/** Reads a response as it is. `fetch` would ask for gzip, and take longer to decode a large list than the service to make it. */
+/** Reads a response without gzip, which takes longer to decode for a large list than the service takes to make it. */
 async function bytesOf(url: string, authorization: string): Promise<Buffer> {
-  const request = get(url, { agent, headers: { authorization } })
-  const [response] = await once(request, 'response')
-  const chunks: Buffer[] = []
-  for await (const chunk of response) chunks.push(chunk)
-  return Buffer.concat(chunks)
+  const response = await fetch(url, { headers: { authorization, 'accept-encoding': 'identity' } })
+  return Buffer.from(await response.arrayBuffer())
 }
 
 async function timed(work: () => Promise<unknown>): Promise<number> {
@@ -150,23 +102,14 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - start
 }
 
-async function timesUntil(end: number, work: () => Promise<unknown>): Promise<number[]> {
-  const times: number[] = []
-  while (performance.now() < end) times.push(await timed(work))
-  return times
-}
-
 /** Repeats `take`, which returns a time, for `seconds`, but at least twice. Only these times count. */
 async function repeat(seconds: number, take: () => Promise<number>): Promise<Sample> {
   const times: number[] = []
   const end = performance.now() + seconds * 1000
   while (times.length < 2 || performance.now() < end) times.push(await take())
-  return sampleOf(times, times.reduce((sum, time) => sum + time, 0) / 1000)
-}
-
-function sampleOf(times: readonly number[], seconds: number): Sample {
   const sorted = times.toSorted((a, b) => a - b)
   const quantile = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? Number.NaN
+  const total = times.reduce((sum, time) => sum + time, 0)
   const count = times.length
-  return { count, perSecond: count / seconds, p50: quantile(0.5), p99: quantile(0.99), errors: 0 }
+  return { count, perSecond: (count / total) * 1000, p50: quantile(0.5), p99: quantile(0.99), errors: 0 }
 }

@@ -20,19 +20,14 @@ function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
 }
 
-/** Returns the results as a table, and how many goals were missed. */
-export function report(results: Results): { table: string; missed: number } {
-  let missed = 0
+/** Returns the results as a table. */
+export function report(results: Results): string {
   const rows = [HEAD, HEAD.map((_, column) => (column < 2 ? '---' : '--:'))]
-  for (const [{ name, contenders, goals }, samples] of results) {
+  for (const [{ name, contenders }, samples] of results) {
     const own = samples.get('service') ?? []
     for (const contender of contenders) {
       const theirs = samples.get(contender) ?? []
       const middle = (key: keyof Measured): string => figure(median(theirs.map((sample) => sample[key])))
-      const goal = goals[contender]
-      const times = contender === 'service' ? Number.NaN : ratio(own, theirs)
-      const isMissed = goal !== undefined && times < goal
-      if (isMissed) missed += 1
       rows.push([
         name,
         contenderNames[contender],
@@ -42,12 +37,11 @@ export function report(results: Results): { table: string; missed: number } {
         middle('cpuUs'),
         middle('databaseCpuUs'),
         String(theirs.reduce((sum, { errors }) => sum + errors, 0)),
-        figure(times),
-        goal === undefined || Number.isNaN(times) ? '' : `${goal}${isMissed ? ' missed' : ''}`,
+        contender === 'service' ? '' : figure(ratio(own, theirs)),
       ])
     }
   }
-  return { table: format(rows), missed }
+  return format(rows)
 }
 
 const HEAD = [
@@ -60,7 +54,6 @@ const HEAD = [
   'database CPU µs',
   'errors',
   'service is ×',
-  'goal',
 ]
 
 /** Three digits are already more than the noise of a run justifies. */
