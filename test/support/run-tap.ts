@@ -3,8 +3,6 @@ import { once } from 'node:events'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
-import { createInterface } from 'node:readline'
-import { Report } from './report.ts'
 import { root } from './root.ts'
 import { startTestServer } from './server.ts'
 import { stopServersBelow } from './stray-servers.ts'
@@ -15,8 +13,7 @@ const JOBS = 2 * availableParallelism()
 
 /**
  * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
- * the server must belong to a parent of them all. Prints a line for each file, each failure once, and a summary. The exit
- * code of this process says how it went.
+ * the server must belong to a parent of them all. The exit code of this process says how it went.
  *
  * All temporary files are in one folder. Its servers stop with this process, also when a signal ends it.
  *
@@ -72,19 +69,17 @@ async function run(
 ): Promise<boolean> {
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
   const isWindows = process.platform === 'win32'
-  const tap = spawn('tap', ['run', '--reporter=tap', `--jobs=${JOBS}`, ...options, ...compiled], {
+  const tap = spawn('tap', ['run', '--reporter=terse', `--jobs=${JOBS}`, ...options, ...compiled], {
     cwd: root,
     env,
-    stdio: ['ignore', 'pipe', 'inherit'],
+    stdio: ['ignore', 'inherit', 'inherit'],
     shell: isWindows,
     // A process group of its own, so that a signal reaches the tests and the programs that they started.
     detached: !isWindows,
   })
   interruption.addEventListener('abort', () => endGroup(tap))
-  const report = new Report(files.length)
-  for await (const line of createInterface({ input: tap.stdout })) report.read(line)
-  if (tap.exitCode === null && tap.signalCode === null) await once(tap, 'exit')
-  return report.end() && tap.exitCode === 0
+  const [code] = await once(tap, 'exit')
+  return code === 0
 }
 
 /** Kills the process group of a process, even if that process itself has ended. */
