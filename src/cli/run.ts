@@ -1,7 +1,7 @@
 import { loadOperatorDatabase } from '../config/config.ts'
 import { readEnvironment } from '../config/environment.ts'
 import { ConfigurationError } from '../config/errors.ts'
-import { chooseHost } from '../database/choose-host.ts'
+import { parseAddress } from '../database/address.ts'
 import { InterruptedError } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
 import { withSchemaReason } from './connection.ts'
@@ -24,7 +24,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     variable = set?.variable
     const url = set?.url ?? (await findLocalDatabase())
     if (url !== undefined) {
-      address = await chooseHost(url)
+      address = parseAddress(url).url
       return address
     }
     throw new ConfigurationError([

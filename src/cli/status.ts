@@ -121,7 +121,7 @@ async function serverRoleOf(
 
 /** Host, port and database, without role, password and other parameters, which may contain secrets. */
 function addressOf(url: string): string {
-  return `${parseAddress(url).hosts[0].name}${new URL(url).pathname}`
+  return `${parseAddress(url).name}${new URL(url).pathname}`
 }
 
 const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, string>> = {

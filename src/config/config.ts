@@ -105,7 +105,7 @@ export function serverRoleOf(env: Variables): string | undefined {
   const { DATABASE_URL: url } = withSecretFiles(env, ['DATABASE_URL'], [])
   if (!url) return undefined
   try {
-    return parseIntoClientConfig(parseAddress(url).hosts[0].url).user
+    return parseIntoClientConfig(parseAddress(url).url).user
   } catch {
     return undefined
   }

@@ -1,8 +1,7 @@
 import pg from 'pg'
 import { removeItem } from '../collections/remove-item.ts'
 import { CommitWatch } from './commit-warnings.ts'
-import { isReadOnly, isRefusal } from './failures.ts'
-import { noUsableHost } from './no-usable-host.ts'
+import { isReadOnly } from './failures.ts'
 import type { PrimaryServer } from './primary.ts'
 
 /** How long a connection may be idle before it is closed. */
@@ -11,21 +10,13 @@ const IDLE_TIMEOUT_MS = 30_000
 /** Interval between the checks for idle connections to close. */
 const SWEEP_MS = 1000
 
-/** One of the hosts that connections may go to. */
-export interface ConnectionHost {
-  /** Host and port, for messages. */
-  readonly name: string
-  readonly config: pg.ClientConfig
-}
-
 export interface ConnectionOptions {
-  /** The hosts, in the order of the address. */
-  readonly hosts: readonly ConnectionHost[]
+  readonly config: pg.ClientConfig
   /** Absent if a connection to any server is allowed. */
   readonly server: PrimaryServer | undefined
   /** Maximum connections. */
   readonly size: number
-  /** How long a caller waits for a connection. Each host has an equal part of it. */
+  /** How long a caller waits for a connection. */
   readonly connectMs: number
   /** How long a connection is used before it is closed. */
   readonly lifetimeSeconds: number
@@ -50,8 +41,7 @@ export interface PooledConnection {
 type Place = PooledConnection | undefined
 
 /**
- * The connections of a pool. If there is a `server`, it verifies each new connection before its first use; if the connection
- * must not be used, the next host is tried. Connections of older generations are closed.
+ * The connections of a pool. If there is a `server`, it verifies each new connection before its first use; connections of older generations are closed.
  */
 export class Connections {
   readonly #options: ConnectionOptions
@@ -80,7 +70,7 @@ export class Connections {
 
   /**
    * Returns an idle connection or a new one; waits if all are in use. Rejects if no connection is available within
-   * `connectMs`, or if no host can be used.
+   * `connectMs`, or if the server must not be used.
    */
   async take(): Promise<PooledConnection> {
     if (this.#onClosed !== undefined) throw new Error('the pool is closed')
@@ -89,7 +79,7 @@ export class Connections {
     const connection = hasToWait ? await this.#wait() : this.#free.pop()
     if (connection !== undefined) return connection
     try {
-      return await this.#open(deadline, hasToWait)
+      return await this.#open(deadline)
     } catch (error) {
       this.#give(undefined)
       throw error
@@ -154,37 +144,29 @@ export class Connections {
     if (this.#free.length === this.#options.size) this.#onClosed?.()
   }
 
-  /** @param hasWaited whether the caller had to wait, so that too little time may be left to judge a host */
-  async #open(deadline: number, hasWaited: boolean): Promise<PooledConnection> {
-    const { server, hosts, connectMs } = this.#options
-    if (server === undefined) return this.#connect(0, deadline)
-    const failed: { host: string; error: unknown }[] = []
+  async #open(deadline: number): Promise<PooledConnection> {
+    const { server } = this.#options
+    if (server === undefined) return this.#connect(deadline)
     for (;;) {
       // Read once: a refusal expires.
-      const { host, generation, refusal } = server
-      if (failed.length === 0 && refusal !== undefined) throw refusal
-      const end = Math.min(deadline, performance.now() + connectMs / hosts.length)
+      const { generation, refusal } = server
+      if (refusal !== undefined) throw refusal
       try {
-        return await this.#connect(host, end)
+        return await this.#connect(deadline)
       } catch (error) {
         // The address may have led to another server when this attempt began.
         if (server.generation !== generation && !isReadOnly(error) && performance.now() < deadline) continue
-        if (hasWaited || isRefusal(error)) throw error
-        failed.push({ host: hosts[host]?.name ?? '', error })
-        server.skip(host)
-        if (failed.length < hosts.length) continue
-        const reason = noUsableHost(failed)
-        if (isReadOnly(reason)) server.refuse(reason)
-        throw reason
+        if (isReadOnly(error)) server.refuse(error)
+        throw error
       }
     }
   }
 
-  /** Opens a connection to a host before the time `end`, and verifies its server. */
-  async #connect(host: number, end: number): Promise<PooledConnection> {
-    const { server, hosts, lifetimeSeconds } = this.#options
+  /** Opens a connection before the time `end`, and verifies its server. */
+  async #connect(end: number): Promise<PooledConnection> {
+    const { server, config, lifetimeSeconds } = this.#options
     const remainingMs = (): number => Math.max(1, end - performance.now())
-    const client = new pg.Client({ ...hosts[host]?.config, connectionTimeoutMillis: remainingMs() })
+    const client = new pg.Client({ ...config, connectionTimeoutMillis: remainingMs() })
     let connection: PooledConnection | undefined
     // pg reports here what happens between two statements. Only the message is passed on, because the error may refer to the
     // client, which contains the secret key for canceling its statements.
@@ -194,7 +176,7 @@ export class Connections {
       await client.connect()
       this.#clients.delete(client)
       this.#opened++
-      const generation = (await server?.verify(client, host, remainingMs())) ?? 0
+      const generation = (await server?.verify(client, remainingMs())) ?? 0
       this.#clients.add(client)
       const now = performance.now()
       const expiresAt = now + lifetimeSeconds * 1000

@@ -26,7 +26,7 @@ export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 12
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
 
 export interface DatabaseOptions {
-  /** A `postgres://` address. It may name several hosts only if `server` chooses among them. */
+  /** A `postgres://` address. */
   readonly url: string
   /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
   readonly server?: PrimaryServer
@@ -68,10 +68,9 @@ export function openDatabase({
   late,
   onConnectionLost,
 }: DatabaseOptions): Database {
-  const { hosts } = server?.address ?? parseAddress(url)
   const session = behindPooler ? pooledSession(limits) : directSession(limits, settings)
   const connections = new Connections({
-    hosts: hosts.map(({ name, url }) => ({ name, config: sessionConfig(url, session.options) })),
+    config: sessionConfig(parseAddress(url).url, session.options),
     server,
     size,
     connectMs: limits.connect,

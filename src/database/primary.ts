@@ -1,5 +1,4 @@
 import type { ClientBase } from 'pg'
-import type { DatabaseAddress } from './address.ts'
 import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
 import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
 
@@ -7,7 +6,6 @@ import { askServer, type ServerIdentity, type SessionServer } from './session-se
 const REFUSAL_MS = 100
 
 export interface PrimaryOptions {
-  readonly address: DatabaseAddress
   /** Called with the reason when the connections in use are discarded. */
   readonly onRenew: (reason: string) => void
   /** Called when a server is first used in a generation, and when its `synchronous_commit` has changed. */
@@ -21,8 +19,7 @@ export interface PrimaryOptions {
  *
  * | A new connection is on | What happens |
  * |---|---|
- * | a standby or a read-only server, on the host in use | it is refused, and all other connections are discarded |
- * | a standby or a read-only server, on another host of the address | it is refused |
+ * | a standby or a read-only server | it is refused, and all other connections are discarded |
  * | the server in use | it is used |
  * | a server of the same cluster on a newer timeline, or restarted since | it begins a new generation |
  * | a server of the same cluster on an older timeline | it is refused: acknowledged updates may be missing there |
@@ -30,7 +27,6 @@ export interface PrimaryOptions {
  * | a server whose identity is unknown | it is used |
  */
 export class PrimaryServer {
-  readonly address: DatabaseAddress
   readonly #onRenew: (reason: string) => void
   readonly #onServer: (server: SessionServer) => void
   readonly #renewals: (() => void)[] = []
@@ -39,20 +35,11 @@ export class PrimaryServer {
   #isUsed = false
   #server: ServerIdentity | undefined
   #synchronousCommit: string | undefined
-  #host = 0
-  /** The host that the last verified connection goes to. */
-  #verifiedHost: number | undefined
   #refusal: { readonly error: unknown; readonly until: number } | undefined
 
-  constructor({ address, onRenew, onServer }: PrimaryOptions) {
-    this.address = address
+  constructor({ onRenew, onServer }: PrimaryOptions) {
     this.#onRenew = onRenew
     this.#onServer = onServer
-  }
-
-  /** Index of the host in the address that new connections go to. */
-  get host(): number {
-    return this.#host
   }
 
   /** The current generation. Connections of older ones must not be used. */
@@ -66,21 +53,19 @@ export class PrimaryServer {
   }
 
   /**
-   * Verifies a new connection to `host` within `limitMs`, and returns the generation that it belongs to.
+   * Verifies a new connection within `limitMs`, and returns the generation that it belongs to.
    *
    * @throws {ReadOnlyServerError} if the server is read-only
    * @throws {FormerPrimaryError} if a newer primary has been in use
    */
-  async verify(client: ClientBase, host: number, limitMs: number): Promise<number> {
+  async verify(client: ClientBase, limitMs: number): Promise<number> {
     const server = await askServer(client, limitMs)
     if (server.isReadOnly) {
       const error = new ReadOnlyServerError(server.isStandby)
-      // A standby on another host of the address says nothing about the server in use, which may just be unable to open more.
-      if (host === this.#verifiedHost) this.renew(error.message)
+      this.renew(error.message)
       throw error
     }
     this.#use(server)
-    this.#verifiedHost = host
     this.#isUsed = true
     this.#refusal = undefined
     return this.#generation
@@ -115,17 +100,12 @@ export class PrimaryServer {
     for (const listener of this.#renewals) listener()
   }
 
-  /** Makes new connections go to the next host, if they currently go to `host`. */
-  skip(host: number): void {
-    if (this.#host === host) this.#host = (host + 1) % this.address.hosts.length
-  }
-
-  /** Records that no host can be used, and why. */
+  /** Records why the server cannot be used. */
   refuse(error: unknown): void {
     this.#refusal = { error, until: performance.now() + REFUSAL_MS }
   }
 
-  /** Why no host could be used a moment ago, or undefined if new connections should be tried. */
+  /** Why the server could not be used a moment ago, or undefined if new connections should be tried. */
   get refusal(): unknown {
     return this.#refusal !== undefined && performance.now() < this.#refusal.until
       ? this.#refusal.error

@@ -1,5 +1,4 @@
 import type { Logger } from 'pino'
-import { parseAddress } from '../database/address.ts'
 import type { Database, TimeLimits } from '../database/database.ts'
 import { areLateRunning, LateConnections } from '../database/late-connections.ts'
 import {
@@ -56,7 +55,6 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const server = new PrimaryServer({
-    address: parseAddress(url),
     onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
     onServer: ({ synchronousCommit }) => {
       if (synchronousCommit !== 'off') return

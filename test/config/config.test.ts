@@ -254,7 +254,7 @@ const accepted: Row[] = [
     [],
     address(
       'sslmode=no-verify&sslnegotiation=direct&application_name=a&options=-c%20work_mem=8MB&statement_timeout=1000' +
-        '&target_session_attrs=any&load_balance_hosts=disable&uselibpqcompat=true',
+        '&target_session_attrs=any&uselibpqcompat=true',
     ),
   ],
   [['schema in OPERATOR_DATABASE_URL has no effect'], { OPERATOR_DATABASE_URL: `${host}?schema=public` }],

@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
-import { parseAddress } from '../../src/database/address.ts'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
 import { PrimaryServer } from '../../src/database/primary.ts'
 import { testDatabase } from '../support/database.ts'
@@ -129,40 +128,6 @@ t.test('a connection that was idle for 30 seconds is closed', async (t) => {
   await eventually('its end', async () => (pool.statistics().idle === 0 ? true : undefined))
 })
 
-/** Delays every message by a few milliseconds. */
-class Delay extends PassThrough {
-  override _transform(chunk: Buffer, encoding: BufferEncoding, done: TransformCallback): void {
-    setTimeout(() => super._transform(chunk, encoding, done), 20)
-  }
-}
-
-t.test(
-  'with several hosts, a caller that has waited for a connection can still verify a new one',
-  async (t) => {
-    const owner = await testDatabase(t)
-    const relay = await startRelay(t, {
-      target: () => new URL(owner.url),
-      towardsDatabase: () => new Delay(),
-    })
-    const { host } = new URL(relay.url)
-    const url = relay.url.replace(host, `${host},${host}`)
-    const pool = openDatabase({
-      url,
-      server: new PrimaryServer({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} }),
-      size: 1,
-      limits: { ...requestLimits, connect: 8000 },
-      onConnectionLost: () => {},
-    })
-    t.teardown(() => pool.close())
-    await pool.query(backend)
-    // Longer than the time for one host, which is half of the time for a connection.
-    const first = pool.query('SELECT pg_sleep(4.2), pg_terminate_backend(pg_backend_pid())')
-    const second = pool.query(backend)
-    await t.rejects(first)
-    t.match(await second, [{ pid: Number }])
-  },
-)
-
 t.test(
   'while the server is read-only, few new connections are opened, however many callers ask',
   async (t) => {
@@ -175,7 +140,7 @@ t.test(
     const url = `${relay.url}?options=-c%20default_transaction_read_only%3Don`
     const pool = openDatabase({
       url,
-      server: new PrimaryServer({ address: parseAddress(url), onRenew: () => {}, onServer: () => {} }),
+      server: new PrimaryServer({ onRenew: () => {}, onServer: () => {} }),
       size: 1,
       limits: requestLimits,
       onConnectionLost: () => {},

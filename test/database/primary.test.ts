@@ -1,15 +1,12 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
-import t, { type Test } from 'tap'
-import { longTimings, startApp, type TestApp } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
+import t from 'tap'
+import { startApp, type TestApp } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { json, type Send } from '../support/http.ts'
 import { movingAddress } from '../support/moving-address.ts'
-import { freePort } from '../support/other-program.ts'
 import { type OwnServer, startOwnPair, startOwnServer } from '../support/own-server.ts'
-import { startRelay } from '../support/relay.ts'
 
 // The service can tell them apart.
 const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
@@ -191,72 +188,6 @@ t.test('after a promotion, the former primary gets no update and serves no list'
   t.strictSame(await primary.query('SELECT quantity FROM inventory'), [{ quantity: '2' }])
 
   address.leadTo(standby.url)
-  await eventually('an update', async () => (await update(send, 5)) === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
-})
-
-t.test('while the primary opens no connections, those that are open serve beside a standby', async (t) => {
-  const { primary, standby } = await startOwnPair(t)
-  await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  const relay = await startRelay(t, { target: () => new URL(primary.url) })
-  const hosts = `${new URL(relay.url).host},${new URL(standby.url).host}`
-  const { send, log } = await startApp(t, relay.url.replace(new URL(relay.url).host, hosts), {
-    timings: longTimings,
-  })
-  t.equal(await update(send, 2), 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
-  relay.close()
-  // The connection for readiness is replaced every few seconds.
-  await eventually(
-    'a connection to the standby to be refused',
-    async () => (await send('GET', '/readyz')).status === 503,
-  )
-  t.equal(await update(send, 3), 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
-  t.notOk(log.some(({ msg }) => msg === 'all database connections are renewed'))
-})
-
-const hostOf = ({ url }: OwnServer): string => new URL(url).host
-const several = (...hosts: string[]): string =>
-  `postgres://service:of-a-test@${hosts.join(',')}/postgres?sslmode=disable`
-// On a busy machine, a host that does not accept a connection soon would be passed over.
-const probe = { connect: 60_000, lock: 60_000, statement: 60_000, answer: 61_000 }
-const startWith = (t: Test, ...hosts: string[]): Promise<TestApp> =>
-  startApp(t, several(...hosts), { timings: { ...longTimings, probe } })
-
-t.test('of several hosts, a dead one is passed over', async (t) => {
-  const { send } = await startWith(t, `127.0.0.1:${await freePort()}`, hostOf(other), hostOf(one))
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(10))
-  t.equal((await send('GET', '/readyz')).status, 200)
-})
-
-t.test('of several hosts, one that becomes read-only is left for the next', async (t) => {
-  const { send } = await startWith(t, hostOf(one), hostOf(other))
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
-  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  await eventually('an update', async () => (await update(send, 12)) === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(12))
-
-  for (const args of [['status'], ['export'], ['keys', 'list'], ['migrate', 'up']]) {
-    const hosts = several(`127.0.0.1:${await freePort()}`, hostOf(one), hostOf(other))
-    const env = { DATABASE_URL: hosts.replace('service:', 'operator:') }
-    const { code, stdout, stderr } = await runCommand(t, args, { env })
-    t.equal(code, 0, `inventory ${args.join(' ')}: ${stderr}`)
-    if (args[0] === 'status') t.ok(stdout.includes(`at ${hostOf(other)}/postgres`))
-    if (args[0] === 'export') t.match(stdout, '1,12,available')
-  }
-})
-
-t.test('if none of several hosts takes writes, the message says so', async (t) => {
-  for (const server of [one, other])
-    await settings(server, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  const { send } = await startWith(t, hostOf(one), hostOf(other))
-  t.match((await send('GET', '/readyz')).text, /read-only/)
-  const env = { DATABASE_URL: several(hostOf(one), hostOf(other)) }
-  const { code, stderr } = await runCommand(t, ['migrate', 'up'], { env })
-  t.equal(code, 1)
-  t.match(stderr, /no host can be used: 127\.0\.0\.1:\d+: the server is read-only.*; 127\.0\.0\.1:\d+: /)
-  await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
   await eventually('an update', async () => (await update(send, 5)) === 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
 })

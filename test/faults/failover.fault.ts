@@ -169,22 +169,3 @@ t.test('the address flaps between the primary and the standby', async (t) => {
   await expectRecovery(t, load)
   await expectOneHistory(t, load, pets, primary)
 })
-
-t.test('an address that names both servers needs no change after a failover', async (t) => {
-  const { primary, standby } = await startPair(t, pets)
-  await waitForStandby(primary)
-  const hosts = [standby, primary].map(({ url }) => new URL(url).host).join(',')
-  const { host } = new URL(standby.url)
-  const server = await startServer(t, {
-    DATABASE_URL: `${standby.url.replace(host, hosts)}?target_session_attrs=read-write`,
-  })
-  const { port } = server
-  const load = startLoad(t, { ports: [port], clients: 16, pets })
-  await load.served(200)
-  const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-  await primary.kill()
-  await failing
-  await standby.promote()
-  await expectRecovery(t, load)
-  await expectOneHistory(t, load, pets, standby)
-})
