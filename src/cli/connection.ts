@@ -1,8 +1,8 @@
 import type { Database, TimeLimits } from '../database/database.ts'
+import { hasCause } from '../database/error-meaning.ts'
 import { APPLIED_TABLE } from '../database/migrations/applied.ts'
 import { openDatabase, requestLimits } from '../database/pool.ts'
 import { hasTable } from '../database/server-status.ts'
-import { hasCause } from '../database/sqlstate.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }

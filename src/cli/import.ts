@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander'
-import { isRuleViolation, messageWithDetail } from '../database/failures.ts'
+import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { readCsv } from '../inventory/transfer/csv.ts'
 import type { FileFormat } from '../inventory/transfer/export.ts'

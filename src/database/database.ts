@@ -1,6 +1,5 @@
 import type pg from 'pg'
 import type { DatabaseUnavailableError } from './errors.ts'
-import type { TextRow } from './row-reader.ts'
 
 /** Time limits in milliseconds. */
 export interface TimeLimits {
@@ -13,6 +12,9 @@ export interface TimeLimits {
   /** For the response to a statement, measured by this process. */
   readonly answer: number
 }
+
+/** The values of a row as text, in the order of its columns. */
+export type TextRow = readonly (string | null)[]
 
 /** Runs single statements: a pool, or a transaction. */
 export interface StatementRunner {

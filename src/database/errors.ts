@@ -23,12 +23,6 @@ export function causeOf(error: unknown): unknown {
   return error instanceof DatabaseUnavailableError ? error.cause : error
 }
 
-/** Returns why the database is unavailable: with several hosts, the error of each; for any other error, that error. */
-export function causesOf(error: unknown): readonly unknown[] {
-  const cause = causeOf(error)
-  return cause instanceof AggregateError ? cause.errors.flatMap(causesOf) : [cause]
-}
-
 /** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
 export class ReadOnlyServerError extends Error {
   override readonly name = 'ReadOnlyServerError'
@@ -51,6 +45,15 @@ export class FormerPrimaryError extends Error {
       `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
         'restart the service to use this server nevertheless',
     )
+  }
+}
+
+/** A connection pooler has ignored the settings of the session, so that its time limits and its isolation level are unknown. */
+export class IgnoredSettingsError extends Error {
+  override readonly name = 'IgnoredSettingsError'
+
+  constructor() {
+    super('the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)')
   }
 }
 

@@ -1,16 +1,26 @@
-import type pg from 'pg'
+import pg from 'pg'
 import { parseAddress } from './address.ts'
-import { Connections, type PooledConnection } from './connections.ts'
+import { CommitWatch } from './commit-warnings.ts'
 import type { Database, Statement, TimeLimits } from './database.ts'
-import { DatabaseUnavailableError, ReadOnlyServerError, ServerChangedError } from './errors.ts'
-import { isFatal, isReadOnly, isUnavailable } from './failures.ts'
-import type { LateConnections } from './late-connections.ts'
+import {
+  hasCause,
+  isFatal,
+  isIdleTimeout,
+  isOutdatedStatement,
+  isReadOnly,
+  isUnavailable,
+} from './error-meaning.ts'
+import {
+  DatabaseUnavailableError,
+  IgnoredSettingsError,
+  ReadOnlyServerError,
+  ServerChangedError,
+} from './errors.ts'
 import { LateStatementError, PreparedStatement } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
-import { RowReader, type TextRow } from './row-reader.ts'
 import { HAS_CITUS } from './server-status.ts'
 import { directSession, pooledSession, resultTypes, sessionConfig } from './session.ts'
-import { hasCause, isIdleTimeout, isOutdatedStatement } from './sqlstate.ts'
+import { askServer } from './session-server.ts'
 
 /**
  * A statement takes at most `connect` + `answer`. `answer` is longer than `statement`, so that PostgreSQL cancels a statement
@@ -24,6 +34,12 @@ export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 12
 
 /** For readiness checks, whose callers give up after a second or two. */
 export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
+
+/** How long a connection may be idle before it is closed. */
+const IDLE_TIMEOUT_MS = 30_000
+
+/** The default lifetime of a connection. */
+const LIFETIME_SECONDS = 1800
 
 export interface DatabaseOptions {
   /** A `postgres://` address. */
@@ -44,17 +60,32 @@ export interface DatabaseOptions {
   readonly settings?: Readonly<Record<string, string>>
   /** How long a connection is used before it is closed, in seconds. */
   readonly lifetimeSeconds?: number
-  /**
-   * Keeps the connection of a named statement that PostgreSQL did not answer in time, until it does; see `LateConnections`.
-   * Absent if such a connection is closed, as suits reads.
-   */
-  readonly late?: LateConnections
+  /** What to do with a named statement that PostgreSQL did not answer in time. Its connection is closed by default, as suits reads. */
+  readonly late?: LateStatements
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }
 
-/** The default lifetime of a connection. */
-const LIFETIME_SECONDS = 1800
+/**
+ * Keeps the connection of a late statement in use until PostgreSQL answers: a commit that waits for a synchronous standby keeps
+ * its server process even if the client disconnects, so that each new connection would leave another process behind.
+ */
+export interface LateStatements {
+  /** Returns whether PostgreSQL still runs the statement. If it does not, the response was lost, and the connection is closed. */
+  isRunning(pid: number): Promise<boolean>
+  /** Interval between the checks. */
+  readonly checkMs: number
+}
+
+/** A verified connection. */
+interface Connection {
+  readonly client: pg.PoolClient
+  readonly commit: CommitWatch
+  /** The generation of the server in which it was verified. */
+  readonly generation: number
+  /** The server process, unless there is a connection pooler. */
+  readonly pid: number
+}
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase({
@@ -69,42 +100,91 @@ export function openDatabase({
   onConnectionLost,
 }: DatabaseOptions): Database {
   const session = behindPooler ? pooledSession(limits) : directSession(limits, settings)
-  const connections = new Connections({
-    config: sessionConfig(parseAddress(url).url, session.options),
-    server,
-    size,
-    connectMs: limits.connect,
-    lifetimeSeconds,
-    onConnectionLost,
+  const verified = new WeakMap<pg.ClientBase, Pick<Connection, 'generation' | 'pid'>>()
+  const connections = new Map<pg.ClientBase, Connection>()
+  const lateClients = new Set<pg.PoolClient>()
+  let opened = 0
+  let failures = 0
+
+  const pool = new pg.Pool({
+    ...sessionConfig(parseAddress(url).url, session.options),
+    max: size,
+    connectionTimeoutMillis: limits.connect,
+    idleTimeoutMillis: IDLE_TIMEOUT_MS,
+    maxLifetimeSeconds: lifetimeSeconds,
+    onConnect: async (client) => {
+      opened++
+      const found = await askServer(client, limits.connect)
+      if (!behindPooler && !found.hasSettings) throw new IgnoredSettingsError()
+      verified.set(client, { pid: found.pid, generation: server?.verify(found) ?? 0 })
+    },
+  })
+  pool.on('connect', (client) => {
+    // The pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
+    client.on('error', () => {})
+    const { generation = 0, pid = 0 } = verified.get(client) ?? {}
+    connections.set(client, { client, commit: new CommitWatch(client), generation, pid })
+  })
+  pool.on('remove', (client) => connections.delete(client))
+  // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
+  pool.on('error', ({ message }, client) => {
+    if (verified.get(client)?.generation === currentGeneration()) onConnectionLost(message)
+  })
+  // The results of statements in progress are not used any more, and the old server may never respond.
+  server?.onRenewal(() => {
+    for (const { client } of connections.values()) client.connection.stream.destroy()
   })
 
   const currentGeneration = (): number => server?.generation ?? 0
-  let failures = 0
   const unavailable = (cause: unknown): DatabaseUnavailableError =>
     new DatabaseUnavailableError(cause, () => {
       failures++
     })
 
-  const connect = async (): Promise<PooledConnection> => {
-    try {
-      return await connections.take()
-    } catch (error) {
-      throw unavailable(error)
+  /** Returns a connection to the server in use. Rejects if none is available within `connect`, or if the server must not be used. */
+  const connect = async (): Promise<Connection> => {
+    for (;;) {
+      const refusal = pool.idleCount === 0 ? server?.refusal : undefined
+      if (refusal !== undefined) throw unavailable(refusal)
+      const client = await pool.connect().catch((error: unknown) => {
+        throw unavailable(error)
+      })
+      const connection = connections.get(client)
+      if (connection?.generation === currentGeneration()) return connection
+      client.release(true)
     }
   }
 
   /** @throws {ServerChangedError} if the response may come from a server that is no longer in use */
-  const checkGeneration = ({ generation }: PooledConnection): void => {
+  const checkGeneration = ({ generation }: Connection): void => {
     if (generation !== currentGeneration()) throw new ServerChangedError()
   }
 
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
-  const failureOf = async (error: unknown, { client, generation }: PooledConnection): Promise<unknown> => {
+  const failureOf = async (error: unknown, { client, generation }: Connection): Promise<unknown> => {
     if (isReadOnly(error) && generation === currentGeneration())
       server?.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
     return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
+  }
+
+  const keepLate = (
+    { client, pid }: Connection,
+    { answered }: LateStatementError,
+    checks: LateStatements,
+  ): void => {
+    const close = (): unknown => client.connection.stream.destroy()
+    const check = (): Promise<unknown> => checks.isRunning(pid).then((isRunning) => isRunning || close())
+    const timer = setInterval(() => check().catch(() => {}), checks.checkMs).unref()
+    lateClients.add(client)
+    void answered
+      .then(() => false, isFatal)
+      .then((isBroken) => {
+        clearInterval(timer)
+        lateClients.delete(client)
+        client.release(isBroken)
+      })
   }
 
   const configOf = (statement: Statement): { name?: string; text: string } => {
@@ -129,10 +209,10 @@ export function openDatabase({
       client.query(new PreparedStatement({ name, text }, texts, resultTypes, resolve, reject))
     })
     let timer: NodeJS.Timeout | undefined
-    const late = new Promise<never>((_, reject) => {
+    const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new LateStatementError(rows)), limits.answer)
     })
-    return Promise.race([rows, late]).finally(() => clearTimeout(timer))
+    return Promise.race([rows, timeout]).finally(() => clearTimeout(timer))
   }
 
   /**
@@ -148,28 +228,28 @@ export function openDatabase({
 
     async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly unknown[] = []) {
       for (let attempt = 0; ; attempt++) {
-        const connection = connections.takeIdle() ?? (await connect())
+        const connection = await connect()
         const { client, commit } = connection
         commit.begin()
         try {
           const rows = await rowsOf<Row>(client, statement, values)
           checkGeneration(connection)
           if (commit.warning !== undefined) throw commit.warning
-          connections.release(connection, false)
+          client.release()
           return rows
         } catch (error) {
           // Nothing has run: the type of a column has changed, and a new connection parses the statement again; or the
           // session was ended because it was idle, as every other open one may be.
           if (isOutdatedStatement(error) || (isIdleTimeout(error) && attempt < size)) {
-            connections.release(connection, true)
+            client.release(true)
             continue
           }
           if (late !== undefined && error instanceof LateStatementError) {
-            void late.keep(client, error).then((isUsable) => connections.release(connection, !isUsable))
+            keepLate(connection, error, late)
             throw unavailable(error)
           }
           const failure = await failureOf(error, connection)
-          connections.release(connection, isFatal(error))
+          client.release(isFatal(error))
           throw failure
         }
       }
@@ -177,16 +257,20 @@ export function openDatabase({
 
     async readRows(statement, onRow) {
       const connection = await connect()
+      const { client } = connection
       let timer: NodeJS.Timeout | undefined
       let isBroken = false
       try {
         await new Promise<void>((resolve, reject) => {
           timer = setTimeout(() => reject(new Error('PostgreSQL did not respond in time')), limits.answer)
-          const handle = (row: TextRow): void => {
+          const config = { text: rowsText(configOf(statement).text), rowMode: 'array', types: asText }
+          const query = new pg.Query<(string | null)[]>(config)
+          query.on('row', (row) => {
             timer?.refresh()
             onRow(row)
-          }
-          connection.client.query(new RowReader(rowsText(configOf(statement).text), handle, resolve, reject))
+          })
+          query.on('end', () => resolve()).on('error', reject)
+          client.query(query)
         })
         checkGeneration(connection)
       } catch (error) {
@@ -194,7 +278,7 @@ export function openDatabase({
         throw await failureOf(error, connection)
       } finally {
         clearTimeout(timer)
-        connections.release(connection, isBroken)
+        client.release(isBroken)
       }
     },
 
@@ -206,14 +290,24 @@ export function openDatabase({
 
     generation: currentGeneration,
 
-    statistics: () => ({ size, failures, ...connections.statistics() }),
+    statistics: () => ({
+      size,
+      used: pool.totalCount - pool.idleCount,
+      idle: pool.idleCount,
+      waiting: pool.waitingCount,
+      failures,
+      opened,
+    }),
 
     close() {
-      late?.close()
-      return connections.close()
+      for (const { connection } of lateClients) connection.stream.destroy()
+      return pool.end()
     },
   }
 }
+
+/** Leaves every value as the text that PostgreSQL sends. */
+const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
 /** Returns the values as text for PostgreSQL; undefined if pg has to convert one of them, such as an array. */
 function textsOf(values: readonly unknown[]): (string | null)[] | undefined {

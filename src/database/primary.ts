@@ -1,8 +1,7 @@
-import type { ClientBase } from 'pg'
 import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
-import { askServer, type ServerIdentity, type SessionServer } from './session-server.ts'
+import type { ServerIdentity, SessionServer } from './session-server.ts'
 
-/** How long no new connection is opened after one was refused, because each attempt costs the server a process. */
+/** How long no new connection is opened after a server was read-only, because each attempt costs it a process. */
 const REFUSAL_MS = 100
 
 export interface PrimaryOptions {
@@ -53,16 +52,16 @@ export class PrimaryServer {
   }
 
   /**
-   * Verifies a new connection within `limitMs`, and returns the generation that it belongs to.
+   * Verifies the server of a new connection, and returns the generation that the connection belongs to.
    *
    * @throws {ReadOnlyServerError} if the server is read-only
    * @throws {FormerPrimaryError} if a newer primary has been in use
    */
-  async verify(client: ClientBase, limitMs: number): Promise<number> {
-    const server = await askServer(client, limitMs)
+  verify(server: SessionServer): number {
     if (server.isReadOnly) {
       const error = new ReadOnlyServerError(server.isStandby)
       this.renew(error.message)
+      this.#refusal = { error, until: performance.now() + REFUSAL_MS }
       throw error
     }
     this.#use(server)
@@ -98,11 +97,6 @@ export class PrimaryServer {
     this.#generation++
     this.#onRenew(reason)
     for (const listener of this.#renewals) listener()
-  }
-
-  /** Records why the server cannot be used. */
-  refuse(error: unknown): void {
-    this.#refusal = { error, until: performance.now() + REFUSAL_MS }
   }
 
   /** Why the server could not be used a moment ago, or undefined if new connections should be tried. */

@@ -1,10 +1,9 @@
 import type { Database } from './database.ts'
+import { hasCause, isFormerPrimary, isReadOnly } from './error-meaning.ts'
 import { causeOf, DatabaseUnavailableError } from './errors.ts'
-import { isFormerPrimary, isReadOnly } from './failures.ts'
 import { pendingMigrations } from './migrations/applied.ts'
 import { hasPrivileges, type Privilege } from './migrations/privileges.ts'
 import { isServerReadOnly } from './server-status.ts'
-import { hasCause } from './sqlstate.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [

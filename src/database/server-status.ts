@@ -74,6 +74,19 @@ export async function isServerReadOnly(database: Database): Promise<boolean> {
 }
 
 /**
+ * Returns whether a server process still runs a statement, or any of this role waits for a synchronous standby: behind a
+ * connection pooler, it is not known which process runs a statement.
+ */
+export async function isStatementRunning(database: StatementRunner, pid: number): Promise<boolean> {
+  const rows = await database.query(
+    `SELECT FROM pg_stat_activity
+     WHERE usename = current_user AND state = 'active' AND (pid = $1 OR wait_event = 'SyncRep') LIMIT 1`,
+    [pid],
+  )
+  return rows.length > 0
+}
+
+/**
  * Returns whether the database has a table of that name. PostgreSQL skips the schemas of the `search_path` that the role may not
  * use. If the table is in one of these, the cast of its qualified name fails with SQLSTATE 42501, which names the schema.
  */

@@ -1,14 +1,19 @@
 import type { ClientBase } from 'pg'
 import pg from 'pg'
-import { isFatal } from './failures.ts'
+import { isFatal } from './error-meaning.ts'
 import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
+import { HAS_SETTINGS } from './session.ts'
 
 /** The server that a session is connected to. */
 export interface SessionServer {
   readonly isStandby: boolean
   /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
+  /** Whether the settings of `directSession` took effect. */
+  readonly hasSettings: boolean
+  /** The server process. Behind a connection pooler in transaction mode, later statements may run in others. */
+  readonly pid: number
   /** The session's `synchronous_commit`. */
   readonly synchronousCommit: string
   /** Undefined on a standby, or if the role or the database service does not allow the query. */
@@ -27,6 +32,8 @@ export interface ServerIdentity {
 
 const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
   ${IS_READ_ONLY} AS "isReadOnly",
+  ${HAS_SETTINGS} AS "hasSettings",
+  pg_backend_pid() AS pid,
   current_setting('synchronous_commit') AS "synchronousCommit"`
 
 /**
@@ -42,11 +49,7 @@ const STATE_AND_IDENTITY = `${STATE}, system_identifier::text AS "systemIdentifi
   ${STARTED_AT} AS "startedAt"
   FROM pg_control_system()`
 
-interface StateRow {
-  readonly isStandby: boolean
-  readonly isReadOnly: boolean
-  readonly synchronousCommit: string
-}
+type StateRow = Omit<SessionServer, 'identity'>
 
 interface IdentityRow extends StateRow {
   readonly systemIdentifier: string

@@ -9,6 +9,12 @@ export const resultTypes: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
 }
 
+/** A parameter of our own. A session has it if its other settings took effect, too: PostgreSQL takes all options or none. */
+const MARKER = 'inventory.session'
+
+/** SQL condition for a session whose settings took effect. A connection pooler may ignore them without an error. */
+export const HAS_SETTINGS = `coalesce(current_setting('${MARKER}', true), '') = 'set'`
+
 /** How a pool uses its sessions: directly, or through a connection pooler. */
 export interface SessionUse {
   /** Options of the startup message that set the session's parameters. */
@@ -24,6 +30,7 @@ export interface SessionUse {
 /** Returns how sessions of the server itself are used. `settings` are set beside the time limits. */
 export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>): SessionUse {
   const all = {
+    [MARKER]: 'set',
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
@@ -31,6 +38,8 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
     default_transaction_isolation: 'read\\ committed',
     // Otherwise, the role could suppress PostgreSQL's warning about a commit.
     client_min_messages: 'warning',
+    // Otherwise, a policy could hide rows without an error.
+    row_security: 'off',
     ...settings,
   }
   const options = Object.entries(all).map(([name, value]) => `-c ${name}=${value}`)

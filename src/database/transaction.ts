@@ -2,9 +2,10 @@ import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
+import { isLate } from './connection-errors.ts'
 import type { StatementRunner } from './database.ts'
+import { isUnavailable, wasRefused } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
-import { isLate, isUnavailable, wasRefused } from './failures.ts'
 import { operatorClient } from './operator-client.ts'
 
 /**

@@ -1,8 +1,8 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
+import { isLate } from '../database/connection-errors.ts'
+import { hasCause, isFormerPrimary, isReadOnly } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
-import { isFormerPrimary, isLate, isReadOnly } from '../database/failures.ts'
-import { hasCause } from '../database/sqlstate.ts'
 import { bodyTooLarge } from './json-body.ts'
 import { unsupportedMediaType } from './media-type.ts'
 

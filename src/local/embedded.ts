@@ -4,7 +4,7 @@ import { access, constants, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
-import { isRefusal } from '../database/failures.ts'
+import { isRefusal } from '../database/connection-errors.ts'
 import { removeUnfinished } from './create-once.ts'
 import { DatabaseCluster, pidFile } from './database-cluster.ts'
 import {

@@ -1,8 +1,8 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
+import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/connection-errors.ts'
+import { hasCause } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
-import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/failures.ts'
-import { hasCause } from '../database/sqlstate.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /**

@@ -1,6 +1,5 @@
 import type { Logger } from 'pino'
 import type { Database, TimeLimits } from '../database/database.ts'
-import { areLateRunning, LateConnections } from '../database/late-connections.ts'
 import {
   type DatabaseOptions,
   listLimits,
@@ -9,6 +8,7 @@ import {
   requestLimits,
 } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
+import { isStatementRunning } from '../database/server-status.ts'
 import { listSettings } from '../inventory/list/reads/sql.ts'
 import { updateSettings } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
@@ -18,6 +18,9 @@ import type { Tracing } from '../tracing/tracing.ts'
  * shows where the address leads now, even while a former primary still responds on its open connections.
  */
 const PROBE_LIFETIME_SECONDS = 5
+
+/** Interval between the checks whether a late update is still running. */
+const LATE_CHECK_MS = 60_000
 
 export interface DatabasesOptions {
   readonly databaseUrl: string
@@ -70,7 +73,7 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
-  const late = new LateConnections(() => areLateRunning(probe))
+  const late = { isRunning: (pid: number) => isStatementRunning(probe, pid), checkMs: LATE_CHECK_MS }
   const requests = traced(
     'requests',
     open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, late }),

@@ -47,12 +47,11 @@ t.test('a connection that PostgreSQL ends right after a response is not used aga
       return responses
     },
   })
-  const lost: string[] = []
   const pool = openDatabase({
     url: relay.url,
     size: 1,
     limits: requestLimits,
-    onConnectionLost: (reason) => lost.push(reason),
+    onConnectionLost: () => {},
   })
   t.teardown(() => pool.close())
   await pool.query(backend)
@@ -62,8 +61,7 @@ t.test('a connection that PostgreSQL ends right after a response is not used aga
   await eventually('the response', async () => responses.isHolding)
   await owner.query('SELECT pg_terminate_backend($1)', [ended])
   t.match(await last, [{ pid: ended }])
-  t.match(await pool.query(backend), [{ pid: Number }])
-  t.equal(lost.length, 1)
+  t.not(await backendOf(pool), ended)
 })
 
 /** Waits until a session has ended, and blocks this process meanwhile, so that it does not read the end of its own connections. */

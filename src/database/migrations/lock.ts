@@ -1,5 +1,5 @@
 import type { StatementRunner } from '../database.ts'
-import { hasCause } from '../sqlstate.ts'
+import { hasCause } from '../error-meaning.ts'
 import { MigrationError } from './errors.ts'
 
 /** How long to wait for other migrations of the same database. */

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import type { Database, StatementRunner } from '../database.ts'
-import { isFatal, messageWithDetail } from '../failures.ts'
+import { isFatal, messageWithDetail } from '../error-meaning.ts'
 import { MigrationError } from './errors.ts'
 
 /** What a role is used for. The owner of the tables, who runs the migrations, needs no grants. */

@@ -1,5 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
-import { lossOf } from '../../database/failures.ts'
+import { lossOf } from '../../database/error-meaning.ts'
 import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'

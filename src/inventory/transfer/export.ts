@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import { copyLines } from '../../database/copy-text.ts'
+import { hasCause } from '../../database/error-meaning.ts'
 import { onlyRow } from '../../database/only-row.ts'
-import { hasCause } from '../../database/sqlstate.ts'
 import type { Transaction } from '../../database/transaction.ts'
 import { ENTRY_JSON, selectFields } from '../entry/columns.ts'
 

@@ -1,6 +1,5 @@
 import { ApiError } from '../../contract/errors.ts'
-import { mayConcernOneRow } from '../../database/failures.ts'
-import { hasCause } from '../../database/sqlstate.ts'
+import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'

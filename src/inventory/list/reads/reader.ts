@@ -1,8 +1,7 @@
-import type { Database } from '../../../database/database.ts'
+import type { Database, TextRow } from '../../../database/database.ts'
+import { hasCause } from '../../../database/error-meaning.ts'
 import { onlyRow } from '../../../database/only-row.ts'
 import { isPlainPostgres } from '../../../database/plain-postgres.ts'
-import type { TextRow } from '../../../database/row-reader.ts'
-import { hasCause } from '../../../database/sqlstate.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
 import { changesText, ENTRIES, piecesText, VERSION, validatorText } from './sql.ts'
 

@@ -1,7 +1,7 @@
 import t, { type Test } from 'tap'
 import type { Database } from '../../src/database/database.ts'
-import { areLateRunning, LateConnections } from '../../src/database/late-connections.ts'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { isStatementRunning } from '../../src/database/server-status.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { backend, backendOf } from '../support/pool.ts'
@@ -20,7 +20,7 @@ interface LatePool {
 }
 
 /** A pool of two connections, one of which is late. At the end, the pool is closed before the statement is answered. */
-async function withLate(t: Test, areRunning: () => Promise<boolean>): Promise<LatePool> {
+async function withLate(t: Test, isRunning: (pid: number) => Promise<boolean>): Promise<LatePool> {
   const owner = await testDatabase(t)
   const end = await owner.hold('SELECT pg_advisory_xact_lock(1)')
   let ended: Promise<void> | undefined
@@ -33,7 +33,7 @@ async function withLate(t: Test, areRunning: () => Promise<boolean>): Promise<La
     url: owner.url,
     size: 2,
     limits,
-    late: new LateConnections(areRunning, 20),
+    late: { isRunning, checkMs: 20 },
     onConnectionLost: () => {},
   })
   t.teardown(() => pool.close())
@@ -73,9 +73,13 @@ t.test('the connection of a late statement stays open if PostgreSQL cannot be as
   t.match(pool.statistics(), { used: 1 })
 })
 
-t.test('PostgreSQL says whether a statement of the role is late', async (t) => {
-  const { pool, release } = await withLate(t, async () => true)
-  await eventually('the statement to be late', async () => await areLateRunning(pool))
+t.test('PostgreSQL says whether the late statement runs, whatever else the role runs', async (t) => {
+  const asked: number[] = []
+  const { pool, late, release } = await withLate(t, async (pid) => asked.push(pid) > 0)
+  await eventually('a check', async () => asked.length > 0)
+  t.equal(asked[0], late)
+  t.equal(await isStatementRunning(pool, late ?? 0), true)
+  t.equal(await isStatementRunning(pool, 0), false)
   await release()
-  await eventually('its end', async () => ((await areLateRunning(pool)) ? undefined : true))
+  await eventually('its end', async () => !(await isStatementRunning(pool, late ?? 0)))
 })
