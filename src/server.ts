@@ -1,7 +1,6 @@
 /** Starts the server and stops it on a signal. */
 import type { Logger } from 'pino'
 import { type Config, loadConfig } from './config/config.ts'
-import { settingWarnings } from './config/describe.ts'
 import { readEnvironment } from './config/environment.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/address.ts'
@@ -100,10 +99,9 @@ async function openTracing(log: Logger): Promise<Tracing> {
 
 ignoreInspectorSignal()
 try {
-  const env = readEnvironment()
-  const config = loadConfig(env)
+  const config = loadConfig(readEnvironment())
   const log = await openLog(config.logLevel)
-  for (const warning of settingWarnings(env, ['DATABASE_URL'])) log.warn(warning)
+  for (const warning of config.warnings) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, log)
 } catch (error) {

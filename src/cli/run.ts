@@ -22,6 +22,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   const databaseUrl = async (): Promise<string> => {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
+    for (const warning of set?.warnings ?? []) console.error(`inventory: ${warning}`)
     const url = set?.url ?? (await findLocalDatabase())
     if (url !== undefined) {
       address = parseAddress(url).url

@@ -1,99 +1,76 @@
-import { type Static, Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
-import { parseIntoClientConfig } from 'pg-connection-string'
+import type { Static } from '@sinclair/typebox'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
-import { parseAddress } from '../database/address.ts'
-import { addressErrors } from './addresses.ts'
-import { ConfigurationError } from './errors.ts'
-import { isSet, withSecretFiles } from './secret-files.ts'
-import { Environment, OperatorEnvironment, readVariables, schemaErrors, type Variables } from './variables.ts'
+import { addressErrors, addressForPg, addressWarnings } from './addresses.ts'
+import {
+  Environment,
+  readSettings,
+  readVariables,
+  type Values,
+  type Variables,
+  variableOf,
+} from './variables.ts'
 
-/** The validated settings, with defaults. */
-export interface Config {
-  readonly host: string
-  readonly port: number
-  /** Absent if metrics are not served. */
-  readonly metricsPort: number | undefined
-  /** Absent if the service starts a local database itself. Always present in production. */
-  readonly databaseUrl: string | undefined
-  /** Whether a connection pooler in transaction mode is in front of the database. */
-  readonly behindPooler: boolean
-  /** Maximum connections for requests. */
-  readonly databasePoolSize: number
-  readonly apiKeys: readonly FixedKey[]
-  readonly logLevel: string
-  /** Whether tracing is on. The OpenTelemetry SDK reads its other settings from the environment itself. */
-  readonly traces: boolean
-  readonly publicUrls: readonly string[]
-  readonly trustProxy: readonly string[]
-}
-
-/** The database that the operators' command line uses. */
-export interface OperatorDatabase {
-  readonly url: string
-  /** The name of the variable that it comes from, for messages. */
-  readonly variable: string
-}
+/** The validated settings of the server, with defaults. */
+export type Config = Readonly<ReturnType<typeof loadConfig>>
 
 /**
  * Reads the server's configuration from environment variables.
  *
- * @throws {ConfigurationError} if a variable is missing or invalid; the message says for each what it must be
+ * @throws {ConfigurationError} if variables are missing or invalid; the message says for each what it must be
  */
-export function loadConfig(env: Variables): Config {
-  const errors: string[] = []
-  const given = readVariables(Environment, withSecretFiles(env, ['DATABASE_URL', 'API_KEYS'], errors))
-  const values: unknown = Value.Default(Environment, given)
-  errors.push(...schemaErrors(Environment, values), ...conflictErrors(values))
-  errors.push(...addressErrors('DATABASE_URL', given))
-  if (isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
-  if (errors.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(errors)
+export function loadConfig(env: Variables) {
+  const names = Object.keys(Environment.properties).filter((name) => name !== 'OPERATOR_DATABASE_URL')
+  const values = readSettings(env, names, ({ PORT = 3000, METRICS_PORT, ...rest }) => [
+    ...(METRICS_PORT === PORT && PORT !== 0
+      ? [`METRICS_PORT must be another port than PORT, not ${PORT}`]
+      : []),
+    ...databaseErrors('DATABASE_URL', env, rest),
+  ])
+  const { DATABASE_URL: url } = values
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
+    /** Undefined if metrics are not served. */
     metricsPort: values.METRICS_PORT,
-    databaseUrl: values.DATABASE_URL,
+    /** Undefined if the service starts a local database itself, which it does not in production. */
+    databaseUrl: url && addressForPg(url, env),
+    /** Whether a connection pooler in transaction mode is in front of the database. */
     behindPooler: values.DATABASE_POOLER === 'transaction',
+    /** Maximum connections for requests. */
     databasePoolSize: values.DATABASE_POOL_SIZE,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
+    /** Whether tracing is on. The OpenTelemetry SDK reads its other settings from the environment itself. */
     traces: wantsTraces(values),
     publicUrls: values.PUBLIC_URLS,
     trustProxy: values.TRUST_PROXY,
+    /** What has no effect in the address. */
+    warnings: url === undefined ? [] : addressWarnings('DATABASE_URL', url),
   })
 }
 
 /**
  * Reads the address of the database for the operators' command line: OPERATOR_DATABASE_URL or else DATABASE_URL, undefined if
- * neither is set. Ignores variables that only the server uses.
+ * neither is set. Ignores variables that only the server uses. The result names the variable, and says what has no effect.
  *
- * @throws {ConfigurationError} if a variable is missing or invalid
+ * @throws {ConfigurationError} if variables are missing or invalid
  */
-export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefined {
-  const errors: string[] = []
-  const own = isSet(env, 'OPERATOR_DATABASE_URL')
-  const variable = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
-  const { [own ? 'DATABASE_URL' : 'OPERATOR_DATABASE_URL']: _unused, ...used } = withSecretFiles(
-    env,
-    [variable],
-    errors,
-  )
-  const given = readVariables(OperatorEnvironment, used)
-  const values: unknown = Value.Default(OperatorEnvironment, given)
-  errors.push(...schemaErrors(OperatorEnvironment, values))
-  errors.push(...addressErrors(variable, given))
-  if (!own && isDatabaseMissing(env, given)) errors.push(MISSING_DATABASE)
-  if (!own && given['DATABASE_POOLER'] === 'transaction') {
-    errors.push(
-      'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection to the server',
-    )
+export function loadOperatorDatabase(env: Variables) {
+  const name = isSet(env, 'OPERATOR_DATABASE_URL') ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
+  const { [name]: url } = readSettings(env, ['NODE_ENV', 'DATABASE_POOLER', name], (given) => [
+    ...databaseErrors(name, env, given),
+    ...(name === 'DATABASE_URL' && given['DATABASE_POOLER'] === 'transaction'
+      ? [
+          'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
+        ]
+      : []),
+  ])
+  if (url === undefined) return undefined
+  return {
+    url: addressForPg(url, env),
+    variable: variableOf(env, name),
+    warnings: addressWarnings(name, url),
   }
-  if (errors.length > 0 || !Value.Check(OperatorEnvironment, values)) throw new ConfigurationError(errors)
-  const { OPERATOR_DATABASE_URL, DATABASE_URL } = values
-  const url = OPERATOR_DATABASE_URL ?? DATABASE_URL
-  return url === undefined
-    ? undefined
-    : { url, variable: env[`${variable}_FILE`] ? `${variable}_FILE` : variable }
 }
 
 /**
@@ -101,28 +78,20 @@ export function loadOperatorDatabase(env: Variables): OperatorDatabase | undefin
  * has no separate role, or if DATABASE_URL is invalid or contains no role.
  */
 export function serverRoleOf(env: Variables): string | undefined {
-  if (!isSet(env, 'OPERATOR_DATABASE_URL')) return undefined
-  const { DATABASE_URL: url } = withSecretFiles(env, ['DATABASE_URL'], [])
-  if (!url) return undefined
-  try {
-    return parseIntoClientConfig(parseAddress(url).url).user
-  } catch {
-    return undefined
-  }
+  const { DATABASE_URL: url } = readVariables(env, ['DATABASE_URL'], [])
+  if (!isSet(env, 'OPERATOR_DATABASE_URL') || typeof url !== 'string' || !URL.canParse(url)) return undefined
+  const { username, searchParams } = new URL(url)
+  return searchParams.get('user') || decodeURIComponent(username) || undefined
 }
 
-const MISSING_DATABASE = 'DATABASE_URL must be set when NODE_ENV is production'
-
-function isDatabaseMissing(env: Variables, given: Readonly<Record<string, unknown>>): boolean {
-  return given['NODE_ENV'] === 'production' && !isSet(env, 'DATABASE_URL')
+/** Whether a setting has a value or should come from a file, which may be unreadable. */
+function isSet(env: Variables, name: string): boolean {
+  return Boolean(env[variableOf(env, name)]?.trim())
 }
 
-const Ports = Type.Pick(Environment, ['PORT', 'METRICS_PORT'])
-
-/** Returns the errors of settings that are valid on their own, but contradict each other. */
-function conflictErrors(values: unknown): string[] {
-  const isConflict = Value.Check(Ports, values) && values.METRICS_PORT === values.PORT && values.PORT !== 0
-  return isConflict ? [`METRICS_PORT must be another port than PORT, not ${values.PORT}`] : []
+function databaseErrors(name: string, env: Variables, { [name]: url, NODE_ENV: mode }: Values): string[] {
+  if (typeof url === 'string') return addressErrors(name, url, env)
+  return mode === 'production' && !isSet(env, name) ? [`${name} must be set when NODE_ENV is production`] : []
 }
 
 /** Returns whether the OpenTelemetry variables turn on traces: with an endpoint, or with the exporter's default endpoint. */

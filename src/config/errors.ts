@@ -23,10 +23,9 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Returns why a file cannot be read. The name is shown only if it is a path: an operator may have set the secret itself. */
-export function readFailureOf(error: unknown, file: string): string {
-  const message = messageOf(error)
-  return /^\.{0,2}\//.test(file) ? message : message.replaceAll(file, '***')
+/** Returns why a file cannot be read, without its name: an operator may have set the secret itself instead. */
+export function readFailureOf(error: unknown): string {
+  return messageOf(error).replace(/, .*/s, '')
 }
 
 /** The service or a command cannot start. The message is complete for the operator: what happened and what to do. */
