@@ -2,6 +2,7 @@ import type { Logger } from 'pino'
 import { ApiKeyCache, type ApiKeyIntervals, apiKeyIntervals } from './api-keys/cache.ts'
 import { fixedApiKeys } from './api-keys/fixed-keys.ts'
 import type { Config } from './config/config.ts'
+import { lastBackup } from './database/last-backup.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/connections/listen-address.ts'
 import { RequestStatistics } from './http/connections/request-statistics.ts'
@@ -107,6 +108,7 @@ export async function connectService(
       notReadyKind: notReadyKindOf(readiness),
       stock: () => stock.read(),
       history: () => historySize(probe).catch(() => undefined),
+      lastBackup: () => lastBackup(probe).catch(() => undefined),
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests, lists, probe },

@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { type ApiKey, countKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import type { Database } from '../database/database.ts'
+import { lastBackup } from '../database/last-backup.ts'
 import { appliedMigrations } from '../database/migrations/applied.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
 import { missingPrivileges } from '../database/migrations/privileges.ts'
@@ -40,6 +41,8 @@ interface Status {
   readonly entries: Record<string, number> | null
   readonly keys: Record<ApiKey['state'], number> | null
   readonly connections: ServerStatus['connections']
+  /** When the last recorded backup was made, in ISO 8601; null if none is recorded. */
+  readonly lastBackup: string | null
   /** Null if the role of the server is unknown. */
   readonly serverRole: ServerRole | null
   /** What the operator should change. */
@@ -94,6 +97,7 @@ async function statusOf(database: Database, url: string): Promise<Omit<Status, '
     entries: hasInventory ? entriesByStatus(await stockLevels(database)) : null,
     keys: hasKeys ? await countKeys(database) : null,
     connections,
+    lastBackup: (await lastBackup(database))?.toISOString() ?? null,
     warnings: asynchronousCommit.map(
       (whom) =>
         `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
@@ -137,6 +141,7 @@ function describe(status: Status): string {
     `Entries      ${describeCounts(entries)}`,
     `Keys         ${describeCounts(keys)}`,
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
+    `Last backup  ${describeAge(status.lastBackup)}`,
     ...(serverRole === null ? [] : [`Server role  ${describeRole(serverRole)}`]),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
@@ -146,6 +151,11 @@ function describeSchema({ expected, pending, unknown }: Status['schema']): strin
   if (pending.length > 0) return `behind; run "inventory migrate up" to apply ${pending.join(', ')}`
   if (unknown.length > 0) return `newer than this version, by ${unknown.join(', ')}`
   return `up to date (${expected})`
+}
+
+function describeAge(time: string | null): string {
+  if (time === null) return 'none recorded'
+  return `${((Date.now() - Date.parse(time)) / 3_600_000).toFixed(1)} hours ago, at ${time}`
 }
 
 function describeRole({ role, missing }: ServerRole): string {

@@ -15,6 +15,8 @@ export interface ServiceSources {
   readonly stock: () => Promise<readonly StockLevel[]>
   /** Returns the size of the history; undefined if it cannot be read. */
   readonly history: () => Promise<HistorySize | undefined>
+  /** Returns when the last recorded backup was made; undefined if there is none, or if it cannot be read. */
+  readonly lastBackup: () => Promise<Date | undefined>
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
@@ -38,6 +40,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   const showReadiness = addReadiness(register)
   const showStock = addStock(register)
   const showHistory = addHistory(register)
+  const showLastBackup = addLastBackup(register)
   addRequests(register, sources)
   addInventory(register, sources)
   addPools(register, sources)
@@ -46,14 +49,16 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     register,
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
-      const [kind, levels, size] = await Promise.all([
+      const [kind, levels, size, backup] = await Promise.all([
         sources.notReadyKind(),
         sources.stock(),
         sources.history(),
+        sources.lastBackup(),
       ])
       showReadiness(kind)
       showStock(levels)
       showHistory(size)
+      showLastBackup(backup)
       return register.metrics()
     },
   }
@@ -114,6 +119,18 @@ function addHistory(register: Registry): (size: HistorySize | undefined) => void
     changes.set(size.changes)
     bytes.set(size.bytes)
     oldest.set(size.oldest.getTime() / 1000)
+  }
+}
+
+function addLastBackup(register: Registry): (time: Date | undefined) => void {
+  const gauge = new Gauge({
+    name: 'inventory_backup_timestamp_seconds',
+    help: 'When the last recorded backup was made, in Unix time.',
+    registers: [register],
+  })
+  return (time) => {
+    if (time === undefined) gauge.remove()
+    else gauge.set(time.getTime() / 1000)
   }
 }
 

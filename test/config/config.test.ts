@@ -286,6 +286,7 @@ t.test('.env.example lists every variable, and no other', async (t) => {
     'BACKUP_INTERVAL_HOURS',
     'BACKUP_KEEP_DAYS',
     'COMPOSE_FILE',
+    'COMPOSE_PROFILES',
     'PUBLISH',
     'RATE_LIMIT',
     'REPLICAS',

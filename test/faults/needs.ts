@@ -64,6 +64,7 @@ const postgres15 = postgres.filter(({ program }) => program === 'PostgreSQL 15')
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
+  'backup.fault.ts': [docker],
   'citus.fault.ts': [citus],
   'examples.fault.ts': [python, go],
   'keep-alive-proxy.fault.ts': [haproxy],

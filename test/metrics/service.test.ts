@@ -181,6 +181,14 @@ t.test('metrics have the size of the history, if there is any', async (t) => {
   t.ok(total(metrics, 'inventory_history_oldest_timestamp_seconds') > 1e9)
 })
 
+t.test('metrics have the time of the last recorded backup, if there is any', async (t) => {
+  const { scrape, database } = await startService(t)
+  const name = new URL(database.url).pathname.slice(1)
+  t.strictSame((await scrape()).get('inventory_backup_timestamp_seconds')?.series ?? [], [])
+  await database.query(`COMMENT ON DATABASE "${name}" IS 'Last backup: 2026-01-02T03:04:05Z'`)
+  t.equal(total(await scrape(), 'inventory_backup_timestamp_seconds'), Date.UTC(2026, 0, 2, 3, 4, 5) / 1000)
+})
+
 t.test('metrics say whether the service is ready, and why not, without a probe', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)

@@ -16,25 +16,13 @@ interface Situation {
   readonly files?: Readonly<Record<string, number>>
   readonly intervalHours?: string
   readonly keepDays?: string
-  readonly command?: 'every' | 'now' | 'list' | 'drill' | 'restore'
-  /** The name of the backup to restore. */
-  readonly file?: string
-  /** The result of every query: sessions that use the database, or its tables. */
-  readonly count?: number
+  readonly command?: 'every' | 'now' | 'health'
 }
 
 /** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
 async function backUpOnce(
   t: Test,
-  {
-    pgDump,
-    files = { [OLD]: 20 },
-    intervalHours = '24',
-    keepDays = '14',
-    command = 'every',
-    file = '',
-    count = 0,
-  }: Situation,
+  { pgDump, files = { [OLD]: 20 }, intervalHours = '24', keepDays = '14', command = 'every' }: Situation,
 ): Promise<{ files: string[]; stdout: string; stderr: string; exitCode: unknown }> {
   const folder = await temporaryFolder(t)
   const backups = path.join(folder, 'backup')
@@ -58,15 +46,13 @@ async function backUpOnce(
   )
   const standIns = {
     pg_dump: `for option; do case $option in --file=*) echo dump >"\${option#--file=}" ;; esac; done; ${pgDump}`,
-    pg_restore: 'echo "pg_restore $*"',
-    psql: `echo ${count}`,
-    createdb: 'exit 0',
-    dropdb: 'exit 0',
+    pg_restore: 'exit 0',
+    psql: 'echo "psql $*"',
     sleep: 'echo "pause of $1 seconds"; kill "$PPID"',
   }
   for (const [name, commands] of Object.entries(standIns))
     await writeFile(path.join(programs, name), `#!/bin/sh\n${commands}\n`, { mode: 0o755 })
-  const child = spawn('sh', [script, command, file], {
+  const child = spawn('sh', [script, command], {
     // In a process group of its own, like a container.
     detached: true,
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -124,39 +110,35 @@ t.test('SIGTERM to the container ends a backup and removes its unfinished file',
   t.equal(exitCode, 143)
 })
 
-t.test('a setting that is no whole number from 1 ends the container before it writes a backup', async (t) => {
-  for (const wrong of ['0', '0.5', '1d', '08']) {
-    for (const situation of [
-      { intervalHours: wrong },
-      { keepDays: wrong },
-      { keepDays: wrong, command: 'now' },
+t.test('a setting that is no whole number from 1 to 9999 is refused by name', async (t) => {
+  for (const wrong of ['0', '0.5', '1d', '08', '-1', ' 1', 'abc', '99999999999999999999']) {
+    for (const [name, situation] of [
+      ['BACKUP_INTERVAL_HOURS', { intervalHours: wrong }],
+      ['BACKUP_KEEP_DAYS', { keepDays: wrong }],
+      ['BACKUP_KEEP_DAYS', { keepDays: wrong, command: 'now' }],
     ] as const) {
       const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', ...situation })
       t.strictSame(files, [OLD])
-      t.match(stderr, `must be whole numbers from 1, not "${wrong}"`)
+      t.equal(stderr, `backup.sh: ${name} must be a whole number from 1 to 9999, not "${wrong}"\n`)
       t.equal(exitCode, 2)
     }
   }
 })
 
-t.test('drill and restore take the newest backup, or the one of the list that is named', async (t) => {
-  const newest = 'inventory-20260102T000000Z.dump'
-  const situation = { pgDump: 'exit 1', files: { [OLD]: 1, [newest]: 0, [`${newest}.part`]: 0 } }
-  t.equal((await backUpOnce(t, { ...situation, command: 'list' })).stdout, `${OLD}\n${newest}\n`)
-  for (const command of ['drill', 'restore'] as const) {
-    t.match((await backUpOnce(t, { ...situation, command })).stdout, ` --single-transaction ${newest}\n`)
-    const named = await backUpOnce(t, { ...situation, command, file: OLD })
-    t.match(named.stdout, ` --single-transaction ${OLD}\n`)
-    const { stdout, stderr, exitCode } = await backUpOnce(t, { ...situation, command, file: 'other.dump' })
-    t.notMatch(stdout, 'pg_restore')
-    t.match(stderr, 'there is no backup other.dump; "backup.sh list" lists them')
-    t.equal(exitCode, 1)
-  }
+t.test('a backup is recorded in the database once it is written', async (t) => {
+  const recorded = /COMMENT ON DATABASE inventory IS 'Last backup: \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ'/
+  t.match((await backUpOnce(t, { pgDump: 'exit 0', command: 'now' })).stdout, recorded)
+  t.notMatch((await backUpOnce(t, { pgDump: 'exit 1', command: 'now' })).stdout, recorded)
 })
 
-t.test('restore changes nothing while something uses the database', async (t) => {
-  const { stdout, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 1', command: 'restore', count: 2 })
-  t.equal(stdout, '')
-  t.match(stderr, 'the database is in use (sessions: 2); nothing was changed.')
-  t.equal(exitCode, 1)
-})
+t.test(
+  'the container is unhealthy if its newest backup is older than one and a half intervals',
+  async (t) => {
+    const health = async (days: number, intervalHours: string): Promise<unknown> =>
+      (await backUpOnce(t, { pgDump: 'exit 1', command: 'health', files: { [OLD]: days }, intervalHours }))
+        .exitCode
+    t.equal(await health(1.4, '24'), 0)
+    t.equal(await health(1.6, '24'), 1)
+    t.equal(await health(1.6, '48'), 0)
+  },
+)

@@ -43,6 +43,22 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
   })
 })
 
+t.test('status shows when the last backup was recorded', async (t) => {
+  const database = await testDatabase(t)
+  const name = new URL(database.url).pathname.slice(1)
+  const record = (comment: string): Promise<unknown> =>
+    database.query(`COMMENT ON DATABASE "${name}" IS '${comment}'`)
+  const shown = async (): Promise<string | undefined> =>
+    /^Last backup {2}(.*)$/m.exec(await succeed(t, database.url, 'status'))?.[1]
+  t.equal(await shown(), 'none recorded')
+  await record('Last backup: unknown')
+  t.equal(await shown(), 'none recorded')
+  const time = new Date(Math.floor(Date.now() / 1000 - 7200) * 1000).toISOString()
+  await record(`Last backup: ${time.replace('.000', '')}`)
+  t.equal(await shown(), `2.0 hours ago, at ${time}`)
+  t.equal(JSON.parse(await succeed(t, database.url, 'status', '--json')).lastBackup, time)
+})
+
 t.test('a command that finds no tables says how to create them', async (t) => {
   const { url } = await testDatabase(t, { empty: true })
   t.match(await inventory(t, url, 'keys', 'list'), {
