@@ -154,15 +154,15 @@ export async function countKeys(database: StatementRunner): Promise<Record<ApiKe
   return counts
 }
 
+/** The statement that finds active keys. */
+export const ACTIVE_KEYS = `SELECT digest, ${API_KEY} FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`
+
 /** Finds all keys that are accepted now, and of the presented digests also those that are expired or revoked. */
 export async function findActiveKeys(
   database: StatementRunner,
   presented: readonly Buffer[],
 ): Promise<{ digest: Buffer; key: ApiKey }[]> {
-  const rows = await database.query<Row & { digest: Buffer }>(
-    `SELECT digest, ${API_KEY} FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`,
-    [presented],
-  )
+  const rows = await database.query<Row & { digest: Buffer }>(ACTIVE_KEYS, [presented])
   return rows.map(({ digest, ...row }) => ({ digest, key: keyOf(row) }))
 }
 

@@ -13,7 +13,9 @@ export async function withDatabase<Result>(
   work: (database: Database) => Promise<Result>,
   limits: TimeLimits = requestLimits,
 ): Promise<Result> {
-  const database = openDatabase({ url, size: 1, limits, onConnectionLost: () => {} })
+  // "inventory status" reports row security, and shows what the role can see.
+  const settings = { row_security: 'on' }
+  const database = openDatabase({ url, size: 1, limits, settings, onConnectionLost: () => {} })
   try {
     return await work(database)
   } finally {

@@ -6,7 +6,13 @@ import { lastBackup } from '../database/last-backup.ts'
 import { appliedMigrations } from '../database/migrations/applied.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
 import { missingPrivileges } from '../database/migrations/privileges.ts'
-import { hasTable, type ServerStatus, serverStatus } from '../database/server-status.ts'
+import {
+  hasTable,
+  type RowSecurity,
+  rowSecurityOf,
+  type ServerStatus,
+  serverStatus,
+} from '../database/server-status.ts'
 import { type StockLevel, stockLevels } from '../inventory/reports/stock-levels.ts'
 import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -45,6 +51,8 @@ interface Status {
   readonly lastBackup: string | null
   /** Null if the role of the server is unknown. */
   readonly serverRole: ServerRole | null
+  /** Tables of which a role may not see all rows, so that the server is not ready. */
+  readonly rowSecurity: readonly RowSecurity[]
   /** What the operator should change. */
   readonly warnings: readonly string[]
 }
@@ -61,7 +69,9 @@ export function addStatusCommand(
 ): void {
   program
     .command('status')
-    .description('show database status; exit with code 3 if the schema is behind or a privilege is missing')
+    .description(
+      'show database status; exit with code 3 if the schema is behind, a privilege is missing or rows are hidden',
+    )
     .option('--server-role <role>', 'check the privileges of this role, which the server uses')
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
@@ -72,16 +82,25 @@ export function addStatusCommand(
         async (database) => ({
           ...(await statusOf(database, url)),
           serverRole: await serverRoleOf(database, serverRole, roleInAddress()),
+          rowSecurity: await rowSecurityOf(
+            database,
+            ['inventory', 'api_keys'],
+            serverRole ?? roleInAddress(),
+          ),
         }),
         countLimits,
       )
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
       const lacking = status.serverRole?.missing ?? []
-      if (status.schema.pending.length + lacking.length > 0) process.exitCode = exitCodes.refused
+      if (status.schema.pending.length + lacking.length + status.rowSecurity.length > 0)
+        process.exitCode = exitCodes.refused
     })
 }
 
-async function statusOf(database: Database, url: string): Promise<Omit<Status, 'serverRole'>> {
+async function statusOf(
+  database: Database,
+  url: string,
+): Promise<Omit<Status, 'serverRole' | 'rowSecurity'>> {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = (await appliedMigrations(database)).map(({ name }) => name)
@@ -134,7 +153,7 @@ const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, stri
 }
 
 function describe(status: Status): string {
-  const { database, schema, entries, keys, connections, serverRole, warnings } = status
+  const { database, schema, entries, keys, connections, serverRole, rowSecurity, warnings } = status
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : readOnlyTexts[database.readOnly]}`,
     `Schema       ${describeSchema(schema)}`,
@@ -143,6 +162,10 @@ function describe(status: Status): string {
     `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
     `Last backup  ${describeAge(status.lastBackup)}`,
     ...(serverRole === null ? [] : [`Server role  ${describeRole(serverRole)}`]),
+    ...rowSecurity.map(
+      ({ table, role }) =>
+        `Row security may hide rows of ${table} from ${role}; run "ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY" or "ALTER ROLE ${role} BYPASSRLS"`,
+    ),
     ...warnings.map((warning) => `Warning      ${warning}`),
   ].join('\n')
 }

@@ -18,7 +18,7 @@ import {
 } from './errors.ts'
 import { LateStatementError, PreparedStatement } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
-import { HAS_CITUS } from './server-status.ts'
+import { hasCitus } from './server-status.ts'
 import { directSession, pooledSession, resultTypes, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 
@@ -77,6 +77,11 @@ export interface LateStatements {
   readonly checkMs: number
 }
 
+/** A client whose time for connecting includes the verification of its server. */
+class TimedClient extends pg.Client {
+  readonly createdAt = performance.now()
+}
+
 /** A verified connection. */
 interface Connection {
   readonly client: pg.PoolClient
@@ -112,9 +117,11 @@ export function openDatabase({
     connectionTimeoutMillis: limits.connect,
     idleTimeoutMillis: IDLE_TIMEOUT_MS,
     maxLifetimeSeconds: lifetimeSeconds,
+    Client: TimedClient,
     onConnect: async (client) => {
       opened++
-      const found = await askServer(client, limits.connect)
+      const since = client instanceof TimedClient ? client.createdAt : performance.now()
+      const found = await askServer(client, Math.max(1, since + limits.connect - performance.now()))
       if (!behindPooler && !found.hasSettings) throw new IgnoredSettingsError()
       verified.set(client, { pid: found.pid, generation: server?.verify(found) ?? 0 })
     },
@@ -166,8 +173,12 @@ export function openDatabase({
       server?.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
-    return hasCause(error, 'internal') && (await hasCitus(client, limits.answer)) ? unavailable(error) : error
+    return hasCause(error, 'internal') && (await isCitus(client)) ? unavailable(error) : error
   }
+
+  /** Returns whether the database has Citus; false if it does not answer. */
+  const isCitus = (client: pg.Client): Promise<boolean> =>
+    hasCitus({ query: (text) => rowsOf(client, text, []) }).catch(() => false)
 
   const keepLate = (
     { client, pid }: Connection,
@@ -318,15 +329,4 @@ function textsOf(values: readonly unknown[]): (string | null)[] | undefined {
     else return undefined
   }
   return texts
-}
-
-/** Returns whether the database has Citus; false if it does not answer. */
-async function hasCitus(client: pg.Client, answerMs: number): Promise<boolean> {
-  try {
-    const config = { text: `SELECT WHERE ${HAS_CITUS}`, query_timeout: answerMs }
-    const { rows } = await client.query(config)
-    return rows.length > 0
-  } catch {
-    return false
-  }
 }

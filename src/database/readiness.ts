@@ -1,9 +1,8 @@
 import type { Database } from './database.ts'
-import { hasCause, isFormerPrimary, isReadOnly } from './error-meaning.ts'
-import { causeOf, DatabaseUnavailableError } from './errors.ts'
+import { hasCause, isFormerPrimary, isReadOnly, isRemoteRefusal } from './error-meaning.ts'
+import { DatabaseUnavailableError } from './errors.ts'
 import { pendingMigrations } from './migrations/applied.ts'
-import { hasPrivileges, type Privilege } from './migrations/privileges.ts'
-import { isServerReadOnly } from './server-status.ts'
+import { hasCitus, isServerReadOnly, rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [
@@ -12,6 +11,7 @@ export const notReadyKinds = [
   'former_primary',
   'schema_behind',
   'privileges',
+  'row_security',
   'unsupported',
 ] as const
 
@@ -38,72 +38,79 @@ const FORMER_PRIMARY =
 
 const UNCHECKED = 'The database cannot be checked. See the log for details.'
 
+/** What the service needs of the database. */
+export interface Needs {
+  /** Names of the migrations. */
+  readonly migrations: readonly string[]
+  /** The tables whose rows must all be visible. */
+  readonly tables: readonly string[]
+  /** The texts of the statements of requests. */
+  readonly statements: readonly string[]
+}
+
 /**
  * Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason.
- *
- * @param migrations names of the migrations that this version needs
- * @param privileges the privileges that requests need
- * @param statements the texts of the statements of requests
  */
-export async function reasonNotReady(
-  database: Database,
-  migrations: readonly string[],
-  privileges: readonly Privilege[],
-  statements: readonly string[],
-): Promise<NotReady | undefined> {
+export async function reasonNotReady(database: Database, needs: Needs): Promise<NotReady | undefined> {
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
-    const pending = await pendingMigrations(database, migrations)
+    const pending = await pendingMigrations(database, needs.migrations)
     if (pending.length > 0) {
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables.`
       return { kind: 'schema_behind', reason }
     }
-    if (!(await hasPrivileges(database, privileges))) return { kind: 'privileges', reason: FORBIDDEN }
-    return await unsupported(database, statements)
+    const hidden = await rowSecurityOf(database, needs.tables)
+    if (hidden.length > 0) {
+      const tables = hidden.map(({ table }) => table)
+      const reason = `Row security applies to ${tables.join(' and ')}, so rows may be hidden. "inventory status" says what to do.`
+      return { kind: 'row_security', reason }
+    }
+    await explainAll(database, needs.statements)
+    return undefined
   } catch (error) {
-    // For example a damaged table, or an error in the check.
-    if (!(error instanceof DatabaseUnavailableError))
-      return { kind: 'unreachable', reason: UNCHECKED, cause: error }
-    error.countFailure()
-    const { cause } = error
-    if (hasCause(error, 'forbidden')) return { kind: 'privileges', reason: FORBIDDEN, cause }
-    if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
-    if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
-    if (hasCause(error, 'unsupported')) return unsupportedBy(cause)
-    return { kind: 'unreachable', reason: 'The database cannot be reached.', cause }
+    return notReadyBecause(error)
   }
 }
 
-/** Names, in PostgreSQL's words, what a statement needs and the server does not know. */
-function unsupportedBy(cause: unknown): NotReady {
+function notReadyBecause(error: unknown): NotReady {
+  // For example a damaged table, or an error in the check.
+  if (!(error instanceof DatabaseUnavailableError))
+    return { kind: 'unreachable', reason: UNCHECKED, cause: error }
+  error.countFailure()
+  const { cause } = error
   const said = cause instanceof Error ? `: ${cause.message}` : ''
-  return {
-    kind: 'unsupported',
-    reason: `The database does not support a statement that this service needs${said}.`,
-    cause,
-  }
+  if (hasCause(error, 'forbidden')) return { kind: 'privileges', reason: FORBIDDEN, cause }
+  if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
+  if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
+  if (hasCause(error, 'unknownTable'))
+    return { kind: 'schema_behind', reason: `The database lacks a table${said}.`, cause }
+  // Names, in PostgreSQL's words, what a statement needs and the server does not know.
+  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
+    return {
+      kind: 'unsupported',
+      reason: `The database does not support a statement that this service needs${said}.`,
+      cause,
+    }
+  return { kind: 'unreachable', reason: 'The database cannot be reached.', cause }
 }
-
-/** The pools whose server knows every statement, each with its generation at the time of the check. */
-const checkedGenerations = new WeakMap<Database, number>()
 
 /**
- * Has the server parse the statements of the service until it knows all of them, and again after a failover: the version number of
- * a server that is merely compatible with PostgreSQL does not say what it supports.
+ * Has the server plan each statement, which needs everything that running it needs: its tables, columns, functions, syntax and
+ * privileges. The version number of a server that is merely compatible with PostgreSQL does not say what it supports.
  */
-async function unsupported(database: Database, statements: readonly string[]): Promise<NotReady | undefined> {
-  const generation = database.generation()
-  if (checkedGenerations.get(database) === generation) return undefined
+async function explainAll(database: Database, statements: readonly string[]): Promise<void> {
   for (const text of statements) {
     try {
-      await database.query(`PREPARE inventory_readiness AS ${text}; DEALLOCATE inventory_readiness`)
+      await database.query(`${WITHOUT_WORKERS}; EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`)
     } catch (error) {
-      if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
-        return unsupportedBy(causeOf(error))
-      if (error instanceof DatabaseUnavailableError) throw error
+      // Requests wait for the lock, too, but longer than this check: CREATE INDEX does not block lists.
+      if (hasCause(error, 'locked')) return
+      if (hasCause(error, 'unsupported') && (await hasCitus(database))) continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
+      if (error instanceof DatabaseUnavailableError && !isRemoteRefusal(error)) throw error
     }
   }
-  checkedGenerations.set(database, generation)
-  return undefined
 }
+
+/** Otherwise, Citus plans a statement also on the servers with the rows, of which one may be down. Other servers ignore it. */
+const WITHOUT_WORKERS = 'SET LOCAL citus.explain_distributed_queries = off'

@@ -67,6 +67,34 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
   }
 }
 
+/** Returns whether the database has Citus. */
+export async function hasCitus(database: StatementRunner): Promise<boolean> {
+  return (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0
+}
+
+/** A table with row security that applies to the role, so that it may not see all rows. */
+export interface RowSecurity {
+  readonly table: string
+  readonly role: string
+}
+
+/** Returns where row security applies to the role of the session, or to another one. */
+export async function rowSecurityOf(
+  database: StatementRunner,
+  tables: readonly string[],
+  role?: string,
+): Promise<RowSecurity[]> {
+  return database.query<{ table: string; role: string }>(
+    `SELECT relname AS "table", rolname AS role FROM pg_class
+     JOIN pg_roles ON rolname = current_user OR rolname = $2
+     WHERE pg_class.oid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name)
+       AND relrowsecurity AND NOT rolsuper AND NOT rolbypassrls
+       AND (relforcerowsecurity OR NOT pg_has_role(pg_roles.oid, relowner, 'USAGE'))
+     ORDER BY relname, rolname`,
+    [tables, role ?? null],
+  )
+}
+
 /** Returns whether the server is read-only now. */
 export async function isServerReadOnly(database: Database): Promise<boolean> {
   const [row] = await database.query<{ isReadOnly: boolean }>(`SELECT ${IS_READ_ONLY} AS "isReadOnly"`)

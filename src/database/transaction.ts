@@ -20,6 +20,9 @@ const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 /** Otherwise, the role could suppress PostgreSQL's warning about the commit. */
 const RECEIVE_WARNINGS = 'SET LOCAL client_min_messages = warning'
 
+/** Otherwise, a policy could hide rows without an error. */
+const SHOW_ALL_ROWS = 'SET LOCAL row_security = off'
+
 /** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
@@ -89,7 +92,9 @@ export async function inTransaction<Result>(
     // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
     await client.query(NO_TRANSACTION_TIMEOUT)
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
-    await client.query(`${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}`)
+    await client.query(
+      `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
+    )
     await noticeClosedConnections(client)
     signal.throwIfAborted()
     const result = await work(transactionOf(client), client)

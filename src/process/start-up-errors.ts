@@ -1,7 +1,7 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/connection-errors.ts'
-import { hasCause } from '../database/error-meaning.ts'
+import { hasCause, isInFunction } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 
@@ -41,6 +41,8 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     case 'getaddrinfo EAI_AGAIN':
       return `The host ${hostOf(error)} cannot be found (${codeOf(error)}). Set HOST to an address of this machine, or to 0.0.0.0 for all.`
     default:
+      if (isInFunction(error))
+        return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
       if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
         return explainOutage(error, variable)
       // The message of a failed system call names the file or host. Any other error is a bug.

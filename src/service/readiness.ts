@@ -1,11 +1,11 @@
 import { setTimeout } from 'node:timers/promises'
+import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
 import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
 import { coalesceChecks, type Readiness } from '../http/health.ts'
 import { inventoryStatements } from '../inventory/repository.ts'
-import { privileges } from '../privileges.ts'
 import type { Databases } from './databases.ts'
 
 /**
@@ -18,7 +18,11 @@ const METRICS_CHECK_TIMEOUT_MS = 1500
 export async function readinessOf({ probe, requests }: Databases): Promise<Readiness> {
   const migrations = await knownMigrations()
   const check = (database: Database): Promise<NotReady | undefined> =>
-    reasonNotReady(database, migrations, privileges.server, inventoryStatements(database))
+    reasonNotReady(database, {
+      migrations,
+      tables: ['inventory', 'api_keys'],
+      statements: [...inventoryStatements(database), ACTIVE_KEYS],
+    })
   return async () => {
     const notReady = await check(probe)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.

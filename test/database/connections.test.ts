@@ -118,14 +118,6 @@ t.test('a connection that is always in use is replaced at the end of its lifetim
   }
 })
 
-t.test('a connection that was idle for 30 seconds is closed', async (t) => {
-  const { pool } = await openPool(t)
-  await pool.query(backend)
-  const now = performance.now.bind(performance)
-  t.capture(performance, 'now', () => now() + 30_000)
-  await eventually('its end', async () => (pool.statistics().idle === 0 ? true : undefined))
-})
-
 t.test(
   'while the server is read-only, few new connections are opened, however many callers ask',
   async (t) => {
@@ -159,5 +151,15 @@ t.test('closing a pool closes its idle connection', async (t) => {
   await eventually('the end of the connection', async () => {
     const rows = await owner.query('SELECT FROM pg_stat_activity WHERE pid = $1', [kept])
     return rows.length === 0
+  })
+})
+
+t.test('a connection whose settings did not take effect is refused, as are those of a pooler', async (t) => {
+  // A pooler that ignores the options of the startup message leaves the parameter unset.
+  const { pool } = await openPool(t, { settings: { 'inventory.session': '' } })
+  await t.rejects(pool.query(backend), {
+    cause: {
+      message: 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
+    },
   })
 })

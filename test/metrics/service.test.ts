@@ -196,7 +196,15 @@ t.test('metrics say whether the service is ready, and why not, without a probe',
   t.equal((await runCommand(t, grant, { env: { DATABASE_URL: database.url } })).code, 0)
   const outage = await outageOf(t, role.urlOf(database.url))
   const { scrape } = await startApp(t, outage.url)
-  const reasons = ['unreachable', 'read_only', 'former_primary', 'schema_behind', 'privileges', 'unsupported']
+  const reasons = [
+    'unreachable',
+    'read_only',
+    'former_primary',
+    'schema_behind',
+    'privileges',
+    'row_security',
+    'unsupported',
+  ]
   const isSeen = async (expected: string | undefined): Promise<true | undefined> => {
     const metrics = await scrape()
     const seen = reasons.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)

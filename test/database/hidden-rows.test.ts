@@ -1,0 +1,50 @@
+import t from 'tap'
+import { startApp } from '../support/app.ts'
+import { runCommand } from '../support/command.ts'
+import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { json } from '../support/http.ts'
+import { testRole } from '../support/roles.ts'
+
+t.test('rows that row security may hide are a reason not to be ready, never an empty list', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const key = await addKey(database, 'stored')
+  const url = role.urlOf(database.url)
+  const { code, stderr } = await runCommand(t, ['migrate', 'up', '--server-role', role.name], {
+    env: { DATABASE_URL: database.url },
+  })
+  t.equal(code, 0, stderr)
+  await database.query(`GRANT SELECT ON api_keys TO ${role.name}`)
+  const { send } = await startApp(t, url)
+  const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
+  t.equal(await readiness(), '{"status":"ready"}')
+  const status = ['status', '--server-role', role.name]
+  const env = { DATABASE_URL: database.url }
+
+  for (const table of ['inventory', 'api_keys']) {
+    await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
+    const { send: started } = await startApp(t, url)
+    t.match((await started('GET', '/readyz')).text, `Row security applies to ${table}, so rows may be hidden`)
+    const authorization = `Bearer ${key}`
+    const requests = [
+      await started('GET', '/v1/inventory', { headers: { authorization } }),
+      await started('GET', '/v1/inventory'),
+      await started('PATCH', '/v1/inventory/1', json({ quantity: 3 })),
+    ]
+    if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
+    else for (const answer of requests) t.equal(answer.status, 503, answer.text)
+
+    const asOwner = await runCommand(t, status, { env })
+    t.equal(asOwner.code, 3, asOwner.stderr)
+    t.match(asOwner.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
+    const asRole = await runCommand(t, ['status'], { env: { DATABASE_URL: url } })
+    t.match(asRole.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
+    if (table === 'inventory') {
+      const { code, stdout } = await runCommand(t, ['export'], { env: { DATABASE_URL: url } })
+      t.match({ code, stdout }, { code: 1, stdout: '' }, 'no part of the entries is exported')
+    }
+    await database.query(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
+  }
+  t.equal((await runCommand(t, status, { env })).code, 0)
+})
