@@ -2,6 +2,7 @@ import type { Command } from 'commander'
 import { type ApiKey, countKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import type { Database } from '../database/database.ts'
+import { isDiskFull } from '../database/disk-full.ts'
 import { lastBackup } from '../database/last-backup.ts'
 import { appliedMigrations } from '../database/migrations/applied.ts'
 import { knownMigrations } from '../database/migrations/files.ts'
@@ -27,6 +28,8 @@ interface ServerRole {
   /** The privileges that it lacks, such as `SELECT on pgmigrations`. */
   readonly missing: readonly string[]
 }
+
+const DISK_FULL = 'the disk of PostgreSQL is full: writes fail, and PostgreSQL may stop; free space'
 
 /** The output of `inventory status --json`. */
 interface Status {
@@ -117,10 +120,14 @@ async function statusOf(
     keys: hasKeys ? await countKeys(database) : null,
     connections,
     lastBackup: (await lastBackup(database))?.toISOString() ?? null,
-    warnings: asynchronousCommit.map(
-      (whom) =>
-        `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
-    ),
+    warnings: [
+      ...asynchronousCommit.map(
+        (whom) =>
+          `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
+      ),
+      // Last, because it changes a setting of the connection.
+      ...((await isDiskFull(database)) ? [DISK_FULL] : []),
+    ],
   }
 }
 

@@ -13,6 +13,7 @@ interface Meaning {
     | 'busy'
     | 'canceled'
     | 'conflict'
+    | 'diskFull'
     | 'forbidden'
     | 'internal'
     | 'locked'
@@ -66,6 +67,7 @@ const meanings: Readonly<Record<string, Meaning | undefined>> = {
   '42P01': { cause: 'unknownTable', isUnavailable: true, isUnready: true },
   '44000': RULE, // the check option of a view
   '53': { cause: 'busy', isUnavailable: true, isFatal: true }, // insufficient resources
+  '53100': { cause: 'diskFull', isUnavailable: true, isFatal: true },
   '53300': { cause: 'outOfConnections', isUnavailable: true, isFatal: true },
   '55P03': { cause: 'locked', isUnavailable: true }, // lock_timeout
   '57': { cause: 'busy', isUnavailable: true }, // operator intervention

@@ -66,6 +66,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
   'backup.fault.ts': [docker],
   'citus.fault.ts': [citus],
+  'disk-full.fault.ts': [docker],
   'examples.fault.ts': [python, go],
   'keep-alive-proxy.fault.ts': [haproxy],
   'list-histories.fault.ts': postgres15,
