@@ -51,6 +51,12 @@ export const COLUMN_NAMES = columns.map(({ column }) => column).join(', ')
 /** SQL expression of an array of `columnTypes`. */
 export const COLUMN_TYPES = `'{${columnTypes.join()}}'::regtype[]`
 
+/**
+ * A select list of all columns, with the names of their fields as aliases. The casts have an effect only if the operator has changed
+ * the type of a column, or stores the entries in another table under a view.
+ */
+export const ENTRY_FIELDS = 'pet_id::bigint AS "petId", quantity::integer AS quantity, status::text AS status'
+
 /** SQL expression of an entry's JSON text, byte for byte as the response schema's serializer writes it. */
 export const ENTRY_JSON = jsonText(columns)
 

@@ -8,10 +8,12 @@ const events = {
   truncate: '',
 } as const
 
+/** SQL condition for a row of `pg_trigger` which shows that updates of its table are recorded. */
+export const IS_RECORDING = "(tgname = 'inventory_history_update' AND tgenabled <> 'D')"
+
 /** Returns whether changes of the stock are recorded. */
 export async function isRecording(database: StatementRunner): Promise<boolean> {
-  const trigger = `SELECT FROM pg_trigger
-    WHERE tgrelid = to_regclass('inventory') AND tgname = 'inventory_history_update' AND tgenabled <> 'D'`
+  const trigger = `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}`
   return (await database.query(trigger)).length > 0
 }
 

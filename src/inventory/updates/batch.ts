@@ -1,8 +1,9 @@
 import { ApiError } from '../../contract/errors.ts'
-import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
+import { hasCause, isRuleViolation, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
+import type { RefusedBacklogs } from './backlog.ts'
 import { FastestStatement } from './fastest-statement.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -27,11 +28,11 @@ const EXECUTION_MS = 0.02
  * | no row, and the entry does not meet the      | nothing changed                   | answered, 412                     |
  * | condition                                    |                                   |                                   |
  * | no row, though the entry meets the condition | see `MAX_ATTEMPTS`                | sent again, at last answered, 400 |
- * | lock timeout (55P03), the row is locked, or  | nothing changed                   | locked                            |
+ * | lock timeout (55P03), the row is locked, or  | nothing changed                   | sent again individually           |
  * | no time is left to check                     |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
  * |                                              | or the whole table is locked      | ones                              |
- * | refusal that one update may have caused,     | nothing changed                   | sent again in two halves          |
+ * | refusal that one update may have caused,     | nothing changed                   | see `RefusedBacklogs`              |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
@@ -42,16 +43,23 @@ export class BatchSender {
   readonly fastest = new FastestStatement()
   readonly #repository: UpdateRepository
   readonly #statistics: InventoryStatistics
+  readonly #refused: RefusedBacklogs
   readonly #waitMs: number
 
   /** @param waitMs how long after its arrival an update may still be sent */
-  constructor(repository: UpdateRepository, statistics: InventoryStatistics, waitMs: number) {
+  constructor(
+    repository: UpdateRepository,
+    statistics: InventoryStatistics,
+    refused: RefusedBacklogs,
+    waitMs: number,
+  ) {
     this.#repository = repository
     this.#statistics = statistics
+    this.#refused = refused
     this.#waitMs = waitMs
   }
 
-  /** Sends a batch until its updates are decided, and returns the pets that are not, because their row is locked. */
+  /** Sends a batch until its updates are decided, and returns the pets that are not: their row is locked, or it was refused. */
   async send(batch: readonly PendingUpdates[], attempt = 1): Promise<readonly PendingUpdates[]> {
     const pets = this.#inTime(batch)
     if (pets.length === 0) return []
@@ -63,6 +71,7 @@ export class BatchSender {
     } catch (error) {
       return this.#afterError(pets, error, attempt)
     }
+    this.#refused.onExecuted(pets)
     this.fastest.observe(performance.now() - sentAt - pets.length * EXECUTION_MS)
     const without: PendingUpdates[] = []
     for (const pet of pets) {
@@ -86,10 +95,10 @@ export class BatchSender {
   ): Promise<readonly PendingUpdates[]> {
     if (hasCause(error, 'locked')) return this.#withoutLocked(pets, attempt)
     if (pets.length > 1 && mayConcernOneRow(error)) {
-      const middle = Math.ceil(pets.length / 2)
-      const locked = await this.send(pets.slice(0, middle), attempt)
-      return [...locked, ...(await this.send(pets.slice(middle), attempt))]
+      this.#refused.onRefused(pets)
+      return []
     }
+    if (isRuleViolation(error)) this.#refused.onRefused(pets)
     for (const pet of pets) pet.reject(error)
     return []
   }

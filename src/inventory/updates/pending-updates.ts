@@ -1,7 +1,7 @@
 import type { Context } from '@opentelemetry/api'
 import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { InventoryStatistics } from '../statistics.ts'
+import type { Backlog, Lane } from './backlog.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
 /** An update whose caller waits for its outcome. */
@@ -15,8 +15,8 @@ export interface Update extends QuantityUpdate {
 }
 
 /**
- * All updates of one pet that have no outcome yet, oldest first. There is one instance per pet, and at most one of its updates is
- * in flight, so no update overtakes an older one, even if that one is retried several times.
+ * All updates of one pet in a backlog that have no outcome yet, oldest first. At most one of them is in flight, so no update
+ * overtakes an older one, even if that one is retried several times.
  */
 export class PendingUpdates {
   readonly petId: bigint
@@ -24,16 +24,16 @@ export class PendingUpdates {
   isLocked = false
   /** Whether the last statement of the update in flight, or of the next one, did not get a lock: on the row or on the table. */
   waitsForLock = false
+  /** The largest statement that the update in flight, or the next one, may be part of, as PostgreSQL has refused larger ones. */
+  maxBatchSize = Number.POSITIVE_INFINITY
+  readonly #backlog: Backlog
+  #lane: Lane | undefined
   #inFlight: Update | undefined
-  readonly #waiting: Update[] = []
-  readonly #statistics: InventoryStatistics
-  readonly #onDecided: (pet: PendingUpdates) => void
+  #waiting: Update[] = []
 
-  /** `onDecided` is called right before the caller of the update in flight gets its outcome. */
-  constructor(petId: bigint, statistics: InventoryStatistics, onDecided: (pet: PendingUpdates) => void) {
+  constructor(petId: bigint, backlog: Backlog) {
     this.petId = petId
-    this.#statistics = statistics
-    this.#onDecided = onDecided
+    this.#backlog = backlog
   }
 
   /** The update in flight, if any. */
@@ -41,24 +41,27 @@ export class PendingUpdates {
     return this.#inFlight
   }
 
-  /** The number of updates that are not in flight. */
-  get waiting(): number {
-    return this.#waiting.length
+  /** The name of the API key of the update in flight, or of the next one. */
+  get key(): string {
+    return keyOf(this.#inFlight ?? this.#waiting[0])
   }
 
-  get isEmpty(): boolean {
-    return this.#inFlight === undefined && this.#waiting.length === 0
+  /** Whether one of the updates was made with the API key of this name. */
+  has(key: string): boolean {
+    return [this.#inFlight, ...this.#waiting].some((update) => update && keyOf(update) === key)
   }
 
   add(update: Update): void {
     this.#waiting.push(update)
-    this.#statistics.waitingUpdates++
+    this.#backlog.statistics.waitingUpdates++
+    if (this.#inFlight === undefined && this.#lane === undefined) this.#enqueue()
   }
 
   /** Makes the oldest waiting update the one in flight. */
   take(): void {
+    this.#leaveLane()
     this.#inFlight = this.#waiting.shift()
-    this.#statistics.waitingUpdates--
+    this.#backlog.statistics.waitingUpdates--
   }
 
   /** Makes the update in flight the first waiting one again. Call it if its statement has changed nothing. */
@@ -66,7 +69,24 @@ export class PendingUpdates {
     if (this.#inFlight === undefined) return
     this.#waiting.unshift(this.#inFlight)
     this.#inFlight = undefined
-    this.#statistics.waitingUpdates++
+    this.#backlog.statistics.waitingUpdates++
+    this.#enqueue()
+  }
+
+  /** Puts the update in flight back, and moves it to another backlog, with all others of its API key. */
+  moveTo(backlog: Backlog, maxBatchSize: number): void {
+    this.maxBatchSize = maxBatchSize
+    const { key } = this
+    this.putBack()
+    if (backlog === this.#backlog) return
+    const moved = new PendingUpdates(this.petId, backlog)
+    moved.maxBatchSize = maxBatchSize
+    for (const update of this.#waiting) if (keyOf(update) === key) moved.add(update)
+    const others = this.#waiting.filter((update) => keyOf(update) !== key)
+    this.#backlog.statistics.waitingUpdates -= this.#waiting.length - others.length
+    this.#waiting = others
+    this.maxBatchSize = Number.POSITIVE_INFINITY
+    this.#enqueue()
   }
 
   /** Gives the caller of the update in flight the entry as stored, or undefined if there is none. */
@@ -81,34 +101,53 @@ export class PendingUpdates {
 
   /** Rejects the waiting updates that arrived before `time` (`performance.now()`). */
   rejectWaiting(time: number): void {
-    for (
-      let first = this.#waiting[0];
-      first !== undefined && first.arrivedAt < time;
-      first = this.#waiting[0]
-    ) {
-      this.#waiting.shift()
-      this.#statistics.waitingUpdates--
-      first.reject(this.#late())
+    while (this.#waiting[0] !== undefined && this.#waiting[0].arrivedAt < time) {
+      this.#waiting.shift()?.reject(this.#late())
+      this.#backlog.statistics.waitingUpdates--
     }
+    if (this.#inFlight === undefined && this.#waiting.length === 0) this.#enqueue()
   }
 
   /**
    * Rejects the update in flight if it arrived before `time`; otherwise returns true. Call it if its statement has changed
-   * nothing.
+   * nothing. The row stays locked, if it was.
    */
   isInTime(time: number): boolean {
     const isInTime = this.#inFlight !== undefined && this.#inFlight.arrivedAt >= time
-    if (!isInTime) this.reject(this.#late())
+    if (!isInTime) this.#takeDecided()?.reject(this.#late())
     return isInTime
   }
 
   #decide(): Update | undefined {
-    const update = this.#inFlight
-    this.#inFlight = undefined
     this.isLocked = false
     this.waitsForLock = false
-    this.#onDecided(this)
+    return this.#takeDecided()
+  }
+
+  #takeDecided(): Update | undefined {
+    const update = this.#inFlight
+    this.#inFlight = undefined
+    this.maxBatchSize = Number.POSITIVE_INFINITY
+    this.#enqueue()
     return update
+  }
+
+  /** Goes to the end of the lane for the next update, or leaves the backlog if there is none. */
+  #enqueue(): void {
+    const { pets, ready, locked } = this.#backlog
+    this.#leaveLane()
+    if (this.#waiting.length === 0) {
+      pets.delete(this.petId)
+      return
+    }
+    pets.set(this.petId, this)
+    this.#lane = this.isLocked ? locked : ready
+    this.#lane.set(this, true)
+  }
+
+  #leaveLane(): void {
+    this.#lane?.delete(this)
+    this.#lane = undefined
   }
 
   #late(): Error {
@@ -116,6 +155,10 @@ export class PendingUpdates {
       ? unchanged('locked', 'Another transaction has locked the entry or the whole inventory.')
       : unchanged('late', 'The database is too busy.')
   }
+}
+
+function keyOf(update: Update | undefined): string {
+  return update?.caller?.key?.name ?? ''
 }
 
 function unchanged(cause: 'locked' | 'late', reason: string): Error {

@@ -1,8 +1,8 @@
 import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
-import { TransientMap } from '../../collections/transient-map.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
+import { Backlog, RefusedBacklogs, takeFrom } from './backlog.ts'
 import { BatchSender } from './batch.ts'
 import { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -32,29 +32,32 @@ const NEAR_BATCHES = 2
 /** If even the fastest statement takes this long, both sides are idle most of the time, and more batches are in flight. */
 const FAR_STATEMENT_MS = 0.8
 
+/** What connections are used for. Locked and refused updates share a few, so that they never delay batches. */
+type Kind = 'batches' | 'locked' | 'refused'
+
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
  * update of each pet. This class decides when a batch is sent; `BatchSender` sends it and decides its updates.
  *
  * At most two batches are in flight, or as many as there are connections if PostgreSQL is far away or Citus distributes the
- * table. Pets whose row is locked are retried individually, on connections of their own, so that they never delay batches. The
- * row that was tried longest ago is first.
+ * table. On connections of their own are retried, individually, pets whose row is locked, the one that was tried longest ago
+ * first, and what PostgreSQL has refused.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
-  readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #sender: BatchSender
-  /** All pets with updates that have no outcome yet, longest waiting first. */
-  readonly #pets = new TransientMap<bigint, PendingUpdates>()
-  readonly #inFlight = { batches: 0, retries: 0 }
+  readonly #backlog: Backlog
+  readonly #refused: RefusedBacklogs
+  readonly #inFlight: Record<Kind, number> = { batches: 0, locked: 0, refused: 0 }
+  #lastRetry: Kind = 'refused'
   readonly #maxRetries: number
   readonly #maxBatches: number
   #isScheduled = false
-  /** Number of updates in the last batch or retry that was sent. */
+  /** Number of updates in the last statement that was sent. */
   #batchSize = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -65,10 +68,11 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#statistics = statistics
+    this.#backlog = new Backlog(statistics)
+    this.#refused = new RefusedBacklogs(this.#backlog)
     this.#tracer = tracer
     this.#times = times
-    this.#sender = new BatchSender(repository, statistics, times.wait)
+    this.#sender = new BatchSender(repository, statistics, this.#refused, times.wait)
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
@@ -84,9 +88,9 @@ export class UpdateQueue {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      const pet = this.#pets.get(petId) ?? new PendingUpdates(petId, this.#statistics, this.#onDecided)
+      const backlog = this.#refused.of(petId, caller?.key?.name ?? '')
+      const pet = backlog.pets.get(petId) ?? new PendingUpdates(petId, backlog)
       pet.add({ petId, quantity, condition, caller, arrivedAt, context, resolve, reject })
-      this.#pets.set(petId, pet)
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -107,15 +111,10 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    while (this.#inFlight.batches < this.#batchLimit()) {
-      const batch = this.#next(this.#repository.maxBatchSize(), false)
-      if (batch.length === 0) break
-      void this.#send(batch, 'batches')
-    }
-    while (this.#inFlight.retries < this.#maxRetries) {
-      const retry = this.#next(1, true)
-      if (retry.length === 0) break
-      void this.#send(retry, 'retries')
+    while (this.#inFlight.batches < this.#batchLimit() && this.#start('batches'));
+    while (this.#inFlight.locked + this.#inFlight.refused < this.#maxRetries) {
+      const [next, other] = this.#retryOrder()
+      if (!this.#start(next) && !this.#start(other)) break
     }
   }
 
@@ -124,53 +123,45 @@ export class UpdateQueue {
     return isNear ? Math.min(NEAR_BATCHES, this.#maxBatches) : this.#maxBatches
   }
 
-  /** Returns the next pets, of which none or all are locked, whose oldest update can be sent. */
-  #next(size: number, isLocked: boolean): PendingUpdates[] {
-    const next: PendingUpdates[] = []
-    for (const pet of this.#pets.values()) {
-      if (next.length >= size) break
-      if (pet.inFlight === undefined && pet.isLocked === isLocked && this.#hasWaiting(pet)) next.push(pet)
-    }
-    return next
+  /** A locked row occupies a connection until the lock timeout, so neither kind may take all connections while both wait. */
+  #retryOrder(): readonly [Kind, Kind] {
+    const { locked, refused } = this.#inFlight
+    const isLockedNext = locked === refused ? this.#lastRetry === 'refused' : locked < refused
+    return isLockedNext ? ['locked', 'refused'] : ['refused', 'locked']
   }
 
-  /** Rejects the pet's updates that have waited for too long. Returns whether it has others that wait. */
-  #hasWaiting(pet: PendingUpdates): boolean {
-    pet.rejectWaiting(performance.now() - this.#times.wait)
-    if (pet.isEmpty) this.#pets.delete(pet.petId)
-    return pet.waiting > 0
+  /** Sends the next statement of a kind. Returns whether there is one. */
+  #start(kind: Kind): boolean {
+    const pets = this.#take(kind)
+    if (pets.length === 0) return false
+    if (kind !== 'batches') this.#lastRetry = kind
+    void this.#send(pets, kind)
+    return true
   }
 
-  async #send(pets: readonly PendingUpdates[], kind: 'batches' | 'retries'): Promise<void> {
+  #take(kind: Kind): PendingUpdates[] {
+    if (kind === 'refused') return this.#refused.take()
+    const { locked, ready } = this.#backlog
+    return kind === 'locked' ? takeFrom(locked, 1) : takeFrom(ready, this.#repository.maxBatchSize())
+  }
+
+  async #send(pets: readonly PendingUpdates[], kind: Kind): Promise<void> {
     this.#inFlight[kind]++
     this.#batchSize = pets.length
-    for (const pet of pets) pet.take()
     const send = (): Promise<readonly PendingUpdates[]> => this.#sender.send(pets)
     const locked = await (this.#tracer?.run(contextsOf(pets), send) ?? send())
-    for (const pet of locked) {
-      pet.putBack()
-      this.#moveToEnd(pet)
-    }
+    for (const pet of locked) pet.putBack()
     this.#inFlight[kind]--
     this.#dispatch()
   }
 
-  /** Removes a pet without updates. Moves it behind the others if it has some. */
-  readonly #onDecided = (pet: PendingUpdates): void => {
-    if (pet.isEmpty) this.#pets.delete(pet.petId)
-    else this.#moveToEnd(pet)
-  }
-
-  #moveToEnd(pet: PendingUpdates): void {
-    this.#pets.delete(pet.petId)
-    this.#pets.set(pet.petId, pet)
-  }
-
   #check(): void {
-    for (const pet of this.#pets.values()) this.#hasWaiting(pet)
+    const time = performance.now() - this.#times.wait
+    const backlogs = [this.#backlog, ...this.#refused]
+    for (const { pets } of backlogs) for (const pet of pets.values()) pet.rejectWaiting(time)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
-    if (this.#pets.size > 0) return
+    if (backlogs.some(({ pets }) => pets.size > 0)) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }

@@ -52,7 +52,7 @@ const TAGS = `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHE
 /** The texts of the statements of updates. */
 export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS]
 
-/** Creates the repository on a pool. The pool `probe` is for statements that no update is waiting for. */
+/** Creates the repository on a pool. The pool `probe` is for a statement that no update waits for. */
 export function updateRepository(database: Database, probe: Database): UpdateRepository {
   const table = new TableState(probe)
   return {
@@ -61,8 +61,8 @@ export function updateRepository(database: Database, probe: Database): UpdateRep
     maxBatchSize: () => (table.isDistributed ? 1 : MAX_BATCH_SIZE),
 
     async setQuantities(updates) {
-      await table.refresh()
-      const { statement, values } = updateStatement(updates, table.isRecorded)
+      table.refresh()
+      const { statement, values } = updateStatement(updates, table.namesCallers)
       const rows = await database.query<UpdatedRow>(statement, values)
       return new Map(rows.map(({ key, ...entry }) => [key, entry]))
     },

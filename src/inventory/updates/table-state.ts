@@ -1,14 +1,24 @@
 import type { StatementRunner } from '../../database/database.ts'
-import { HAS_CITUS } from '../../database/server-status.ts'
-import { isRecording } from '../history/recording.ts'
+import { onlyRow } from '../../database/only-row.ts'
+import { IS_RECORDING } from '../history/recording.ts'
 
 /** Age at which the state is read again, while updates go on. */
 const REFRESH_MS = 1000
 
-/** Maximum age of the state that a statement depends on. */
-export const MAX_AGE_MS = 3000
+/** A state that is older says nothing about the history. */
+export const MAX_AGE_MS = 2000
 
-/** What updates depend on that operators may change while the service runs. */
+/** Citus creates a trigger of this name on each table that it distributes. */
+const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
+
+const STATE = {
+  name: 'inventory_table_state',
+  text: `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
+           coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed"
+         FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`,
+}
+
+/** What updates depend on that operators may change while the service runs. No update waits until it is read. */
 export class TableState {
   /**
    * Whether Citus distributes the table over several servers. If so, each update is a statement of its own, on as many
@@ -16,42 +26,42 @@ export class TableState {
    * several servers costs work on every shard and a commit in two phases. It is correct as well.
    */
   isDistributed = false
-  /** Whether the history records changes. If not, a statement need not name its callers. */
-  isRecorded = false
   readonly #database: StatementRunner
+  #isRecorded = true
   #readAt = Number.NEGATIVE_INFINITY
-  #reading: Promise<void> | undefined
+  #nextRead = Number.NEGATIVE_INFINITY
 
   constructor(database: StatementRunner) {
     this.#database = database
   }
 
   /**
-   * Reads the state if it is old. Call it before each statement, and wait for the promise, if there is one: the state is too old.
-   * If it cannot be read, the former state stays in use.
+   * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. A name that
+   * nothing records costs time only.
    */
-  refresh(): Promise<void> | undefined {
-    const age = performance.now() - this.#readAt
-    if (age > REFRESH_MS) this.#reading ??= this.#read()
-    return age > MAX_AGE_MS ? this.#reading : undefined
+  get namesCallers(): boolean {
+    return this.#isRecorded || performance.now() - this.#readAt > MAX_AGE_MS
   }
 
-  async #read(): Promise<void> {
-    const start = performance.now()
+  /** Reads the state in the background if it is old. Call it for each statement. */
+  refresh(): void {
+    const now = performance.now()
+    if (now < this.#nextRead) return
+    this.#nextRead = Number.POSITIVE_INFINITY
+    void this.#read(now).finally(() => {
+      this.#nextRead = now + REFRESH_MS
+    })
+  }
+
+  async #read(startedAt: number): Promise<void> {
     try {
-      this.isRecorded = await isRecording(this.#database)
-      this.isDistributed = await isDistributed(this.#database)
+      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(STATE.text)
+      const { isRecorded, isDistributed } = onlyRow(rows)
+      this.#isRecorded = isRecorded
+      this.isDistributed = isDistributed
+      this.#readAt = startedAt
     } catch {
       // The readiness check reports why.
     }
-    this.#readAt = start
-    this.#reading = undefined
   }
-}
-
-/** Returns whether the rows of the table are on several servers. Reference tables and local ones are not distributed. */
-async function isDistributed(database: StatementRunner): Promise<boolean> {
-  if ((await database.query(`SELECT WHERE ${HAS_CITUS}`)).length === 0) return false
-  const distributed = `SELECT FROM pg_dist_partition WHERE logicalrelid = 'inventory'::regclass AND partmethod <> 'n'`
-  return (await database.query(distributed)).length > 0
 }
