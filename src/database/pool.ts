@@ -274,7 +274,12 @@ export function openDatabase({
       try {
         await new Promise<void>((resolve, reject) => {
           timer = setTimeout(() => reject(new Error('PostgreSQL did not respond in time')), limits.answer)
-          const config = { text: rowsText(configOf(statement).text), rowMode: 'array', types: asText }
+          const { name, text } = configOf(statement)
+          const config = {
+            ...(name ? { name, text } : { text: rowsText(text) }),
+            rowMode: 'array',
+            types: asText,
+          }
           const query = new pg.Query<(string | null)[]>(config)
           query.on('row', (row) => {
             timer?.refresh()

@@ -4,8 +4,8 @@ import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
-import type { ListState, ListValidator, WholeList } from './reads/reader.ts'
-import { countEntries, withChanges } from './snapshot/pieces.ts'
+import type { ListState, ListValidator } from './reads/reader.ts'
+import { withChanges } from './snapshot/pieces.ts'
 import { Snapshot } from './snapshot/snapshot.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
@@ -32,7 +32,7 @@ const MAX_UNCHECKED_ENTRIES = 4096
  * Returns a function that returns the list as of a moment after the call, so the list includes every update that any
  * process acknowledged before. One read serves all callers that wait for it. If PostgreSQL reports no commit since the
  * last read, the function returns the cached list. Otherwise it reads the entries that were written since then, or all
- * entries if the changes are unknown or too many. If a connection is lost, it reads once more.
+ * entries if the changes are unknown or too many, or not only entries that the list has. If a connection is lost, it reads once more.
  *
  * @throws {DatabaseUnavailableError} from the returned function, if PostgreSQL is unavailable
  */
@@ -44,78 +44,48 @@ export function inventoryList(
 ): () => Promise<Snapshot> {
   const { lists } = statistics
   let cached: CachedList | undefined
-  let known: { readonly version: string; readonly comparable: boolean } | undefined
-
-  const logSource = ({ version, state }: WholeList): void => {
-    const comparable = state !== undefined
-    if (known?.version === version && known.comparable === comparable) return
-    known = { version, comparable }
-    log.info(known, comparable ? 'lists are reused until there is a commit' : 'every list is read in full')
-  }
-
-  /** Returns the list with the changes applied, or undefined if they are unknown, too many, or include removals. */
-  const readChanges = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
-    const changes = await repository.changesSince(state, maxChanges(former.count))
-    if (changes === undefined) return undefined
-    if (isSame(changes.state.validator, state.validator)) return { snapshot: former, state }
-    // All commits since then changed other tables or databases.
-    if (changes.lines === '' && changes.count === former.count)
-      return { snapshot: former, state: changes.state }
-    const pieces = await withChanges(former.pieces, changes.lines)
-    if (pieces === undefined || countEntries(pieces) !== changes.count) return undefined
-    return { snapshot: new Snapshot(pieces), state: changes.state }
-  }
-
-  const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
-    const whole = await repository.readAll(former?.pieces ?? [])
-    logSource(whole)
-    return { snapshot: new Snapshot(whole.pieces), state: whole.state }
-  }
-
+  let isReused: boolean | undefined
   /** Whether the last read found changes, so that the next one probably finds some, too. */
   let expectsChanges = false
 
   /** Brings the cached list up to date. Returns undefined if the whole list must be read. */
   const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
+    const unchanged = { snapshot: former, state }
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
-      const validator = await repository.validator()
-      if (isSame(validator, state.validator)) return { snapshot: former, state }
-      if (validator.source !== state.validator.source) return undefined
+      if (isSame(await repository.validator(), state)) return unchanged
     }
     await downloads.waitForMemory(former)
     // The next read compares the validators first, unless this one finds changes.
     expectsChanges = false
-    return readChanges(former, state)
+    const changes = await repository.changesSince(state, maxChanges(former.count))
+    // A different number means that entries were removed or added.
+    if (changes?.count !== former.count) return undefined
+    if (isSame(changes.state, state)) return unchanged
+    expectsChanges = true
+    // All commits since then changed other tables or databases.
+    if (changes.lines === '') return { snapshot: former, state: changes.state }
+    const pieces = await withChanges(former.pieces, changes.lines)
+    return pieces && { snapshot: new Snapshot(pieces), state: changes.state }
   }
 
-  /** Counts the outcome, and caches the list if it has changed. */
-  const cacheLatest = (former: Snapshot, state: ListState, latest: CachedList): Snapshot => {
-    if (latest.state === state) {
-      lists.unchanged++
-      return former
+  const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
+    await downloads.waitForMemory(former)
+    const { pieces, state } = await repository.readAll(former?.pieces ?? [])
+    if (isReused !== (state !== undefined)) {
+      isReused = state !== undefined
+      log.info(isReused ? 'lists are reused until there is a commit' : 'every list is read in full')
     }
-    lists.changed++
-    cached = keepCompressed(former, latest)
-    return cached.snapshot
-  }
-
-  const cacheWhole = (former: Snapshot | undefined, latest: CachedList): Snapshot => {
-    lists.read++
-    cached = keepCompressed(former, latest)
-    return cached.snapshot
+    return { snapshot: new Snapshot(pieces), state }
   }
 
   const readLatest = async (): Promise<Snapshot> => {
     const { snapshot: former, state } = cached ?? {}
-    if (former !== undefined && state !== undefined) {
-      const latest = await update(former, state)
-      if (latest !== undefined) {
-        expectsChanges = latest.state !== state
-        return cacheLatest(former, state, latest)
-      }
-    }
-    await downloads.waitForMemory(former)
-    return cacheWhole(former, await readWhole(former))
+    const updated = former && state && (await update(former, state))
+    const latest = updated ?? (await readWhole(former))
+    lists[updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed']++
+    // An equal snapshot stays, to keep its compressed representations.
+    cached = former?.etag === latest.snapshot.etag ? { snapshot: former, state: latest.state } : latest
+    return cached.snapshot
   }
 
   /** Reads once more if the connection is lost meanwhile, because every caller that waits would get the error. */
@@ -131,11 +101,6 @@ export function inventoryList(
   }
 
   return coalesceReads(read, () => lists.joined++)
-}
-
-/** Returns the latest list, but with the former snapshot if both are equal, to keep its compressed representations. */
-function keepCompressed(former: Snapshot | undefined, { snapshot, state }: CachedList): CachedList {
-  return { snapshot: former?.etag === snapshot.etag ? former : snapshot, state }
 }
 
 function isSame(one: ListValidator, other: ListValidator): boolean {

@@ -3,7 +3,7 @@ import { copyLines } from '../../database/copy-text.ts'
 import { hasCause } from '../../database/error-meaning.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import type { Transaction } from '../../database/transaction.ts'
-import { ENTRY_JSON, selectFields } from '../entry/columns.ts'
+import { ENTRY_FIELDS, ENTRY_JSON } from '../entry/columns.ts'
 
 /** The formats of import and export. */
 export type FileFormat = 'csv' | 'ndjson'
@@ -34,7 +34,7 @@ export function exportEntries(transaction: Transaction, format: FileFormat): Rea
   const ordered = 'FROM inventory ORDER BY pet_id'
   return transaction.copyOut(
     format === 'csv'
-      ? `COPY (SELECT ${selectFields()} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`
+      ? `COPY (SELECT ${ENTRY_FIELDS} ${ordered}) TO STDOUT (FORMAT csv, HEADER)`
       : copyLines(`SELECT ${ENTRY_JSON} ${ordered}`),
   )
 }

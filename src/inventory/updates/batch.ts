@@ -3,10 +3,10 @@ import { hasCause, isRuleViolation, mayConcernOneRow } from '../../database/erro
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import type { RefusedBacklogs } from './backlog.ts'
 import { FastestStatement } from './fastest-statement.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
+import type { RefusedBacklogs } from './refused-backlogs.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /**

@@ -1,7 +1,8 @@
 import type { Context } from '@opentelemetry/api'
+import { TransientMap } from '../../collections/transient-map.ts'
 import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { Backlog, Lane } from './backlog.ts'
+import type { InventoryStatistics } from '../statistics.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
 /** An update whose caller waits for its outcome. */
@@ -12,6 +13,26 @@ export interface Update extends QuantityUpdate {
   readonly context: Context | undefined
   readonly resolve: (item: InventoryItem | undefined) => void
   readonly reject: (error: unknown) => void
+}
+
+/** Pets with an update that can be sent, longest waiting first. */
+export type Lane = TransientMap<PendingUpdates, true>
+
+/** Updates without an outcome that may share a statement. */
+export class Backlog {
+  /** All pets that have one. Those without an update in flight are in one of the lanes. */
+  readonly pets = new TransientMap<bigint, PendingUpdates>()
+  readonly ready: Lane = new TransientMap()
+  /** The pets whose row another transaction has locked, those of every backlog. */
+  readonly locked: Lane
+  readonly statistics: InventoryStatistics
+  /** Maximum number of updates in a statement. */
+  limit = Number.POSITIVE_INFINITY
+
+  constructor(statistics: InventoryStatistics, locked: Lane = new TransientMap()) {
+    this.statistics = statistics
+    this.locked = locked
+  }
 }
 
 /**

@@ -2,10 +2,10 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import { Backlog, RefusedBacklogs, takeFrom } from './backlog.ts'
 import { BatchSender } from './batch.ts'
-import { PendingUpdates } from './pending-updates.ts'
+import { Backlog, PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
+import { RefusedBacklogs, takeFrom } from './refused-backlogs.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */

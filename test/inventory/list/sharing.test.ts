@@ -3,7 +3,7 @@ import { connect } from 'node:net'
 import fastify from 'fastify'
 import t from 'tap'
 import { openDatabase, requestLimits } from '../../../src/database/pool.ts'
-import { selectFields } from '../../../src/inventory/entry/columns.ts'
+import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { apiKey, longTimings, startApp } from '../../support/app.ts'
@@ -32,7 +32,7 @@ t.test('the list is byte for byte what the response schema makes of the entries'
     onConnectionLost: () => {},
   })
   t.teardown(() => direct.close())
-  const rows = await direct.query<InventoryItem>(`SELECT ${selectFields()} FROM inventory ORDER BY pet_id`)
+  const rows = await direct.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
   const serializer = fastify()
   for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
   serializer.get(

@@ -7,7 +7,6 @@ import { ApiError } from '../../../contract/errors.ts'
 import { meetsIfMatch } from '../../entry/condition.ts'
 import { type Encoding, encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
-import { inShares } from './shares.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
@@ -39,9 +38,7 @@ export async function sendList(
   downloads.add(snapshot, reply.raw)
   const [only, ...others] = chunks
   if (others.length === 0) return reply.send(only)
-  return reply
-    .header('content-length', size)
-    .send(Readable.from(inShares(chunks, () => downloads.count(snapshot))))
+  return reply.header('content-length', size).send(Readable.from(downloads.inShares(snapshot, chunks)))
 }
 
 /**

@@ -1,9 +1,8 @@
-import type { Database, TextRow } from '../../../database/database.ts'
+import type { Database, Statement, TextRow } from '../../../database/database.ts'
 import { hasCause } from '../../../database/error-meaning.ts'
 import { onlyRow } from '../../../database/only-row.ts'
-import { isPlainPostgres } from '../../../database/plain-postgres.ts'
-import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
-import { changesText, ENTRIES, piecesText, VERSION, validatorText } from './sql.ts'
+import { countEntries, ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
+import { changesText, ENTRIES, piecesText, validatorText } from './sql.ts'
 
 /**
  * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
@@ -20,10 +19,7 @@ export interface ListValidator {
 }
 
 /** The state that a list was read from, with everything that is needed to find later changes. */
-export interface ListState {
-  readonly validator: ListValidator
-  /** The snapshot's xmin: the transaction that wrote a change missing from the list has this id or a later one. */
-  readonly xmin: bigint
+export interface ListState extends ListValidator {
   /** Identifies the definition of the table. If it is equal, an unchanged row has the same JSON text. */
   readonly table: string
 }
@@ -33,8 +29,6 @@ export interface WholeList {
   readonly pieces: readonly Piece[]
   /** Undefined if changes of the table cannot be detected reliably. */
   readonly state: ListState | undefined
-  /** The text that `version()` returns. */
-  readonly version: string
 }
 
 /** How a list differs from an earlier one. */
@@ -53,8 +47,8 @@ export interface ListReader {
 
   /**
    * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
-   * reported: if there are any, `count` is less than the number of former and new entries together. Returns undefined if
-   * the changes are unknown or more than `limit`, or if the server canceled the statement after its own time limit.
+   * reported. Returns undefined if the changes are unknown or more than `limit`, or if the server canceled the statement after
+   * its own time limit.
    */
   changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
 
@@ -62,9 +56,7 @@ export interface ListReader {
   validator(): Promise<ListValidator>
 }
 
-interface ValidatorRow {
-  readonly source: string
-  readonly snapshot: string
+interface ValidatorRow extends ListValidator {
   readonly isReadOnly: boolean
 }
 
@@ -83,14 +75,20 @@ interface ChangesRow extends ValidatorRow {
  */
 const MAX_TRANSACTION_AGE = 2n ** 30n
 
+/**
+ * The read of a whole list is prepared only if the former list had as many entries: PostgreSQL keeps the plan of a prepared
+ * statement, and one that is made for a few rows sorts the table for each piece.
+ */
+const MIN_PREPARED_ENTRIES = 512
+
 /** Returns a reader that uses one pool. */
 export function listReader(lists: Database): ListReader {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
-  const version = { name: 'inventory_list_version', text: VERSION }
-  const pieces = { name: 'inventory_list_pieces', text: piecesText(backend, ENTRIES_PER_PIECE) }
-  const everything = { name: 'inventory_list_entries', text: ENTRIES }
+  const pieces = { name: 'inventory_list_pieces', text: piecesText(backend) }
+  /** Number of entries in the last list that was read in full; 0 if it cannot be cached. */
+  let entries = 0
 
   /**
    * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
@@ -103,45 +101,39 @@ export function listReader(lists: Database): ListReader {
     return { source: `${source} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
   }
 
-  /** Returns the state in a row of `piecesText`; undefined if the entries are not in the row. */
-  const stateIn = ([source, snapshot, isReadOnly, table, isComparable]: TextRow): ListState | undefined => {
-    if (source == null || snapshot == null)
-      throw new Error('PostgreSQL did not report the source of the list')
-    const latest = validatorOf({ source, snapshot, isReadOnly: isReadOnly === 't' })
-    return isComparable === 't' && table != null
-      ? { validator: latest, xmin: boundsOf(snapshot).xmin, table }
-      : undefined
-  }
-
-  /** Reads the pieces and their state in one statement. Returns undefined if lists of the table cannot be cached. */
+  /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
   const readPieces = async (
+    statement: Statement,
     former: readonly Piece[],
-  ): Promise<{ pieces: Piece[]; state: ListState } | undefined> => {
+  ): Promise<WholeList | undefined> => {
     const read: Piece[] = []
-    let first: TextRow | undefined
-    await lists.readRows(pieces, (row) => {
-      first ??= row
+    let first: TextRow = []
+    await lists.readRows(statement, (row) => {
+      if (first.length === 0) first = row
       const [count, text] = row.slice(-2)
-      if (text != null) read.push(pieceOf({ text, count: Number(count) }, read.length, former[read.length]))
+      if (text != null) read.push(pieceOf(text, Number(count), read.length, former[read.length]))
     })
-    const state = first && stateIn(first)
-    return state && { pieces: read, state }
+    const [source, snapshot, isReadOnly, table, isExact] = first
+    if (source == null || snapshot == null || table == null || isExact !== 't') return undefined
+    return {
+      pieces: read,
+      state: { ...validatorOf({ source, snapshot, isReadOnly: isReadOnly === 't' }), table },
+    }
   }
 
   /** Reads a list that cannot be cached, one row for each entry. */
   const readEntries = async (former: readonly Piece[]): Promise<Piece[]> => {
     const read: Piece[] = []
-    let entries: string[] = []
+    let texts: string[] = []
     const cut = (): void => {
-      const piece = { text: entries.join(), count: entries.length }
-      if (piece.count > 0) read.push(pieceOf(piece, read.length, former[read.length]))
-      entries = []
+      if (texts.length > 0) read.push(pieceOf(texts.join(), texts.length, read.length, former[read.length]))
+      texts = []
     }
-    await lists.readRows(everything, ([entry]) => {
+    await lists.readRows(ENTRIES, ([entry]) => {
       // A table without constraints can have rows that are no entries, because a value is missing.
       if (entry == null) return
-      entries.push(entry)
-      if (entries.length === ENTRIES_PER_PIECE) cut()
+      texts.push(entry)
+      if (texts.length === ENTRIES_PER_PIECE) cut()
     })
     cut()
     return read
@@ -154,36 +146,38 @@ export function listReader(lists: Database): ListReader {
     validator: readValidator,
 
     async readAll(former) {
-      const rows = await lists.query<{ version: string; isComparable: boolean }>(version)
-      const { version: text, isComparable } = onlyRow(rows)
-      const whole = isComparable && isPlainPostgres(text) ? await readPieces(former) : undefined
-      if (whole !== undefined) return { ...whole, version: text }
-      const entries = await readEntries(former)
+      const prepared = entries < MIN_PREPARED_ENTRIES ? undefined : await readPieces(pieces, former)
+      const whole = prepared ?? (await readPieces(pieces.text, former))
+      entries = countEntries(whole?.pieces ?? [])
+      if (whole !== undefined) return whole
+      const read = await readEntries(former)
       // The server may have become read-only.
       await readValidator()
-      return { pieces: entries, state: undefined, version: text }
+      return { pieces: read, state: undefined }
     },
 
     async changesSince(state, limit) {
-      const values = [BigInt.asUintN(32, state.xmin), limit]
-      const rows = await lists.query<ChangesRow>(changes, values).catch((error: unknown) => {
-        // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
-        // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-        if (hasCause(error, 'canceled') || hasCause(error, 'unknownColumn') || hasCause(error, 'unsupported'))
-          return undefined
-        throw error
-      })
+      const since = boundsOf(state.snapshot).xmin
+      const rows = await lists
+        .query<ChangesRow>(changes, [BigInt.asUintN(32, since), limit])
+        .catch((error: unknown) => {
+          // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
+          // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
+          if (
+            hasCause(error, 'canceled') ||
+            hasCause(error, 'unknownColumn') ||
+            hasCause(error, 'unsupported')
+          )
+            return undefined
+          throw error
+        })
       if (rows === undefined) return undefined
       const row = onlyRow(rows)
-      const { xmin, xmax } = boundsOf(row.snapshot)
-      const areKnown = row.isExact && xmax - state.xmin < MAX_TRANSACTION_AGE && row.changed <= limit
+      const areKnown =
+        row.isExact && boundsOf(row.snapshot).xmax - since < MAX_TRANSACTION_AGE && row.changed <= limit
       const latest = validatorOf(row)
-      if (!areKnown || row.table !== state.table || latest.source !== state.validator.source) return undefined
-      return {
-        state: { validator: latest, xmin, table: state.table },
-        count: Number(row.count),
-        lines: row.lines ?? '',
-      }
+      if (!areKnown || row.table !== state.table || latest.source !== state.source) return undefined
+      return { state: { ...latest, table: state.table }, count: Number(row.count), lines: row.lines ?? '' }
     },
   }
 }

@@ -1,5 +1,6 @@
 import { HAS_CITUS, IS_READ_ONLY } from '../../../database/server-status.ts'
-import { COLUMN_TYPES, columns, ENTRY_JSON } from '../../entry/columns.ts'
+import { ENTRY_JSON } from '../../entry/columns.ts'
+import { ENTRIES_PER_PIECE } from '../snapshot/pieces.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
 
@@ -18,7 +19,7 @@ export const listSettings = { random_page_cost: '1.1' }
 const sourceText = (backend: string): string =>
   `concat_ws(' ', pg_postmaster_start_time(), ${backend}, ${TABLE}, row_security_active(${TABLE}))`
 
-const IS_COLUMN = `attrelid = pg_class.oid AND attname IN (${columns.map(({ column }) => `'${column}'`).join(', ')})`
+const IS_COLUMN = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
 
 const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
 
@@ -26,17 +27,17 @@ const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
  * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
  * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
- * the text of a value of a type that is not in `COLUMN_TYPES` on a setting or on the definition of the type.
+ * the text of a value of another type on a setting, or on the definition of the type, as of an enumeration.
  */
 const IS_COMPARABLE = `${WITHOUT_CITUS}
   AND EXISTS (
     SELECT FROM pg_class JOIN pg_am ON pg_am.oid = relam
     WHERE pg_class.oid = ${TABLE} AND relkind = 'r' AND amname = 'heap' AND NOT relhassubclass
       AND NOT row_security_active(pg_class.oid)
-      AND ${columns.length} = (
+      AND 3 = (
         SELECT count(*) FROM pg_attribute
         WHERE ${IS_COLUMN} AND attgenerated <> 'v'
-          AND atttypid = ANY (${COLUMN_TYPES})
+          AND atttypid = ANY ('{bigint, integer, smallint, text, varchar}'::regtype[])
       )
       AND EXISTS (
         SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
@@ -65,34 +66,34 @@ const validatorColumns = (backend: string): string =>
 /** Returns a statement for the validator. It reads no table, so it does not wait for locks. */
 export const validatorText = (backend: string): string => `SELECT ${validatorColumns(backend)}`
 
-/** The server's version, and whether lists of the table can be cached. */
-export const VERSION = `SELECT version(), ${IS_COMPARABLE} AS "isComparable"`
+/**
+ * Whether a statement has read what its state says. At other isolation levels, its snapshot may be from before the wait for locks,
+ * and not see the rows of a table that was rewritten or truncated meanwhile. And a prepared statement keeps to its table:
+ * PostgreSQL does not parse it again for a new one that is found earlier in `search_path`.
+ */
+const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
+  AND 'inventory'::regclass::oid = ${TABLE}`
 
 /**
  * Returns a statement that finds the changes since an earlier snapshot with the xmin `$1`: it counts the entries, and returns
- * those whose xmin is `$1` or later. They replace the cached entries with the same ids; if the number then equals the count, the
- * result is the list. If at most `$2` entries have changed, they are fetched by ctid, so that PostgreSQL never builds the
+ * those whose xmin is `$1` or later. If each replaces a cached entry with the same id, and the count is the same, the result is
+ * the list. If at most `$2` entries have changed, they are fetched by ctid, so that PostgreSQL never builds the
  * JSON text of the whole table. Why this is exact:
  *
  * - A row version that is visible now and has an older xmin was visible then, with the same text. Its transaction was not in
  *   progress then, and it committed, so it had committed before. A committed delete that hid it then would hide it now. A row
  *   version never changes in place, and `TABLE_STATE` covers what its text depends on.
  * - So the cached list has all of these entries, and the statement returns all others. Ids are unique, or `TABLE_STATE` differs.
- *   Cached entries in neither set were removed; there are none if and only if the numbers are equal.
+ *   If the cached list has the ids of these, too, it has lost none, or the count would be smaller.
  * - All of it is from one moment, because a statement has one snapshot, with which the next list is compared.
  * - Returning too much is harmless: subtransactions have larger ids than their transaction; a prepared transaction stays in
  *   progress until its second phase; VACUUM and COPY FREEZE keep xmin; locks and multixacts do not affect it.
  * - Ids wrap around: `age()` compares up to 2^31 of them, and the caller reads a list older than 2^30 transactions in full. Ids
  *   are assigned again after a crash, but then the connection is a new one, and the table is read in full.
- *
- * `isExact` tells whether the snapshot is from after the wait for locks, because at other isolation levels, it may be from before,
- * and not see the rows of a table that was rewritten or truncated meanwhile; and whether the name still stands for the table that
- * the prepared statement reads: PostgreSQL does not parse it again for a new table that is found earlier in `search_path`.
  */
 export const changesText = (backend: string): string =>
   `SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table",
-          ${WITHOUT_CITUS} AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')
-            AND 'inventory'::regclass::oid = ${TABLE} AS "isExact",
+          ${WITHOUT_CITUS} AND ${IS_EXACT} AS "isExact",
           count, changed,
           CASE WHEN changed <= $2 THEN (
             SELECT string_agg(${ENTRY_JSON}, E'\\n' ORDER BY pet_id) FROM inventory WHERE ctid = ANY (places)
@@ -107,24 +108,26 @@ export const changesText = (backend: string): string =>
    ) AS scan`
 
 /**
- * Returns a statement that reads all entries by their primary key, `size` at a time, so that PostgreSQL makes a row of their
+ * Returns a statement that reads all entries by their primary key, a piece at a time, so that PostgreSQL makes a row of their
  * texts, separated by commas. Each row begins with the state of the table in the same snapshot. If there are no entries, or
  * lists cannot be cached, there is one row without a text.
  */
-export const piecesText = (backend: string, size: number): string => {
+export const piecesText = (backend: string): string => {
   const piece = (condition: string): string =>
     `SELECT max(pet_id) AS last, count(*) AS count, string_agg(entry, ',' ORDER BY pet_id) AS entries
-     FROM (SELECT pet_id, ${ENTRY_JSON} AS entry FROM inventory WHERE ${condition} ORDER BY pet_id LIMIT ${size}) AS piece`
+     FROM (
+       SELECT pet_id, ${ENTRY_JSON} AS entry FROM inventory WHERE ${condition} ORDER BY pet_id LIMIT ${ENTRIES_PER_PIECE}
+     ) AS piece`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
-      SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AS "isComparable"
+      SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact"
     ), pieces AS (
-      (${piece('(SELECT "isComparable" FROM state)')})
+      (${piece('(SELECT "isExact" FROM state)')})
       UNION ALL
       SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('pet_id > pieces.last')}) AS next
-      WHERE pieces.count = ${size}
+      WHERE pieces.count = ${ENTRIES_PER_PIECE}
     )
-    SELECT state.source, state.snapshot, state."isReadOnly", state."table", state."isComparable", count, entries
+    SELECT state.source, state.snapshot, state."isReadOnly", state."table", state."isExact", count, entries
     FROM state LEFT JOIN pieces ON entries IS NOT NULL`
 }
 
@@ -134,6 +137,6 @@ export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 /** The texts of the statements without which no list can be read. */
 export const listTexts = (backend: string): readonly string[] => [
   validatorText(backend),
-  VERSION,
-  piecesText(backend, 1),
+  piecesText(backend),
+  ENTRIES,
 ]

@@ -32,27 +32,23 @@ export interface Piece {
   readonly digest: string
 }
 
-/** The JSON texts of consecutive entries, separated by commas. In changes, each byte of the UTF-8 form is a character. */
-interface Entries {
-  readonly text: string
-  readonly count: number
-}
-
 /**
  * Returns the piece of these entries.
  *
+ * @param text the JSON texts of the entries, separated by commas; with `latin1`, each byte of their UTF-8 form is a character
  * @param index index of the piece in its list
  * @param former the piece that it replaces; returned if both are equal, so that data cached for it stays in use
  */
 export function pieceOf(
-  { text, count }: Entries,
+  text: string,
+  count: number,
   index: number,
   former: Piece | undefined,
   encoding: 'utf8' | 'latin1' = 'utf8',
 ): Piece {
   const bytes = Buffer.from(`${index === 0 ? '[' : ','}${text}`, encoding)
   const digest = hash('sha256', bytes, 'base64')
-  return former?.digest === digest ? former : { firstId: idAt(text, 0), count, bytes, digest }
+  return former?.digest === digest ? former : { firstId: idOf(text), count, bytes, digest }
 }
 
 /** Returns the number of entries in the pieces. */
@@ -61,118 +57,56 @@ export function countEntries(pieces: readonly Piece[]): number {
 }
 
 /**
- * Returns the pieces of the list after the changes: each changed entry replaces the one with the same petId, or is inserted if
- * there is none. Unaffected pieces are returned as the same objects. Returns undefined if more than a piece of entries is new:
- * then reading the list again is as fast.
+ * Returns the pieces of the list after the changes, each of which replaces the entry with the same petId. Unaffected pieces are
+ * returned as the same objects. Returns undefined if there is no such entry: then the list must be read again.
  *
  * @param lines the JSON texts of the changed entries, in ascending petId, one per line
  */
 export async function withChanges(pieces: readonly Piece[], lines: string): Promise<Piece[] | undefined> {
-  const changes = changesOf(lines)
+  const changes = Buffer.from(lines).toString('latin1').split('\n')
   const result: Piece[] = []
   let next = 0
-  /** Entries that did not fit into the last piece. */
-  let excess: Entries = NO_ENTRIES
   let changed = 0
   for (const [index, piece] of pieces.entries()) {
     const end = endOf(changes, next, pieces[index + 1])
-    if (end === next && excess.count === 0) {
+    if (end === next) {
       result.push(piece)
       continue
     }
     if (++changed % CHANGES_PER_ITERATION === 0) await setImmediate()
-    const entries = joined(excess, merged(entriesOf(piece), changes.slice(next, end)))
-    const [first, rest] = split(entries)
-    if (rest.count > ENTRIES_PER_PIECE) return undefined
-    result.push(pieceOf(first, index, piece, 'latin1'))
-    excess = rest
+    const text = replaceEntries(piece, changes.slice(next, end))
+    if (text === undefined) return undefined
+    result.push(pieceOf(text, piece.count, index, piece, 'latin1'))
     next = end
   }
-  let rest = joined(excess, merged(NO_ENTRIES, changes.slice(next)))
-  while (rest.count > 0) {
-    const [first, others] = split(rest)
-    result.push(pieceOf(first, result.length, undefined, 'latin1'))
-    rest = others
-  }
-  return result
-}
-
-const NO_ENTRIES: Entries = { text: '', count: 0 }
-
-interface Change {
-  readonly petId: bigint
-  readonly text: string
-}
-
-function changesOf(lines: string): Change[] {
-  if (lines === '') return []
-  const bytes = Buffer.from(lines).toString('latin1')
-  return bytes.split('\n').map((text) => ({ petId: idAt(text, 0), text }))
+  return next === changes.length ? result : undefined
 }
 
 /** Returns the index after the last change that belongs to the piece before `piece`. */
-function endOf(changes: readonly Change[], from: number, piece: Piece | undefined): number {
-  if (piece === undefined) return changes.length
+function endOf(changes: readonly string[], from: number, piece: Piece | undefined): number {
   let end = from
-  for (let change = changes[end]; change !== undefined && change.petId < piece.firstId; )
+  for (let change = changes[end]; change !== undefined && (!piece || idOf(change) < piece.firstId); )
     change = changes[++end]
   return end
 }
 
-function entriesOf({ bytes, count }: Piece): Entries {
-  return { text: bytes.toString('latin1', 1), count }
-}
-
-/** Returns the entries with the changes, each of which replaces an entry or is inserted. */
-function merged(entries: Entries, changes: readonly Change[]): Entries {
-  const { text } = entries
+/** Returns the text of a piece in which each of these entries replaces the one with its petId; undefined if there is none. */
+function replaceEntries({ bytes }: Piece, entries: readonly string[]): string | undefined {
+  const text = bytes.toString('latin1', 1)
   const parts: string[] = []
-  let { count } = entries
   let start = 0
-  for (const change of changes) {
-    const found = text.indexOf(`${ENTRY_START}${change.petId},`, start)
-    const at = found === -1 ? insertionPoint(text, start, change.petId) : found
-    // Without the comma before the next entry.
-    if (at > start) parts.push(text.slice(start, at === text.length ? at : at - 1))
-    parts.push(change.text)
-    if (found === -1) count++
-    start = found === -1 ? at : nextEntry(text, at)
+  for (const entry of entries) {
+    const at = text.indexOf(entry.slice(0, entry.indexOf(',') + 1), start)
+    if (at === -1) return undefined
+    parts.push(text.slice(start, at), entry)
+    const next = text.indexOf(ENTRY_START, at + 1)
+    // The comma before the next entry belongs to what follows.
+    start = next === -1 ? text.length : next - 1
   }
-  if (start < text.length) parts.push(text.slice(start))
-  return { text: parts.join(), count }
+  return parts.join('') + text.slice(start)
 }
 
-/** Returns the offset of the first entry, from the one at `start` on, whose petId is larger; the end of the text if none is. */
-function insertionPoint(text: string, start: number, petId: bigint): number {
-  let at = start
-  while (at < text.length && idAt(text, at) < petId) at = nextEntry(text, at)
-  return at
-}
-
-/** Returns the offset of the entry after the one at `at`, or the end of the text. */
-function nextEntry(text: string, at: number): number {
-  const next = text.indexOf(ENTRY_START, at + 1)
-  return next === -1 ? text.length : next
-}
-
-function idAt(text: string, at: number): bigint {
-  return BigInt(text.slice(at + ENTRY_START.length, text.indexOf(',', at)))
-}
-
-function joined(one: Entries, other: Entries): Entries {
-  if (one.count === 0) return other
-  if (other.count === 0) return one
-  return { text: `${one.text},${other.text}`, count: one.count + other.count }
-}
-
-/** Splits entries after the first `ENTRIES_PER_PIECE`. */
-function split(entries: Entries): [first: Entries, rest: Entries] {
-  const { text, count } = entries
-  if (count <= ENTRIES_PER_PIECE) return [entries, NO_ENTRIES]
-  let at = 0
-  for (let index = 0; index < ENTRIES_PER_PIECE; index++) at = nextEntry(text, at)
-  return [
-    { text: text.slice(0, at - 1), count: ENTRIES_PER_PIECE },
-    { text: text.slice(at), count: count - ENTRIES_PER_PIECE },
-  ]
+/** Returns the petId of the first entry in a text. */
+function idOf(text: string): bigint {
+  return BigInt(text.slice(ENTRY_START.length, text.indexOf(',')))
 }

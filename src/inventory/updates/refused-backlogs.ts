@@ -1,9 +1,4 @@
-import { TransientMap } from '../../collections/transient-map.ts'
-import type { InventoryStatistics } from '../statistics.ts'
-import type { PendingUpdates } from './pending-updates.ts'
-
-/** Pets with an update that can be sent, longest waiting first. */
-export type Lane = TransientMap<PendingUpdates, true>
+import { Backlog, type Lane, type PendingUpdates } from './pending-updates.ts'
 
 /**
  * A refused statement is split into this many parts, and the limit of a key grows by the same factor. With one bad update among
@@ -13,23 +8,6 @@ const PARTS = 8
 
 /** A key whose limit has grown to this is not limited any more. */
 const UNLIMITED = 500
-
-/** Updates without an outcome that may share a statement. */
-export class Backlog {
-  /** All pets that have one. Those without an update in flight are in one of the lanes. */
-  readonly pets = new TransientMap<bigint, PendingUpdates>()
-  readonly ready: Lane = new TransientMap()
-  /** The pets whose row another transaction has locked, those of every backlog. */
-  readonly locked: Lane
-  readonly statistics: InventoryStatistics
-  /** Maximum number of updates in a statement. */
-  limit = Number.POSITIVE_INFINITY
-
-  constructor(statistics: InventoryStatistics, locked: Lane = new TransientMap()) {
-    this.statistics = statistics
-    this.locked = locked
-  }
-}
 
 /**
  * Makes the oldest updates of at most `limit` pets the ones in flight, for one statement, and returns these pets, which leave the
