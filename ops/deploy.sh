@@ -1,46 +1,129 @@
 #!/bin/sh
-# Deploys this checkout and the settings in .env with docker compose, one container of `api` after the other, or goes back to
-# the image of an earlier version: ops/deploy.sh 1.0.0
-# Leaves the database alone. Ends at the first failure; the containers that are not yet replaced keep serving. `docker compose up`
-# cannot do that: it replaces all containers before a service that they depend on could check anything.
+# Deploys this checkout and the settings in .env with docker compose, or goes back to the image of another version:
+#   ops/deploy.sh            build the image, check all settings, migrate, and replace one container after the other
+#   ops/deploy.sh 2.0.0      the same with an image that was deployed before, without migrating
+# Each new container has to be healthy before an old one is stopped, so no request fails. Ends at the first failure; the containers
+# that are not yet replaced keep serving. `docker compose up` cannot do that: it replaces all containers before a service that they
+# depend on could check anything. Leaves the database alone, unless it is not running. The log of each container that goes is kept
+# in the folder `logs`.
 set -eu
 cd "$(dirname "$0")/.."
+KEEP_LOGS=20
 
-containers=$(docker compose ps --all --quiet api)
-count=$(echo "$containers" | wc -w)
-
-if [ $# -gt 0 ]; then
-  docker tag "petstore-inventory:$1" petstore-inventory
-else
-  for container in $containers; do
-    version=$(docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$container")
-    docker tag "$(docker inspect --format '{{.Image}}' "$container")" "petstore-inventory:$version"
-  done
-  docker compose build
-  # An external database has no services that create passwords and roles.
-  services=$(docker compose config --services)
-  run() { case $services in *"$1"*) docker compose run --rm --no-deps "$@" ;; esac; }
-  run password
-  run api inventory config >/dev/null
-  run roles
-  run migrate
-fi
-
-replace() {
-  docker stop "$@" >/dev/null
-  docker rm "$@" >/dev/null
-  docker compose up --detach --wait --no-deps --no-recreate --scale "api=$count" api
+fail() {
+  echo "deploy.sh: $1" >&2
+  exit 1
 }
 
-# After a failed deployment, stop no container that serves before those that do not are replaced.
+# Compose ignores what it does not know.
+if [ -f .env ]; then
+  names=$(sed -n 's/^# \([A-Z_]*\)=.*/\1/p' .env.example | paste -sd '|' -)
+  wrong=$(grep -nvE "^[[:space:]]*(#.*)?\$|^[[:space:]]*(export[[:space:]]+)?($names|(COMPOSE|DOCKER|NODE|OTEL)_[A-Z_]+)[[:space:]]*=" .env |
+    sed -nE 's/^([0-9]+):[[:space:]]*([A-Za-z0-9_.-]*).*/  line \1: \2/p')
+  if [ -n "$wrong" ]; then
+    fail ".env has lines that are not NAME=value with a name from .env.example:
+$wrong"
+  fi
+fi
+
+config=$(docker compose config)
+project=$(echo "$config" | sed -n 's/^name: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p')
+replicas=$(echo "$config" | sed -n 's/^    scale: //p')
+image=$project-inventory
+services=$(docker compose config --services)
+[ "$replicas" -ge 1 ] && [ "$replicas" -le 16 ] || fail "REPLICAS must be from 1 to 16, not $replicas"
+echo "deploy.sh: project $project, $replicas containers"
+
+has() { echo "$services" | grep -qx "$1"; }
+# An external database has no services that create passwords and roles.
+run() { if has "$1"; then docker compose run --rm --no-deps "$@"; fi; }
+# Without those of `docker compose run`.
+containers() {
+  docker ps --all --quiet --no-trunc --filter "label=com.docker.compose.project=$project" \
+    --filter label=com.docker.compose.service=api --filter label=com.docker.compose.oneoff=False
+}
+state_of() { docker inspect --format '{{.State.Status}} {{.State.Health.Status}}' "$1"; }
+image_of() { docker inspect --format '{{.Image}}' "$1"; }
+version_of() { docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$1"; }
+
+# Only an image that serves gets the tag of its version.
+previous=
 serving=
 broken=
-for container in $containers; do
-  case $(docker inspect --format '{{.State.Status}} {{.State.Health.Status}}' "$container") in
-    'running healthy') serving="$serving $container" ;;
-    *) broken="$broken $container" ;;
-  esac
+for container in $(containers); do
+  if [ "$(state_of "$container")" = 'running healthy' ]; then
+    serving="$serving $container"
+    previous=$(image_of "$container")
+    docker tag "$previous" "$image:$(version_of "$container")"
+  else
+    broken="$broken $container"
+  fi
 done
+# A later `docker compose up` must not start an image that failed.
+restore() { if [ -n "$previous" ]; then docker tag "$previous" "$image"; fi; }
+trap restore EXIT
+
+if [ $# -gt 0 ]; then
+  docker tag "$image:$1" "$image" || fail "there is no image of that version; \"docker images $image\" lists them"
+else
+  docker compose build
+fi
+! has db || docker compose up --detach --wait --no-recreate db
+if [ $# -eq 0 ]; then
+  run password
+  run api inventory config >/dev/null
+  run balancer-settings
+  run roles
+  run migrate
+else
+  run balancer-settings
+fi
+
+start_one() {
+  before=$(containers)
+  docker compose up --detach --wait --no-deps --no-recreate --scale "api=$(($(echo "$before" | wc -w) + 1))" api && return
+  for container in $(containers); do
+    case $before in
+      *"$container"*) ;;
+      *)
+        docker logs --tail 20 "$container" >&2
+        remove "$container"
+        ;;
+    esac
+  done
+  fail 'the new container is not healthy, see its log above'
+}
+
+remove() {
+  docker stop "$1" >/dev/null
+  (umask 077 && mkdir -p logs && docker logs "$1" 2>&1 | gzip >"logs/$(date -u +%Y%m%dT%H%M%SZ)-$(echo "$1" | cut -c 1-12).log.gz")
+  docker rm "$1" >/dev/null
+}
+
+# Those that do not serve go first, then one for each new one, then those that are too many.
+for container in $broken; do remove "$container"; done
 # shellcheck disable=SC2086
-[ -z "$broken" ] || replace $broken
-for container in $serving; do replace "$container"; done
+set -- $serving
+started=0
+while [ "$started" -lt "$replicas" ]; do
+  start_one
+  started=$((started + 1))
+  if [ $# -gt 0 ]; then
+    remove "$1"
+    shift
+  fi
+  # Only now, because the containers of 2.0.0 may publish its port.
+  docker compose up --detach --wait --no-deps balancer
+done
+for container; do remove "$container"; done
+find logs -name '*.log.gz' | sort -r | tail -n "+$((KEEP_LOGS + 1))" | xargs rm -f
+
+new=$(docker image inspect --format '{{.Id}}' "$image")
+healthy=0
+for container in $(containers); do
+  if [ "$(state_of "$container") $(image_of "$container")" = "running healthy $new" ]; then healthy=$((healthy + 1)); fi
+done
+[ "$healthy" -eq "$replicas" ] || fail "$healthy of $replicas containers are running and healthy"
+docker tag "$image" "$image:$(version_of "$(containers | head -n 1)")"
+previous=
+echo "deploy.sh: $healthy containers are running and healthy"

@@ -71,7 +71,6 @@ export type UnavailableCause =
   | 'late'
   /** The service is not ready, as `/readyz` says. */
   | 'not_ready'
-  | 'stopping'
 
 /**
  * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` sends it as the

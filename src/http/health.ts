@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
-import { serviceUnavailable } from '../contract/errors.ts'
+import { ApiError, serviceUnavailable } from '../contract/errors.ts'
 import type { NotReady } from '../database/readiness.ts'
 
 /** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
@@ -62,7 +62,8 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
     return reason
   })
   app.get('/readyz', options, async () => {
-    if (isStopping()) throw serviceUnavailable('stopping', 'The service is shutting down.')
+    // A 404 to take this process out of use at once, which a load balancer should not do because of one 503.
+    if (isStopping()) throw new ApiError(404, 'The service is shutting down.')
     const reason = await check()
     if (reason !== undefined) throw serviceUnavailable('not_ready', reason)
     return { status: 'ready' }

@@ -285,9 +285,13 @@ t.test('.env.example lists every variable, and no other', async (t) => {
   const compose = [
     'BACKUP_INTERVAL_HOURS',
     'BACKUP_KEEP_DAYS',
+    'CERTIFICATE',
     'COMPOSE_FILE',
     'COMPOSE_PROFILES',
+    'MIGRATE_OPTIONS',
+    'OWNER_DATABASE_URL',
     'PUBLISH',
+    'PUBLISH_HTTPS',
     'RATE_LIMIT',
     'REPLICAS',
   ]

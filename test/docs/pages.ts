@@ -8,7 +8,7 @@ import { visit } from 'unist-util-visit'
 import { root } from '../support/root.ts'
 
 /** Where pages for people are, from the repository's root. */
-const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops', 'ops/kubernetes']
+const FOLDERS = ['.', 'docs', 'bench', 'examples', 'ops']
 
 /** A page in Markdown. */
 export interface Page {

@@ -1,40 +1,66 @@
-import { readFile } from 'node:fs/promises'
-import path from 'node:path'
-import t from 'tap'
+import { Agent } from 'node:http'
+import t, { type Test } from 'tap'
 import { apiKey, startApp } from '../support/app.ts'
+import { startBalancer } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
-import { callerOf } from '../support/http.ts'
-import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { root } from '../support/root.ts'
+import { isError } from '../support/error-shape.ts'
+import { callerOf, type Send } from '../support/http.ts'
 
-const configuration = path.join(root, 'ops/haproxy.cfg')
 const LIMIT = 20
 
-t.test('HAProxy limits the rate of each key, and of addresses that send none', async (t) => {
+/** Returns what sends requests with a header `Authorization`, from an address of this machine. */
+async function setUp(t: Test): Promise<(authorization?: string, localAddress?: string) => Send> {
   const database = await testDatabase(t)
   const { port: server } = await startApp(t, database.url, {
     app: {
       findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
     },
   })
-  const port = await freePort()
-  const address = `127.0.0.1:${server}`
-  await startOtherProgram(t, 'haproxy', {
-    args: ['-W', '-db', '-f'],
-    config: await readFile(configuration, 'utf8'),
-    env: { LISTEN: `127.0.0.1:${port}`, SERVER_1: address, SERVER_2: address, RATE_LIMIT: String(LIMIT) },
-    ready: /Loading success/,
-  })
-  for (const authorization of [`Bearer ${apiKey}1`, `Bearer ${apiKey}2`, undefined]) {
-    const send = callerOf(port, authorization === undefined ? {} : { authorization })
-    for (let count = 1; count <= LIMIT; count++) {
-      t.equal((await send('GET', '/v1/inventory')).status, authorization === undefined ? 401 : 200)
-    }
-    const { status, headers, text } = await send('GET', '/v1/inventory')
-    t.equal(status, 429)
-    t.equal(headers['retry-after'], '10')
-    t.match(headers['content-type'], /^application\/json/)
-    t.strictSame(Object.keys(JSON.parse(text)), ['code', 'message', 'status'])
-    t.equal(JSON.parse(text).status, 429)
+  const { port } = await startBalancer(t, { servers: [server], env: { RATE_LIMIT: String(LIMIT) } })
+  return (authorization, localAddress = '127.0.0.1') =>
+    callerOf(port, authorization === undefined ? {} : { authorization }, new Agent({ localAddress }))
+}
+
+/** How often each status came. */
+async function statusesOf(senders: readonly Send[]): Promise<Record<string, number>> {
+  const statuses: Record<string, number> = {}
+  for (const send of senders) {
+    const { status } = await send('GET', '/v1/inventory')
+    statuses[status] = (statuses[status] ?? 0) + 1
   }
+  return statuses
+}
+
+t.test('HAProxy limits the rate of each key', async (t) => {
+  const caller = await setUp(t)
+  for (const key of [`${apiKey}1`, `${apiKey}2`]) {
+    const send = caller(`Bearer ${key}`)
+    t.strictSame(await statusesOf(Array(LIMIT).fill(send)), { 200: LIMIT })
+    const { status, headers, body } = await send('GET', '/v1/inventory')
+    isError(t, { status, headers, body }, 429, 'too_many_requests')
+    t.equal(headers['retry-after'], '10')
+  }
+})
+
+t.test('HAProxy counts the key, however it is written', async (t) => {
+  const caller = await setUp(t)
+  const spellings = Array.from({ length: 3 * LIMIT }, (_, index) => {
+    const scheme = [...'bearer'].map((letter, bit) => (index & (1 << bit) ? letter.toUpperCase() : letter))
+    const space = [' ', '\t', '\xa0'][index % 3]?.repeat(index) ?? ''
+    return caller(`${scheme.join('')} ${space}${apiKey}${index % 2 ? space : ''}`)
+  })
+  t.strictSame(await statusesOf(spellings), { 200: LIMIT, 429: 2 * LIMIT })
+})
+
+t.test('HAProxy limits the 401s of each address, but not the keys that it has seen accepted', async (t) => {
+  const caller = await setUp(t)
+  const accepted = caller(`Bearer ${apiKey}`)
+  t.strictSame(await statusesOf([accepted]), { 200: 1 })
+  const guesses = Array.from({ length: 3 * LIMIT }, (_, index) =>
+    caller(index % 2 ? `Bearer guess-${index}` : undefined),
+  )
+  t.strictSame(await statusesOf(guesses), { 401: LIMIT, 429: 2 * LIMIT })
+  t.equal((await caller()('GET', '/livez')).status, 200, 'health checks are not limited')
+  t.strictSame(await statusesOf([accepted]), { 200: 1 })
+  t.strictSame(await statusesOf([caller(`Bearer ${apiKey}1`, '127.0.0.2')]), { 200: 1 })
 })

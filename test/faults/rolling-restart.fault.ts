@@ -1,9 +1,7 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import path from 'node:path'
 import { Transform } from 'node:stream'
 import { setTimeout } from 'node:timers/promises'
-import t, { type Test } from 'tap'
+import t from 'tap'
+import { startBalancer } from '../support/balancer.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
@@ -12,11 +10,7 @@ import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { startRelay } from '../support/relay.ts'
-import { root } from '../support/root.ts'
 import { type RunningServer, startServer } from '../support/running-server.ts'
-import { pathOf } from './needs.ts'
-
-const configuration = path.join(root, 'ops/haproxy.cfg')
 
 t.test(
   'two processes behind HAProxy are restarted one after the other without a failed request',
@@ -34,8 +28,8 @@ t.test(
       [one, await start(one.port)],
       [two, await start(two.port)],
     ])
-    const port = await freePort()
-    const proxy = await startProxy(t, port, [one.port, two.port])
+    const proxy = await startBalancer(t, { servers: [one.port, two.port] })
+    const { port } = proxy
     const loads = [
       startLoad(t, { ports: [port], clients: 12, pets: [1] }),
       startLoad(t, { ports: [port], clients: 12, pets: [2], keepAlive: false }),
@@ -44,7 +38,7 @@ t.test(
     for (const place of [one, two, one, two]) {
       await Promise.all(loads.map((load) => load.served(300)))
       const server = servers.get(place)
-      const left = proxy.says(`Server inventory/${place.name} is DOWN`)
+      const left = proxy.says(`Server inventory/${place.name} is stopping`)
       server?.process.kill('SIGTERM')
       t.equal((await server?.ended)?.code, 0, `${place.name} has stopped`)
       await left
@@ -63,8 +57,7 @@ t.test(
 )
 
 t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
-  const [port, closed] = [await freePort(), await freePort()]
-  await startProxy(t, port, [closed, closed], 503)
+  const { port } = await startBalancer(t, { servers: [await freePort()], expectedStatus: 503 })
 
   const { status, headers, text } = await callerOf(port)('GET', '/v1/inventory')
   isError(t, { status, headers, body: text }, 503, 'service_unavailable')
@@ -80,9 +73,9 @@ t.test('HAProxy uses a process whose readiness check takes longer than its inter
         transform: (data, _, done) => void setTimeout(150, data).then((it) => done(null, it)),
       }),
   })
-  const [port, processPort, closed] = [await freePort(), await freePort(), await freePort()]
-  // HAProxy uses each server until a check has failed. This one has to pass a check.
-  await startProxy(t, port, [processPort, closed], 503)
+  const [processPort, closed] = [await freePort(), await freePort()]
+  // HAProxy uses each server until checks have failed. This one has to pass a check.
+  const { port } = await startBalancer(t, { servers: [processPort, closed], expectedStatus: 503 })
   await startServer(t, { DATABASE_URL: distant.url, PORT: String(processPort) })
 
   const isServed = async (): Promise<boolean> => (await callerOf(port)('GET', '/livez')).status === 200
@@ -96,51 +89,3 @@ t.test('HAProxy uses a process whose readiness check takes longer than its inter
   )
   t.notOk(served.includes(false), 'the process stays in use')
 })
-
-interface Proxy {
-  /** Resolves when HAProxy has written that from now on. */
-  says(text: string): Promise<void>
-}
-
-/** Resolves once the proxy answers `/readyz` with the status. */
-async function startProxy(
-  t: Test,
-  port: number,
-  [one = 0, two = 0]: number[],
-  expectedStatus = 200,
-): Promise<Proxy> {
-  const program = (await pathOf('haproxy')) ?? 'haproxy'
-  const child = spawn(program, ['-db', '-f', configuration], {
-    env: { LISTEN: `127.0.0.1:${port}`, SERVER_1: `127.0.0.1:${one}`, SERVER_2: `127.0.0.1:${two}` },
-    stdio: ['ignore', 'ignore', 'pipe'],
-  })
-  const ended = once(child, 'exit')
-  t.teardown(async () => {
-    child.kill('SIGTERM')
-    await ended
-  })
-  let waiting: { text: string; resolve: () => void }[] = []
-  let line = ''
-  child.stderr.on('data', (chunk) => {
-    line += chunk
-    const heard = waiting.filter(({ text }) => line.includes(text))
-    waiting = waiting.filter((waiter) => !heard.includes(waiter))
-    line = line.slice(line.lastIndexOf('\n') + 1)
-    for (const { resolve } of heard) resolve()
-  })
-  const says = (text: string): Promise<void> =>
-    new Promise((resolve, reject) => {
-      waiting.push({ text, resolve })
-      ended.then(() => reject(new Error(`HAProxy has ended without "${text}"`)), reject)
-    })
-  const answers = (): Promise<boolean> =>
-    callerOf(port)('GET', '/readyz').then(
-      ({ status }) => status === expectedStatus,
-      () => false,
-    )
-  while (!(await answers())) {
-    if (child.exitCode !== null) throw new Error(`HAProxy has ended with ${child.exitCode}`)
-    await setTimeout(50)
-  }
-  return { says }
-}

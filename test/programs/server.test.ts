@@ -87,7 +87,7 @@ t.test('a stop is announced to clients, and cuts off none of them', async (t) =>
   await until('a hundred answers', () => answers >= 100)
   server.process.kill('SIGTERM')
   await server.output(/"SIGTERM: stopping"/)
-  t.match(await server.send('GET', '/readyz'), { status: 503, text: /shutting down/ })
+  t.match(await server.send('GET', '/readyz'), { status: 404, text: /shutting down/ })
   await Promise.all(callers)
   t.equal((await server.ended).code, 0)
 })

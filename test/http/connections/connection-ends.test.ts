@@ -60,7 +60,7 @@ t.test('a response says that its connection stays open where it does, and only t
 async function stopping({ send, close }: TestApp): Promise<{ closed: Promise<void> }> {
   const closed = close()
   await eventually('/readyz to say that the service stops', async () =>
-    (await send('GET', '/readyz')).status === 503 ? true : undefined,
+    (await send('GET', '/readyz')).status === 404 ? true : undefined,
   )
   return { closed }
 }
