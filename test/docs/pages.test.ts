@@ -34,7 +34,8 @@ t.test('every link within the repository leads somewhere', async (t) => {
 
 t.test('every file of the repository that is named exists', async (t) => {
   const named = /^(?:(?:src|test|bench|docs|ops|examples|migrations)\/[\w./-]+|(?:[\w-]+\/)+[\w-]+\.ts)$/
-  for (const { file, words } of pages) {
+  // The changelog names files of former versions, too.
+  for (const { file, words } of pages.filter(({ file }) => file !== 'CHANGELOG.md')) {
     for (const word of words.filter((word) => named.test(word))) {
       const from = [root, path.join(root, 'src'), path.join(root, path.dirname(file))]
       const found = await Promise.all(from.map((folder) => exists(path.join(folder, word))))
