@@ -72,6 +72,7 @@ fi
 if [ $# -eq 0 ]; then
   run password
   run api inventory config >/dev/null
+  run backup-settings
   run balancer-settings
   run roles
   run migrate
@@ -126,4 +127,5 @@ done
 [ "$healthy" -eq "$replicas" ] || fail "$healthy of $replicas containers are running and healthy"
 docker tag "$image" "$image:$(version_of "$(containers | head -n 1)")"
 previous=
+if has backup; then docker compose up --detach --no-deps backup; fi
 echo "deploy.sh: $healthy containers are running and healthy"
