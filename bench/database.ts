@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
-import { migrate } from '../src/database/migrations/migrate.ts'
+import { migrate } from '../src/database/migrate.ts'
 import { ENTRY_JSON } from '../src/inventory/entry/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
 

@@ -1,6 +1,6 @@
 import type { Database, TimeLimits } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
-import { APPLIED_TABLE } from '../database/migrations/applied.ts'
+import { APPLIED_TABLE } from '../database/migrations.ts'
 import { openDatabase, requestLimits } from '../database/pool.ts'
 import { hasTable } from '../database/server-status.ts'
 

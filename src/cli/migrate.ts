@@ -1,11 +1,7 @@
 import type { Command } from 'commander'
-import { MigrationError } from '../database/migrations/errors.ts'
-import { createMigration } from '../database/migrations/files.ts'
-import { migrationHistory } from '../database/migrations/history.ts'
-import { type MigrateOptions, migrate, migrationSql } from '../database/migrations/migrate.ts'
-import { namesToRollBack } from '../database/migrations/plan.ts'
-import type { Roles } from '../database/migrations/privileges.ts'
-import { privileges } from '../privileges.ts'
+import type { Roles } from '../database/grants.ts'
+import { type MigrateOptions, migrate, migrationSql } from '../database/migrate.ts'
+import { createMigration, MigrationError, migrationRecords, namesToRollBack } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
@@ -49,7 +45,7 @@ export function addMigrateCommands(
       ...abortOnSignals(),
     }
     if (dryRun) return print(await migrationSql(options).catch(explainKnown))
-    const ran = await migrate({ ...options, grants: { roles, privileges } }).catch(explainKnown)
+    const ran = await migrate({ ...options, roles }).catch(explainKnown)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
     if (ran.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
     for (const [purpose, role] of Object.entries(roles))
@@ -107,7 +103,7 @@ export function addMigrateCommands(
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
-      const records = await withDatabase(await databaseUrl(), migrationHistory)
+      const records = await withDatabase(await databaseUrl(), migrationRecords)
       const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt?.toISOString() ?? '-'])
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),

@@ -3,10 +3,9 @@ import { type ApiKey, countKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import type { Database } from '../database/database.ts'
 import { isDiskFull } from '../database/disk-full.ts'
+import { missingPrivileges } from '../database/grants.ts'
 import { lastBackup } from '../database/last-backup.ts'
-import { appliedMigrations } from '../database/migrations/applied.ts'
-import { knownMigrations } from '../database/migrations/files.ts'
-import { missingPrivileges } from '../database/migrations/privileges.ts'
+import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
 import {
   hasTable,
   type RowSecurity,
@@ -15,7 +14,6 @@ import {
   serverStatus,
 } from '../database/server-status.ts'
 import { type StockLevel, stockLevels } from '../inventory/reports/stock-levels.ts'
-import { privileges } from '../privileges.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
@@ -143,7 +141,7 @@ async function serverRoleOf(
 ): Promise<ServerRole | null> {
   const role = named ?? inAddress
   if (role === undefined) return null
-  const missing = await missingPrivileges(database, role, privileges.server)
+  const missing = await missingPrivileges(database, role)
   if (missing !== undefined) return { role, missing }
   if (named !== undefined) throw new CommandFailure(`There is no role "${named}".`)
   return null

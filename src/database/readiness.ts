@@ -1,7 +1,7 @@
 import type { Database } from './database.ts'
 import { hasCause, isFormerPrimary, isReadOnly, isRemoteRefusal } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
-import { pendingMigrations } from './migrations/applied.ts'
+import { pendingMigrations } from './migrations.ts'
 import { hasCitus, isServerReadOnly, rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */

@@ -72,7 +72,7 @@ export function pooledSession(limits: TimeLimits): SessionUse {
 export function sessionConfig(url: string, options: string): pg.ClientConfig {
   const { options: given = '', ...address } = parseIntoClientConfig(url)
   return {
-    application_name: 'petstore-inventory',
+    application_name: 'petstore-inventory server',
     ...address,
     // If a setting occurs twice, PostgreSQL uses the last one.
     options: [options, given].filter(Boolean).join(' '),

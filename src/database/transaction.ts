@@ -27,14 +27,12 @@ const SHOW_ALL_ROWS = 'SET LOCAL row_security = off'
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
 /** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
-const NO_TRANSACTION_TIMEOUT =
+export const NO_TRANSACTION_TIMEOUT =
   "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 
-export interface TransactionOptions {
+export interface ClientOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
-  readonly readOnly: boolean
   /**
    * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
    * with the signal's reason.
@@ -46,6 +44,11 @@ export interface TransactionOptions {
   readonly answerTimeoutMs?: number
   /** Further parameters of the session. */
   readonly session?: pg.ClientConfig
+}
+
+export interface TransactionOptions extends ClientOptions {
+  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
+  readonly readOnly: boolean
 }
 
 /** Runs statements in a transaction. */
@@ -64,17 +67,45 @@ export interface Transaction extends StatementRunner {
 
 /**
  * Runs `work` in one transaction on a connection of its own. Only waiting for a lock and idle time are limited. The
- * transaction is committed when `work` resolves, and rolled back when it rejects. The second argument of `work` is the client
- * of the transaction, for a library that needs one.
+ * transaction is committed when `work` resolves, and rolled back when it rejects.
+ *
+ * @throws what `withClient` throws
+ */
+export function inTransaction<Result>(
+  { readOnly, ...options }: TransactionOptions,
+  work: (transaction: Transaction) => Promise<Result>,
+): Promise<Result> {
+  return withClient(options, async (client, commit) => {
+    // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
+    await client.query(NO_TRANSACTION_TIMEOUT)
+    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
+    await client.query(
+      `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
+    )
+    await noticeClosedConnections(client)
+    options.signal.throwIfAborted()
+    try {
+      const result = await work(transactionOf(client))
+      if (!readOnly) await commit()
+      return result
+    } catch (error) {
+      // PostgreSQL waits until a COPY that nobody reads any more is read.
+      if (readOnly) client.connection.stream.destroy()
+      throw error
+    }
+  })
+}
+
+/**
+ * Runs `work` on a connection of its own. `work` begins a transaction and calls `commit`; otherwise it is rolled back.
  *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
-export async function inTransaction<Result>(
-  options: TransactionOptions,
-  work: (transaction: Transaction, client: pg.Client) => Promise<Result>,
+export async function withClient<Result>(
+  { url, signal, onCommit, answerTimeoutMs, session }: ClientOptions,
+  work: (client: pg.Client, commit: () => Promise<void>) => Promise<Result>,
 ): Promise<Result> {
-  const { url, readOnly, signal, onCommit, answerTimeoutMs, session } = options
   const client = operatorClient(url, { query_timeout: answerTimeoutMs, ...session })
   let lost: Error | undefined
   client.on('error', (error) => {
@@ -83,38 +114,26 @@ export async function inTransaction<Result>(
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
   let isCommitting = false
-  let isDone = false
+  const commit = async (): Promise<void> => {
+    signal.throwIfAborted()
+    signal.removeEventListener('abort', close)
+    isCommitting = true
+    onCommit?.()
+    await sendCommit(client)
+  }
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error)
     })
-    // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
-    await client.query(NO_TRANSACTION_TIMEOUT)
-    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
-    await client.query(
-      `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
-    )
-    await noticeClosedConnections(client)
-    signal.throwIfAborted()
-    const result = await work(transactionOf(client), client)
-    if (!readOnly) {
-      signal.throwIfAborted()
-      signal.removeEventListener('abort', close)
-      isCommitting = true
-      onCommit?.()
-      await commit(client)
-    }
-    isDone = true
-    return result
+    return await work(client, commit)
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
     const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isLate(error)
-    throw lost !== undefined || isOutage ? new DatabaseUnavailableError(lost ?? error) : error
+    const outage = isOutage ? error : lost
+    throw outage === undefined ? error : new DatabaseUnavailableError(outage)
   } finally {
-    // PostgreSQL waits until a COPY that nobody reads any more is read.
-    if (readOnly && !isDone) close()
     // Rolls back a transaction that was not committed.
     await client.end()
     signal.removeEventListener('abort', close)
@@ -135,7 +154,7 @@ async function noticeClosedConnections(client: pg.Client): Promise<void> {
   }
 }
 
-async function commit(client: pg.Client): Promise<void> {
+async function sendCommit(client: pg.Client): Promise<void> {
   let result: pg.QueryResult
   try {
     result = await commitWithoutWarning(client)

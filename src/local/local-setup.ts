@@ -2,11 +2,10 @@ import path from 'node:path'
 import pg from 'pg'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
-import { migrate } from '../database/migrations/migrate.ts'
+import { migrate } from '../database/migrate.ts'
 import { inTransaction } from '../database/transaction.ts'
 import { COLUMN_NAMES, columns } from '../inventory/entry/columns.ts'
 import { countEntries } from '../inventory/transfer/export.ts'
-import { privileges } from '../privileges.ts'
 import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { sampleInventory } from './sample-inventory.ts'
@@ -41,7 +40,7 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
     await migrate({
       url: server.url,
       direction: 'up',
-      grants: { roles: { server: SERVER_ROLE }, privileges },
+      roles: { server: SERVER_ROLE },
       signal,
     })
     await addSampleEntries(server.url, signal)

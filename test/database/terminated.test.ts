@@ -9,7 +9,7 @@ import { type RunningServer, startServer } from '../support/running-server.ts'
 /** One connection for lists, three for updates, and one for readiness and keys. */
 const CONNECTIONS = 5
 
-const OF_SERVICE = "application_name = 'petstore-inventory' AND datname = current_database()"
+const OF_SERVICE = "application_name = 'petstore-inventory server' AND datname = current_database()"
 
 /** Starts the service with as few connections as it can have, so that a single one that is lost for good is missed. */
 async function startService(t: Test, database: TestDatabase): Promise<RunningServer> {

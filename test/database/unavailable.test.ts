@@ -107,7 +107,7 @@ t.test('every connection has its limits, and its name', async (t) => {
      ORDER BY name`,
   )
   t.strictSame(settings, [
-    { name: 'application_name', setting: 'petstore-inventory' },
+    { name: 'application_name', setting: 'petstore-inventory server' },
     { name: 'idle_in_transaction_session_timeout', setting: '5000' },
     { name: 'lock_timeout', setting: '250' },
     { name: 'statement_timeout', setting: '5000' },

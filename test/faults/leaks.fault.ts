@@ -47,7 +47,7 @@ t.test(
     t.ok(last.memory < first.memory * 1.25, 'memory is flat')
     t.ok(last.files < first.files + 50, 'connections are flat')
     const [row] = await database.query(
-      "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
+      "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore-inventory server' AND datname = current_database()",
     )
     t.ok(Number(row?.['count']) <= 11, 'as many connections to the database as it may have')
   },

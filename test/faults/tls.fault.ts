@@ -5,7 +5,7 @@ import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { migrate } from '../../src/database/migrations/migrate.ts'
+import { migrate } from '../../src/database/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { json } from '../support/http.ts'
@@ -87,7 +87,7 @@ async function setUp(t: Test): Promise<Secured> {
       await client.query('SELECT pg_reload_conf()')
       while (!(await trusts(urlOf({ sslmode: 'verify-full', sslrootcert: ca })))) await setTimeout(20)
       await client.query(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory'",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory server'",
       )
       await client.end()
     },
@@ -122,7 +122,7 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
   }
   t.equal((await send('GET', '/readyz')).status, 200)
   const { rows } = await client.query(
-    "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'petstore-inventory'",
+    "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'petstore-inventory server'",
   )
   t.strictSame(rows, [{ ssl: true }])
   const status = await (await startProgram(t, 'cli', { args: ['status'], env: { DATABASE_URL: url } })).ended

@@ -15,7 +15,7 @@ t.test('requests of every kind and their aborts leave no connection behind', asy
   }
   const connections = async (): Promise<number> => {
     const [row] = await database.query(
-      "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore-inventory' AND datname = current_database()",
+      "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore-inventory server' AND datname = current_database()",
     )
     return Number(row?.['count'])
   }

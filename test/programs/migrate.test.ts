@@ -1,14 +1,16 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { Transform } from 'node:stream'
-import { PG_MIGRATE_LOCK_ID } from 'node-pg-migrate'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/migrations/files.ts'
+import { knownMigrations } from '../../src/database/migrations.ts'
 import { runCommand } from '../support/command.ts'
-import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
-import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
+import { type Outcome, temporaryFolder } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
+
+/** A migration of a newer version. */
+const AFTER = '29990101000000001_add-price'
 
 async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
   return runCommand(t, ['migrate', ...args], { env })
@@ -55,24 +57,16 @@ t.test('five at once on an empty database all succeed, and the work is done once
   t.equal(row?.['once'], 't')
 })
 
-t.test(
-  'a migration that cannot have its lock soon fails, changes nothing and does not block reads',
-  async (t) => {
-    const database = await testDatabase(t)
-    const release = await database.hold('SELECT * FROM inventory, api_keys')
-    const all = String((await knownMigrations()).length)
-    const { code, stderr } = await run(t, ['down', all, '--yes'], { DATABASE_URL: database.url })
-    t.equal(code, 1)
-    t.match(
-      stderr,
-      /nothing was changed\. The lock is held by PID \d+ \(.*AccessShareLock on \w+, for \d+ s: SELECT \* FROM inventory, api_keys\)/,
-    )
-    t.match(stderr, /Run it again when that has ended/)
-    t.notMatch(stderr, /\n {4}at /)
-    await release()
-    t.strictSame(await database.query('SELECT * FROM inventory'), [])
-  },
-)
+t.test('a migration that cannot get its lock soon fails and changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  const release = await database.hold('SELECT * FROM inventory, api_keys')
+  const all = String((await knownMigrations()).length)
+  const { code, stderr } = await run(t, ['down', all, '--yes'], { DATABASE_URL: database.url })
+  t.equal(code, 1)
+  t.match(stderr, /The migration \S+ did not get a lock in time; nothing was changed\. Run it again when /)
+  await release()
+  t.strictSame(await database.query('SELECT * FROM inventory'), [])
+})
 
 t.test('a read-only server is named as the reason, without a stack trace', async (t) => {
   for (const empty of [true, false]) {
@@ -112,26 +106,6 @@ t.test('a server that cannot be reached, is lost or does not respond is one mess
     t.match(stderr.trim(), message)
     t.notMatch(stderr, /\n {4}at /)
   }
-
-  const terminate =
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'pet%'"
-  const lost = /^(Waiting .*\n)?inventory: PostgreSQL cannot serve this now: terminating connection .*\n$/
-  const running = await database.hold(`SELECT pg_advisory_xact_lock(${PG_MIGRATE_LOCK_ID})`)
-  const waiting = await startProgram(t, 'cli', {
-    args: ['migrate', 'up'],
-    env: { DATABASE_URL: database.url },
-  })
-  await waiting.output(/Waiting for other migrations of this database, as PID \d+\./)
-  await database.query(`${terminate} AND datname = current_database()`)
-  t.match(await waiting.ended, { code: 1, stdout: '', stderr: lost })
-  await running()
-
-  const locked = await database.hold('LOCK TABLE pgmigrations')
-  const dry = run(t, ['up', '--dry-run'], { DATABASE_URL: database.url })
-  await waitForLocks(database)
-  await database.query(`${terminate} AND datname = current_database()`)
-  t.match(await dry, { code: 1, stdout: '', stderr: lost })
-  await locked()
 })
 
 t.test('the table refuses what the interface has no words for', async (t) => {
@@ -229,52 +203,87 @@ t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
 
-t.test('status shows what is applied, pending, unknown, changed and out of order', async (t) => {
-  const database = await testDatabase(t, { empty: true })
-  const env = { DATABASE_URL: database.url }
-  const states = async (): Promise<[number | null, Record<string, string>]> => {
-    const { code, stdout } = await run(t, ['status', '--json'], env)
-    const records: { name: string; state: string }[] = JSON.parse(stdout)
-    return [code, Object.fromEntries(records.map(({ name, state }) => [name.slice(18), state]))]
-  }
-  const [first = '', second = ''] = (await knownMigrations()).map((name) => name.slice(18))
-  const [code, pending] = await states()
-  t.equal(code, 3)
-  t.ok(Object.values(pending).every((state) => state === 'pending'))
-  t.strictSame(await database.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
+t.test(
+  'status shows what is applied, pending and unknown, and up refuses a migration out of order',
+  async (t) => {
+    const database = await testDatabase(t, { empty: true })
+    const env = { DATABASE_URL: database.url }
+    const states = async (): Promise<[number | null, Record<string, string>]> => {
+      const { code, stdout } = await run(t, ['status', '--json'], env)
+      const records: { name: string; state: string }[] = JSON.parse(stdout)
+      return [code, Object.fromEntries(records.map(({ name, state }) => [name, state]))]
+    }
+    const known = await knownMigrations()
+    const all = (state: string): Record<string, string> =>
+      Object.fromEntries(known.map((name) => [name, state]))
+    t.strictSame(await states(), [3, all('pending')])
+    t.strictSame(await database.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
+    t.equal((await run(t, ['up'], env)).code, 0)
+    t.strictSame(await states(), [0, all('applied')])
+    t.match(
+      (await run(t, ['status'], env)).stdout,
+      /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/,
+    )
 
-  t.equal((await run(t, ['up'], env)).code, 0)
-  const [done, applied] = await states()
-  t.equal(done, 0)
-  t.ok(Object.values(applied).every((state) => state === 'applied'))
-  t.match(
-    (await run(t, ['status'], env)).stdout,
-    /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/,
-  )
+    await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${AFTER}', now())`)
+    t.strictSame(
+      await states(),
+      [0, { ...all('applied'), [AFTER]: 'unknown' }],
+      'a newer version is no error',
+    )
+    t.match(await run(t, ['down', '--yes'], env), {
+      code: 1,
+      stderr: `This version does not know the migration ${AFTER}. Roll it back with the version that introduced it.`,
+    })
+    const [first = '', second = ''] = known
+    await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
+    t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
+    t.match(await run(t, ['up'], env), {
+      code: 1,
+      stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`,
+    })
+  },
+)
 
-  await database.query(
-    "INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_add-price', now())",
-  )
-  t.match(await states(), [0, { 'add-price': 'unknown' }], 'a newer version is no error')
-  await database.query("UPDATE pgmigrations SET checksum = 'another' WHERE name LIKE '%' || $1", [second])
-  t.match(await states(), [3, { [second]: 'changed', 'add-price': 'unknown', [first]: 'applied' }])
+t.test(
+  'the newest migration is the last by name, whatever the time zone was when they were applied',
+  async (t) => {
+    const database = await testDatabase(t, { empty: true })
+    const env = { DATABASE_URL: database.url }
+    const setZone = (zone: string): Promise<unknown> =>
+      database.query(`ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET TimeZone = '${zone}'`)
+    const names = async (): Promise<unknown[]> =>
+      (await database.query('SELECT name FROM pgmigrations ORDER BY run_on, id')).map(({ name }) => name)
+    const known = await knownMigrations()
 
-  const newest = (await knownMigrations()).at(-1) ?? ''
-  await database.query('DELETE FROM pgmigrations WHERE name = $1', [newest])
-  t.match(await states(), [3, { [newest.slice(18)]: 'out of order' }], 'a newer version has applied one')
-  const early = await run(t, ['up'], env)
-  t.equal(early.code, 1)
-  t.match(early.stderr, new RegExp(`^inventory: The migration ${newest} is older than one that was applied`))
+    await setZone('Pacific/Kiritimati')
+    t.equal((await run(t, ['up'], env)).code, 0)
+    t.strictSame(
+      await database.query(
+        "SELECT FROM pgmigrations WHERE abs(extract(epoch FROM now() - run_on AT TIME ZONE 'UTC')) > 600",
+      ),
+      [],
+      'their times are in UTC',
+    )
+    const { stdout } = await run(t, ['status', '--json'], env)
+    const [record]: { appliedAt: string }[] = JSON.parse(stdout)
+    t.ok(Math.abs(Date.parse(record?.appliedAt ?? '') - Date.now()) < 600_000)
 
-  await database.query("DELETE FROM pgmigrations WHERE name LIKE '%' || $1", [first])
-  t.match(await states(), [3, { [first]: 'out of order' }])
-  const { code: refused, stderr } = await run(t, ['up'], env)
-  t.equal(refused, 1)
-  t.match(
-    stderr,
-    /_create-inventory is older than one that was applied, and would run out of order; nothing was changed/,
-  )
-})
+    // As after a change of the time zone, at the end of daylight saving time, and in a table that was copied in another order.
+    for (const disorder of [
+      "run_on = run_on + interval '14 hours' WHERE name LIKE '%create-inventory'",
+      "run_on = run_on - interval '1 hour' WHERE name LIKE '%add-history'",
+      'run_on = now(), id = 100 - id',
+    ]) {
+      await database.query(`UPDATE pgmigrations SET ${disorder}`)
+      t.notSame(await names(), known)
+      t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${known.at(-1)}\n` })
+      t.strictSame(await names(), known.slice(0, -1))
+      t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${known.at(-1)}\n` })
+      t.strictSame(await names(), known)
+    }
+  },
+)
 
 t.test('--dry-run prints the SQL, which does the same, and runs none of it', async (t) => {
   const [dry, real] = [await testDatabase(t, { empty: true }), await testDatabase(t, { empty: true })]
@@ -283,7 +292,7 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
   t.equal(code, 0)
   t.match(
     stdout,
-    /^BEGIN;\n[\s\S]*CREATE TABLE inventory[\s\S]*INSERT INTO "public"."pgmigrations"[\s\S]*COMMIT;\n$/,
+    /^BEGIN;\nSET LOCAL TIME ZONE 'UTC';\n[\s\S]*CREATE TABLE inventory[\s\S]*INSERT INTO "public"."pgmigrations"[\s\S]*COMMIT;\n$/,
   )
   const one = await run(t, ['up', '1', '--dry-run'], { DATABASE_URL: dry.url })
   t.match(one.stdout, /CREATE TABLE inventory/)
@@ -316,14 +325,12 @@ t.test('--dry-run prints the SQL, which does the same, and runs none of it', asy
   })
 })
 
-t.test('a role that may not make tables is told so', async (t) => {
+t.test('a role that may not create tables is told so', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
-  const { code, stdout, stderr } = await run(t, ['up'], { DATABASE_URL: role.urlOf(database.url) })
-  t.equal(code, 1)
-  t.equal(stdout, '')
-  t.equal(
-    stderr,
-    `inventory: The role ${role.name} may not create tables in the schema public; nothing was changed. Run migrations as the owner of the database, or GRANT CREATE ON SCHEMA public TO ${role.name}.\n`,
-  )
+  t.match(await run(t, ['up'], { DATABASE_URL: role.urlOf(database.url) }), {
+    code: 1,
+    stdout: '',
+    stderr: `inventory: The role ${role.name} may not create tables in the first schema of its search_path; nothing was changed.`,
+  })
 })

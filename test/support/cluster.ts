@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
-import { migrate } from '../../src/database/migrations/migrate.ts'
+import { migrate } from '../../src/database/migrate.ts'
 import { createFolderOnce } from '../../src/local/create-once.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto'
-import { migrate } from '../../src/database/migrations/migrate.ts'
+import { migrate } from '../../src/database/migrate.ts'
 import { onServer } from './on-server.ts'
 
 /** A database with the newest schema and no rows, which tests clone. */

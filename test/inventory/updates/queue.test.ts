@@ -271,7 +271,7 @@ t.test('an update looks up its row in the index, though the table is small', asy
   // A session reports its scans before it ends.
   await close()
   const sessions = `SELECT count(*) FROM pg_stat_activity
-    WHERE datname = current_database() AND application_name = 'petstore-inventory'`
+    WHERE datname = current_database() AND application_name = 'petstore-inventory server'`
   await eventually('the sessions to end', async () => (await count(sessions)) === 0)
   t.equal(await scans(), before)
 })
