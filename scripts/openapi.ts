@@ -4,7 +4,7 @@ import { pino } from 'pino'
 import { version } from '../src/config/version.ts'
 import { openDatabase, requestLimits } from '../src/database/pool.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
-import { RequestStatistics } from '../src/http/connections/request-statistics.ts'
+import { RequestStatistics } from '../src/http/request-statistics.ts'
 import { inventoryRepository } from '../src/inventory/repository.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
 

@@ -60,8 +60,6 @@ const codeOfStatus: Record<number, ErrorCode> = {
 
 /** Why the service cannot serve a request: in the log, and as the label of a metric. Callers see only the message. */
 export type UnavailableCause =
-  /** A limit on waiting or running requests. */
-  | 'overloaded'
   | 'database_unreachable'
   /** The database accepts no writes here: it is a standby, a former primary, or read-only. */
   | 'read_only'

@@ -6,31 +6,35 @@ import type { InventoryRepository } from '../inventory/repository.ts'
 import { inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
+import { targetError } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
+import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
-import { targetError } from './connections/protocol.ts'
-import type { RequestStatistics } from './connections/request-statistics.ts'
 import { refusePreflights } from './cors.ts'
 import { handleErrors } from './error-handler.ts'
-import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
+import { healthRoutes, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
 import { serveReferencePage } from './reference.ts'
 import { followRequests } from './request-life.ts'
 import { requestId, requestLog } from './request-log.ts'
+import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
 /** How long the service waits for its clients, and updates for their statements. */
 export interface AppTimeouts {
   /** For a client to send a request, including its body. */
   readonly arrivalMs: number
-  /** For a client that reads nothing of a response, before the connection is closed. */
-  readonly stallMs: number
+  readonly connections: ConnectionLimits
   readonly updates: UpdateTimes
 }
 
-export const appTimeouts: AppTimeouts = { arrivalMs: 10_000, stallMs: 30_000, updates: updateTimes }
+export const appTimeouts: AppTimeouts = {
+  arrivalMs: 10_000,
+  connections: connectionLimits,
+  updates: updateTimes,
+}
 
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
@@ -62,7 +66,15 @@ export interface RequestTracing {
 /** Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { logger, requestStatistics: statistics, timeouts } = options
-  const http = new HttpServer({ statistics, log: logger, isUrgent: isHealthCheck, ...timeouts })
+  const { arrivalMs, connections: limits } = timeouts
+  const http = new HttpServer({
+    arrivalMs,
+    limits,
+    onRefused: (refused) => {
+      statistics.malformed.inc({ http_response_status_code: String(refused.status) })
+      logger.info(refused, 'malformed request refused')
+    },
+  })
   const app = fastify({
     loggerInstance: logger,
     logController: requestLog,

@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { ApiError, serviceUnavailable } from '../contract/errors.ts'
@@ -25,11 +24,6 @@ export function coalesceChecks<Result>(check: () => Promise<Result>): () => Prom
     latest ??= check().finally(() => setTimeout(() => (latest = undefined), READINESS_MAX_AGE_MS).unref())
     return latest
   }
-}
-
-/** Whether a request is a health check. */
-export function isHealthCheck({ url = '' }: IncomingMessage): boolean {
-  return /^\/(livez|readyz)(\?|$)/.test(url)
 }
 
 /**

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
-import type { RequestStatistics } from './connections/request-statistics.ts'
+import type { RequestStatistics } from './request-statistics.ts'
 
 /** Disables the framework's own two lines for each request: `logRequest` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
@@ -29,7 +29,9 @@ export function logRequest(
   const { raw } = reply
   // Read now: a socket that its client has closed has no address any more.
   const client = request.ip
+  statistics.inFlight++
   raw.once('close', () => {
+    statistics.inFlight--
     const durationMs = performance.now() - start
     const { method, apiKey, unavailable } = request
     const route = request.routeOptions.url

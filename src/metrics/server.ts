@@ -2,7 +2,7 @@ import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
 import { ApiError } from '../contract/errors.ts'
-import { listenAddress } from '../http/connections/listen-address.ts'
+import { listenAddress } from '../http/listen-address.ts'
 import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {

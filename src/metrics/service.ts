@@ -2,7 +2,7 @@ import { Counter, Gauge, Registry } from 'prom-client'
 import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
-import type { RequestStatistics } from '../http/connections/request-statistics.ts'
+import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { HistorySize } from '../inventory/history/retention.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
@@ -144,14 +144,6 @@ function addRequests(register: Registry, { requests }: ServiceSources): void {
     registers: [register],
     collect() {
       this.set(requests.inFlight)
-    },
-  })
-  new Gauge({
-    name: 'inventory_requests_queued',
-    help: 'Parsed requests that have not started, most of them pipelined behind another request.',
-    registers: [register],
-    collect() {
-      this.set(requests.queued)
     },
   })
 }

@@ -1,7 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { Socket } from 'node:net'
 import { setTimeout } from 'node:timers'
-import type { ApiError } from '../../contract/errors.ts'
+
+/** Maximum requests that wait behind the one in flight. Behind the last of them, the connection closes. */
+const MAX_PIPELINED = 16
+
+/**
+ * Maximum requests beyond those that Node may parse before the connection is cut off. Node parses all that it has read at once,
+ * and keeps each request until the connection closes.
+ */
+const MAX_IGNORED = 256
 
 /** How long the client may take to read the last response before the connection is destroyed. */
 const CLOSE_TIMEOUT_MS = 1000
@@ -9,101 +17,131 @@ const CLOSE_TIMEOUT_MS = 1000
 /** Maximum rest of a body that is read after an early response, so that the connection can stay open. */
 const MAX_DISCARDED_BYTES = 65_536
 
-/** Why a connection ends with an error, after the responses to the requests before it. */
-export interface Refusal {
-  readonly error: ApiError
-  /** For the log. */
-  readonly reason: string
-}
-
-/** The refusal of a connection, as it was when something on it was refused. */
-export interface ConnectionRefusal extends Refusal {
-  /** The address of the client. */
-  readonly client: string | undefined
-  /** The request whose body has the error, or is not complete in time; undefined if the error is elsewhere. */
-  readonly request: IncomingMessage | undefined
-}
-
 /** A connection of the HTTP server. Its requests are served one at a time, in order. */
 export class Connection {
   readonly socket: Socket
-  /** The response to the request in flight. */
-  current: ServerResponse | undefined
-  /** Responses to parsed requests that have not started, oldest first. */
-  readonly waiting: ServerResponse[] = []
+  /** When the request in flight could start, or else when the connection became idle, in `performance.now()` time. */
+  since = performance.now()
+  readonly #serve: (response: ServerResponse) => void
+  #current: ServerResponse | undefined
+  /** Responses to pipelined requests that have not started, oldest first. */
+  readonly #waiting: ServerResponse[] = []
   /**
    * The newest request, answered or not. Its response is not kept: it refers to the body that it has sent, and an idle
    * connection would keep a whole list in memory.
    */
-  newestRequest: IncomingMessage | undefined
-  /** When the request in flight could start, or else the oldest waiting one, in `performance.now()` time. */
-  readySince = 0
-  /** When it was accepted, or became idle after a request, in `performance.now()` time. */
-  idleSince = performance.now()
+  #newest: IncomingMessage | undefined
+  #ignored = 0
+  /** Returns the error that ends the connection, after the responses to the requests before it. */
+  #refusal: (() => string) | undefined
   /** Set once nothing else that arrives is served. */
-  refusal: ConnectionRefusal | undefined
-  #isPaused = false
   #isStopped = false
 
-  constructor(socket: Socket) {
+  /** @param serve starts a request of this connection */
+  constructor(socket: Socket, serve: (response: ServerResponse) => void) {
     this.socket = socket
+    this.#serve = serve
     // Node resumes the socket whenever a message or its body ends.
     socket.on('resume', () => {
-      if (this.#isPaused) socket.pause()
+      if (this.#isStopped) socket.pause()
     })
     // Node calls it after the last response. Destroying the socket would reset the connection while the client is still
     // sending, and before it has read that response (RFC 9112, section 9.6).
     socket.destroySoon = () => {
-      if (this.newestRequest?.complete !== false) Socket.prototype.destroySoon.call(socket)
-      else this.end()
+      if (this.#newest?.complete === false || this.#isStopped) this.#end()
+      else Socket.prototype.destroySoon.call(socket)
     }
   }
 
-  /** Whether a request is in flight or waiting. */
-  get isBusy(): boolean {
-    return this.current !== undefined || this.waiting.length > 0
+  /** The response to the request in flight. */
+  get current(): ServerResponse | undefined {
+    return this.#current
+  }
+
+  /** Serves a parsed request: now, or after those before it. Ignores what is pipelined beyond the limit. */
+  receive(response: ServerResponse): void {
+    if (this.#isStopped) {
+      if (++this.#ignored > MAX_IGNORED) this.socket.destroy()
+      return
+    }
+    this.#newest = response.req
+    if (this.#current === undefined) this.#start(response)
+    else if (this.#waiting.push(response) === MAX_PIPELINED) this.#stopReading()
+  }
+
+  /** Serves nothing that follows the request in flight: it could be a smuggled request. */
+  stopAfterCurrent(): void {
+    this.#stopReading()
+    this.#waiting.length = 0
   }
 
   /**
-   * Whether the connection closes after the current response, whose headers are about to be sent. It does if the client
-   * has closed its side, if the server is stopping, or if too much of the request would have to be read and discarded. With
-   * an Upgrade header, Node's parser discards what it has read beyond the end of the request, which could be the next one.
+   * Ends the connection with an error, after the responses to the requests before it. A request whose body has the error, and
+   * that was answered early, gets no second response.
+   *
+   * @param refusal returns the message; called when it is sent
    */
-  closesAfter({ shouldKeepAlive, req }: ServerResponse, isStopping: boolean): boolean {
-    if (!shouldKeepAlive) return true
-    if (this.waiting.length === 0 && (isStopping || this.socket.readableEnded)) return true
+  refuse(refusal: () => string): void {
+    if (this.#refusal !== undefined) return
+    this.#stopReading()
+    const incomplete = this.#newest?.complete === false ? this.#newest : undefined
+    if (incomplete !== undefined && this.#waiting.at(-1)?.req === incomplete) this.#waiting.pop()
+    else if (incomplete !== undefined) {
+      if (this.#current === undefined) this.#end()
+      else if (!this.#current.headersSent) this.#end(refusal())
+      return
+    }
+    this.#refusal = refusal
+    if (this.#current === undefined) this.#end(refusal())
+  }
+
+  /**
+   * Whether the connection closes after the current response, whose headers are about to be sent.
+   *
+   * @param isLeaving whether the server wants to close it
+   */
+  closesAfter({ req }: ServerResponse, isLeaving: boolean): boolean {
+    const asked = req.headers.connection ?? ''
+    if (req.httpVersion === '1.0' ? !/keep-alive/i.test(asked) : /close/i.test(asked)) return true
+    if (this.#waiting.length === 0) {
+      if (isLeaving || this.socket.readableEnded) return true
+      if (this.#isStopped && this.#refusal === undefined) return true
+    }
     if (req.complete) return false
     const length = Number(req.headers['content-length'] ?? 0)
     return (
       req.headers['transfer-encoding'] !== undefined ||
       length > MAX_DISCARDED_BYTES ||
+      // Node's parser discards what it has read beyond the end of such a request.
       (length > 0 && req.headers.upgrade !== undefined)
     )
   }
 
-  /** Stops reading until `resumeReading`. What has been read may contain further requests. */
-  pauseReading(): void {
-    if (this.#isPaused) return
-    this.#isPaused = true
+  #start(response: ServerResponse): void {
+    this.#current = response
+    this.since = performance.now()
+    response.once('close', () => this.#continue())
+    this.#serve(response)
+  }
+
+  #continue(): void {
+    this.#current = undefined
+    this.since = performance.now()
+    if (!this.socket.writable) return
+    const next = this.#waiting.shift()
+    if (next !== undefined) this.#start(next)
+    else if (this.#isStopped) this.#end(this.#refusal?.())
+  }
+
+  #stopReading(): void {
+    this.#isStopped = true
     this.socket.pause()
   }
 
-  resumeReading(): void {
-    if (!this.#isPaused || this.#isStopped) return
-    this.#isPaused = false
-    this.socket.resume()
-  }
-
-  /** Stops reading for good. */
-  stopReading(): void {
-    this.#isStopped = true
-    this.pauseReading()
-  }
-
   /** Closes the connection after everything that was written to it, and after `last`, without reading any more. */
-  end(last = ''): void {
-    this.stopReading()
-    this.socket.end(last)
+  #end(last = ''): void {
+    this.#stopReading()
+    if (this.socket.writable) this.socket.end(last)
     setTimeout(() => this.socket.destroy(), CLOSE_TIMEOUT_MS).unref()
   }
 }

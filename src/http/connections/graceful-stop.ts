@@ -2,8 +2,8 @@ import { once } from 'node:events'
 import type { Server } from 'node:http'
 import { Server as NetServer } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
-import type { Admission } from './admission.ts'
-import type { OpenConnections } from './open-connections.ts'
+import type { Connection } from './connection.ts'
+import type { StartQueue } from './start-queue.ts'
 
 /** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
 const DRAIN_MS = 1000
@@ -28,8 +28,8 @@ const IDLE_CHECK_INTERVAL_MS = 100
  */
 export async function stopGracefully(
   server: Server,
-  connections: OpenConnections,
-  admission: Admission,
+  connections: ReadonlyMap<unknown, Connection>,
+  queue: StartQueue,
 ): Promise<void> {
   if (!server.listening) return
   server.headersTimeout = Math.min(server.headersTimeout, ARRIVAL_TIMEOUT_MS)
@@ -37,12 +37,12 @@ export async function stopGracefully(
   if (connections.size > 0) await setTimeout(DRAIN_MS)
   const closed = once(server, 'close')
   // Clients reconnect after each `Connection: close`, and the new connections would never cease.
-  admission.hold()
-  await waitForConnections(connections)
+  queue.hold()
+  await waitForConnections(server)
   // Not `close` of the HTTP server, which also closes connections whose client is still reading a response, and idle ones
   // on which a request may be arriving.
   NetServer.prototype.close.call(server)
-  admission.release()
+  queue.release()
   const portClosedAt = performance.now()
   const idleCheck = setInterval(() => void closeIdle(connections, portClosedAt), IDLE_CHECK_INTERVAL_MS)
   await closed
@@ -53,20 +53,30 @@ export async function stopGracefully(
  * Waits until no connection is waiting to be accepted: the system would reset such a connection, and its request would be
  * lost. A client that connects between the last check and the close of the port is lost.
  */
-async function waitForConnections(connections: OpenConnections): Promise<void> {
+async function waitForConnections(server: Server): Promise<void> {
   const deadline = performance.now() + CLOSE_PORT_TIMEOUT_MS
-  let acceptedBefore: number
+  let hasAccepted: boolean
+  const onConnection = (): void => {
+    hasAccepted = true
+  }
+  server.on('connection', onConnection)
   do {
-    acceptedBefore = connections.accepted
+    hasAccepted = false
     // Node accepts one connection in each event-loop iteration. The current iteration may already have done so.
     await setImmediate()
     await setImmediate()
-  } while (connections.accepted > acceptedBefore && performance.now() < deadline)
+  } while (hasAccepted && performance.now() < deadline)
+  server.off('connection', onConnection)
 }
 
-async function closeIdle(connections: OpenConnections, portClosedAt: number): Promise<void> {
+/** Unlike Node's own method, closes connections with an incomplete request, too. */
+async function closeIdle(connections: ReadonlyMap<unknown, Connection>, portClosedAt: number): Promise<void> {
   // Lets Node read requests that have already arrived.
   await setImmediate()
   const graceStart = performance.now() - IDLE_GRACE_MS
-  if (portClosedAt <= graceStart) connections.closeIdleSince(graceStart)
+  if (portClosedAt > graceStart) return
+  for (const { current, since, socket } of connections.values()) {
+    // Those that are being closed have a timeout of their own.
+    if (current === undefined && since <= graceStart && socket.writable) socket.destroy()
+  }
 }

@@ -1,21 +1,13 @@
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-} from 'node:http'
+import { randomUUID } from 'node:crypto'
+import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import type { ConnectionError as ParserError } from 'fastify'
-import { ApiError, serviceUnavailable } from '../../contract/errors.ts'
-import { Admission } from './admission.ts'
-import type { Connection, Refusal } from './connection.ts'
+import { ApiError } from '../../contract/errors.ts'
+import { Connection } from './connection.ts'
 import { stopGracefully } from './graceful-stop.ts'
-import { parserError } from './malformed-requests.ts'
-import { OpenConnections } from './open-connections.ts'
-import { MAX_HEADERS, messageError } from './protocol.ts'
-import { type RefusalReport, refuse, sendRefusal } from './refusals.ts'
-import { closeUnreadResponses } from './unread-responses.ts'
+import { type ConnectionLimits, guardConnections } from './guard.ts'
+import { errorMessage, isHttp, notHttp, parserError } from './malformed-requests.ts'
+import { StartQueue } from './start-queue.ts'
 
 /**
  * How long a connection may be idle between requests. It must exceed the idle timeout of clients and proxies, so that they
@@ -24,55 +16,46 @@ import { closeUnreadResponses } from './unread-responses.ts'
  */
 const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
-/** A connection with more waiting requests is not read until all have started. */
-const MAX_READ_AHEAD = 16
+/**
+ * Maximum headers of a request. In memory, a header of a few bytes takes about a hundred, so the limit on the size of all
+ * headers does not bound the memory of a request.
+ */
+export const MAX_HEADERS = 256
 
-export interface HttpServerOptions extends RefusalReport {
-  /** Whether a request takes precedence over other kinds, as health checks do. */
-  readonly isUrgent: (request: IncomingMessage) => boolean
+/** A malformed request that was answered without a handler. */
+export interface RefusedRequest {
+  readonly requestId: string
+  readonly status: number
+  readonly reason: string
+  readonly client: string | undefined
+}
+
+export interface HttpServerOptions {
+  readonly onRefused: (refused: RefusedRequest) => void
   /** How long a client may take to send a request, including its body. */
   readonly arrivalMs: number
-  /** How long a client may read nothing of a response. */
-  readonly stallMs: number
-  readonly limits?: HttpLimits
+  readonly limits: ConnectionLimits
 }
-
-export interface HttpLimits {
-  /** Maximum open connections before a new one closes the connection that has been idle longest. */
-  readonly maxOpen: number
-  /** Maximum requests, of all connections, that wait behind another one of their connection. */
-  readonly maxPipelined: number
-  /** Maximum responses that stalled because their client reads nothing. */
-  readonly maxStalled: number
-}
-
-export const httpLimits: HttpLimits = { maxOpen: 10_000, maxPipelined: 4000, maxStalled: 1000 }
 
 /**
- * The HTTP server: its connections, and which of their requests is served when. Each connection has at most one request in
- * flight; further ones wait until its response is sent.
+ * The HTTP server: Node's own, with one request in flight for each connection, and limits on what clients can make it keep.
+ * At its limit of connections, it accepts further ones, so that no client is cut off before it could send its request.
  */
 export class HttpServer {
   readonly #options: HttpServerOptions
-  readonly #limits: HttpLimits
-  readonly #connections = new OpenConnections()
-  readonly #admission: Admission
+  readonly #connections = new Map<Socket, Connection>()
+  readonly #queue = new StartQueue((response) => this.#handler(response.req, response))
   #handler: RequestListener = () => {}
   #isStopping = false
 
   constructor(options: HttpServerOptions) {
     this.#options = options
-    this.#limits = options.limits ?? httpLimits
-    this.#admission = new Admission({
-      start: (connection) => this.#start(connection),
-      isUrgent: ({ waiting: [oldest] }) => oldest !== undefined && options.isUrgent(oldest.req),
-    })
   }
 
   /** Creates Node's server, which serves requests with the handler. Call it once. */
   create(handler: RequestListener): Server {
     this.#handler = handler
-    const { arrivalMs } = this.#options
+    const { arrivalMs, limits } = this.#options
     const server = createServer({
       requestTimeout: arrivalMs,
       headersTimeout: arrivalMs,
@@ -88,11 +71,11 @@ export class HttpServer {
     server.on('connection', (socket: Socket) => this.#accept(socket))
     // Without a listener for `upgrade`, Node ignores the Upgrade header and serves the request (RFC 9110, section 7.8).
     for (const event of ['request', 'checkContinue', 'checkExpectation']) {
-      server.on(event, (_request, response: ServerResponse) => this.#add(response))
+      server.on(event, (_request, response: ServerResponse) => this.#receive(response))
     }
     // The type says Duplex, but the sockets of this server are net.Sockets.
     server.on('connect', (_request, socket: Socket) => this.#refuseConnect(socket))
-    closeUnreadResponses(server, this.#connections, this.#options.stallMs, this.#limits.maxStalled)
+    server.once('close', guardConnections(this.#connections, limits))
     return server
   }
 
@@ -104,12 +87,12 @@ export class HttpServer {
   /** Stops the server as `stopGracefully` does. */
   async stop(server: Server): Promise<void> {
     this.#isStopping = true
-    await stopGracefully(server, this.#connections, this.#admission)
+    await stopGracefully(server, this.#connections, this.#queue)
   }
 
   /** The connection of a request; undefined for a request that is injected. */
   connectionOf({ req }: ServerResponse): Connection | undefined {
-    return this.#connections.of(req.socket)
+    return this.#connections.get(req.socket)
   }
 
   /**
@@ -119,7 +102,8 @@ export class HttpServer {
   connectionHeaders(response: ServerResponse): Record<string, string> | undefined {
     const connection = this.connectionOf(response)
     if (connection === undefined) return undefined
-    return connection.closesAfter(response, this.#isStopping)
+    const isLeaving = this.#isStopping || this.#connections.size > this.#options.limits.maxOpen
+    return connection.closesAfter(response, isLeaving)
       ? { connection: 'close' }
       : { connection: 'keep-alive', 'keep-alive': `timeout=${KEEP_ALIVE_TIMEOUT_MS / 1000}` }
   }
@@ -129,110 +113,42 @@ export class HttpServer {
     // Data after a request with `Connection: close`. Node closes the connection after the response to that request
     // (RFC 9112, section 9.6).
     if (error.code === 'HPE_CLOSED_CONNECTION') return
-    const connection = this.#connections.of(socket)
     // A connection without any data gets no response.
     const isAnswered = error.code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0
-    if (connection === undefined || !isAnswered) socket.destroy()
-    else refuse(connection, { error: parserError(error.code), reason: error.code }, this.#options)
+    if (isAnswered) this.#refuse(socket, parserError(error.code), error.code)
+    else socket.destroy()
   }
 
   #accept(socket: Socket): void {
-    this.#admission.connectionAccepted()
-    if (this.#connections.size >= this.#limits.maxOpen) this.#connections.closeLongestIdle()
-    const connection = this.#connections.add(socket)
-    socket.once('close', () => {
-      this.#admission.delete(connection)
-      this.#discardWaiting(connection)
+    this.#queue.connectionAccepted()
+    this.#connections.set(socket, new Connection(socket, (response) => this.#queue.add(response)))
+    socket.once('close', () => this.#connections.delete(socket))
+  }
+
+  #receive(response: ServerResponse): void {
+    if (isHttp(response.req)) this.connectionOf(response)?.receive(response)
+    else this.#refuse(response.req.socket, notHttp(), 'UNKNOWN_PROTOCOL')
+  }
+
+  /** Refuses what no handler can answer, after the requests before it are answered (RFC 9112, section 9.3.2). */
+  #refuse(socket: Socket, error: ApiError, reason: string): void {
+    // The address is read now: a socket that its client has closed has none any more.
+    const client = socket.remoteAddress
+    this.#connections.get(socket)?.refuse(() => {
+      const requestId = randomUUID()
+      this.#options.onRefused({ requestId, status: error.status, reason, client })
+      return errorMessage(error, requestId)
     })
-  }
-
-  #add(response: ServerResponse): void {
-    const connection = this.connectionOf(response)
-    if (connection === undefined) return
-    const refusal = connection.refusal ?? messageError(response.req) ?? this.#limitRefusal(connection)
-    if (refusal !== undefined) {
-      // Anything behind it could be a smuggled request.
-      connection.stopReading()
-      refuse(connection, refusal, this.#options)
-      return
-    }
-    const { isBusy } = connection
-    connection.newestRequest = response.req
-    connection.waiting.push(response)
-    this.#options.statistics.queued++
-    if (connection.waiting.length > MAX_READ_AHEAD) connection.pauseReading()
-    if (isBusy) return
-    this.#admission.add(connection)
-  }
-
-  #limitRefusal({ isBusy }: Connection): Refusal | undefined {
-    // Each connection in the queue has one that waits for other connections.
-    const pipelined = this.#options.statistics.queued - this.#admission.size
-    return isBusy && pipelined >= this.#limits.maxPipelined ? tooManyPipelined : undefined
-  }
-
-  #start(connection: Connection): void {
-    const response = connection.waiting.shift()
-    if (response === undefined) return
-    const { statistics } = this.#options
-    statistics.queued--
-    if (connection.waiting.length === 0) connection.resumeReading()
-    if (connection.refusal?.request === response.req) {
-      if (!response.req.complete) {
-        sendRefusal(connection, this.#options)
-        return
-      }
-      response.shouldKeepAlive = false
-    }
-    connection.current = response
-    statistics.inFlight++
-    response.once('close', () => {
-      statistics.inFlight--
-      connection.current = undefined
-      this.#continue(connection, response)
-    })
-    this.#handler(response.req, response)
-  }
-
-  /** Continues with the next request after a response. */
-  #continue(connection: Connection, { req }: ServerResponse): void {
-    const { socket, refusal, waiting } = connection
-    // Node sends nothing more on a connection that is being closed.
-    if (!socket.writable) this.#discardWaiting(connection)
-    if (socket.destroyed) return
-    if (refusal?.request === req) connection.end()
-    else if (waiting.length > 0) this.#admission.add(connection)
-    else if (refusal !== undefined) sendRefusal(connection, this.#options)
-    else this.#connections.setIdle(connection)
-  }
-
-  #discardWaiting({ waiting }: Connection): void {
-    this.#options.statistics.queued -= waiting.length
-    waiting.length = 0
   }
 
   /**
-   * Refuses CONNECT after the requests before it are answered (RFC 9112, section 9.3.2). Node removes its listeners from the
-   * socket: without one for `error`, a connection reset would crash the process; without one for `drain`, the current
-   * response would never complete.
+   * Refuses CONNECT. Node removes its listeners from the socket: without one for `error`, a connection reset would crash the
+   * process; without one for `drain`, the response before it would never complete.
    */
   #refuseConnect(socket: Socket): void {
-    const connection = this.#connections.of(socket)
+    const connection = this.#connections.get(socket)
     socket.on('error', () => socket.destroy())
     socket.on('drain', () => connection?.current?.emit('drain'))
-    if (connection !== undefined) refuse(connection, connectUnsupported, this.#options)
+    this.#refuse(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), 'CONNECT')
   }
-}
-
-const connectUnsupported: Refusal = {
-  error: new ApiError(405, 'CONNECT is not supported.', { allow: '' }),
-  reason: 'CONNECT',
-}
-
-const tooManyPipelined: Refusal = {
-  error: serviceUnavailable(
-    'overloaded',
-    'Too many requests are queued behind others of their connection. Wait for responses before sending more.',
-  ),
-  reason: 'TOO_MANY_PIPELINED',
 }

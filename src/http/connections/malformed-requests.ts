@@ -1,5 +1,14 @@
-import { STATUS_CODES } from 'node:http'
+import { type IncomingMessage, METHODS, STATUS_CODES } from 'node:http'
 import { ApiError } from '../../contract/errors.ts'
+
+/** Any other method or version belongs to another protocol, such as RTSP or HTTP/2. CONNECT has an event of its own. */
+const methods = new Set(METHODS)
+const versions = ['1.1', '1.0']
+
+/** Whether a message that Node's parser accepts is an HTTP/1.1 or HTTP/1.0 request. */
+export function isHttp({ method = '', httpVersion }: IncomingMessage): boolean {
+  return methods.has(method) && versions.includes(httpVersion)
+}
 
 /** Creates the error for data that Node's HTTP parser rejects with `code`, or for a request that is not complete in time. */
 export function parserError(code: string): ApiError {

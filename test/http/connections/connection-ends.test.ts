@@ -9,6 +9,9 @@ const entries = [['1', 0, 'available']] as const
 const common = `${host}${authorization}${json}`
 const last = `GET /livez HTTP/1.1\r\n${host}Connection: close\r\n\r\n`
 
+/** Two programs may read its target in two ways, so nothing behind it is served. */
+const ambiguous = 'a bad percent-escape'
+
 /** A request of each kind that is answered in a different place. */
 const requests: [title: string, line: string, headers: string, body: string, status: number][] = [
   ['a list', 'GET /v1/inventory', common, '', 200],
@@ -18,7 +21,7 @@ const requests: [title: string, line: string, headers: string, body: string, sta
   ['no route under /v1', 'POST /v1/pets', common, '{}', 404],
   ['no such pet', 'PATCH /v1/inventory/2', common, '{"quantity":5}', 404],
   ['an unknown method', 'DELETE /v1/inventory', common, '', 405],
-  ['a bad percent-escape', 'GET /%zz', host, '', 400],
+  [ambiguous, 'GET /%zz', host, '', 400],
   ['an invalid petId', 'PATCH /v1/inventory/x', common, '{}', 400],
   ['an invalid body', 'PATCH /v1/inventory/1', common, '{"quantity":', 400],
   ['a body that is too large', 'PATCH /v1/inventory/1', common, ' '.repeat(5000), 413],
@@ -44,7 +47,7 @@ t.test('a response says that its connection stays open where it does, and only t
       const answers = responsesIn(await sendRaw(port, `${message(version, request, header)}${last}`))
       t.strictSame(
         answers.map(({ status, headers }) => [status, headers.get('connection')]),
-        stays
+        stays && request[0] !== ambiguous
           ? [
               [request.at(-1), 'keep-alive'],
               [200, 'close'],

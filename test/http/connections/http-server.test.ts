@@ -7,24 +7,57 @@ import { until } from '../../support/eventually.ts'
 import { startHttpServer } from '../../support/http-server.ts'
 import { openRaw, type RawConnection, sendRaw } from '../../support/raw.ts'
 
-t.test('at the limit of connections, a new one closes the one that has been idle for longest', async (t) => {
+const get = (path: string, headers = ''): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n${headers}\r\n`
+
+t.test('beyond the limit of connections, none is cut off before or while it sends', async (t) => {
+  const maxOpen = 50
+  const { port } = await startHttpServer(t, (_request, response) => response.end('done'), {
+    maxOpen,
+    minIdleMs: 60_000,
+  })
+  let cutOff = 0
+  let answers = 0
+  let hasEnded = false
+  /** A client that sends requests all the time, and connects again when a response says that its connection closes. */
+  const sendOn = async (): Promise<void> => {
+    while (!hasEnded) {
+      const { socket, received } = await openRaw(port)
+      let last = ''
+      socket.on('data', (chunk) => {
+        last = String(chunk)
+        answers++
+        if (hasEnded) socket.destroy()
+        else if (!/connection: close/i.test(last)) socket.write(get('/'))
+      })
+      socket.write(get('/'))
+      await received
+      if (!hasEnded && !/connection: close/i.test(last)) cutOff++
+    }
+  }
+  const clients = Promise.all(Array.from({ length: maxOpen + 10 }, sendOn))
+  await until('answers to all', () => answers > 1000)
+  const slow = await openRaw(port)
+  for (let count = 0; count < 100; count++)
+    t.match(await sendRaw(port, get('/', 'Connection: close\r\n')), /done$/)
+  // Connected before the others, and slower than all of them.
+  await setTimeout(1200)
+  slow.socket.write(get('/', 'Connection: close\r\n'))
+  t.match(await slow.received, /done$/)
+  hasEnded = true
+  await clients
+  t.equal(cutOff, 0, `${answers} answers`)
+})
+
+t.test('beyond the limit of connections, those that were idle for longest are closed', async (t) => {
   const waiting: ServerResponse[] = []
-  const { server, port } = await startHttpServer(
+  const { port } = await startHttpServer(
     t,
     ({ url }, response) => {
       if (url === '/wait') waiting.push(response)
       else response.end('done')
     },
-    { maxOpen: 4 },
+    { maxOpen: 4, minIdleMs: 1000 },
   )
-  const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`
-
-  const reset = await openRaw(port)
-  reset.socket.write(get('/wait'))
-  await once(server, 'request')
-  reset.socket.resetAndDestroy()
-  for (const response of waiting.splice(0)) await once(response, 'close')
-
   const busy = await openRaw(port)
   busy.socket.write(get('/') + get('/wait'))
   await once(busy.socket, 'data')
@@ -36,15 +69,17 @@ t.test('at the limit of connections, a new one closes the one that has been idle
   used.socket.write(get('/'))
   await once(used.socket, 'data')
 
-  await openRaw(port)
+  const others = [await openRaw(port), await openRaw(port)]
   t.equal(await halfSent.received, '')
-  await openRaw(port)
   t.equal(await silent.received, '')
-  t.match(await sendRaw(port, get('/').replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n')), /done$/)
-  t.match(await used.received, /done$/)
+  for (const { socket, received } of [...others, used]) {
+    socket.write(get('/', 'Connection: close\r\n'))
+    t.match(await received, /done$/)
+  }
   for (const response of waiting) response.end('done')
   await once(busy.socket, 'data')
   t.notOk(busy.socket.destroyed, 'a connection with a pending answer stays')
+  busy.socket.destroy()
 })
 
 t.test(
@@ -59,13 +94,12 @@ t.test(
       },
       { stallMs: 1500 },
     )
-    const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`
     const patient = await openRaw(port)
-    patient.socket.write(get('/wait'))
+    patient.socket.write(get('/wait', 'Connection: close\r\n'))
     const open = async (sends: string): Promise<RawConnection> => {
       const connection = await openRaw(port)
       connection.socket.pause()
-      connection.socket.write(get('/large').replace('Connection: close\r\n', ''))
+      connection.socket.write(get('/large'))
       const timer = setInterval(() => connection.socket.write(sends), 100)
       connection.socket.once('close', () => clearInterval(timer))
       return connection

@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
+import { connectionLimits } from '../../../src/http/connections/guard.ts'
 import { startService } from '../../support/app.ts'
 import { until } from '../../support/eventually.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
@@ -70,7 +71,7 @@ t.test('the service lives on when clients reset their connections at every stage
 
 t.test('responses before CONNECT come whole and in order, to a client that reads them', async (t) => {
   const { port, log, database } = await startService(t, [], {
-    timings: { app: { ...appTimeouts, stallMs: 2000 } },
+    timings: { app: { ...appTimeouts, connections: { ...connectionLimits, stallMs: 2000 } } },
   })
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
   const answers = responsesIn(await sendRaw(port, list + list + connectRequest))

@@ -6,6 +6,7 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { listLimits, openDatabase } from '../../../../src/database/pool.ts'
 import { appTimeouts } from '../../../../src/http/app.ts'
+import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import type { Representation } from '../../../../src/inventory/list/snapshot/snapshot.ts'
@@ -116,7 +117,7 @@ t.test('clients that read nothing of old lists are cut off when these take too m
     "INSERT INTO inventory SELECT n + 1000000000000000000, 1000000000, 'available' FROM generate_series(1, 200000) n",
   )
   const { port, send, log } = await startApp(t, database.url, {
-    timings: { app: { ...appTimeouts, stallMs: 600_000 } },
+    timings: { app: { ...appTimeouts, connections: { ...connectionLimits, stallMs: 600_000 } } },
   })
   // Two lists take less memory than downloads may hold, three take more.
   for (let lists = 0; lists < 3; lists++) {

@@ -21,8 +21,6 @@ const namedMethods = new Set([
 export class RequestStatistics {
   /** Requests in flight: those that have started, until their response has closed. */
   inFlight = 0
-  /** Parsed requests that have not started, most of them pipelined behind another request. */
-  queued = 0
   /** Seconds from when a request could start until its response has closed. */
   readonly durations = new Histogram({
     name: 'http_server_request_duration_seconds',

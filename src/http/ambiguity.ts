@@ -1,56 +1,26 @@
-import { type IncomingMessage, METHODS } from 'node:http'
+import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
-import { ApiError, bearerChallenge } from '../../contract/errors.ts'
-import { authorityOf, pathOf } from '../../contract/request-target.ts'
-import type { Refusal } from './connection.ts'
-import { notHttp } from './malformed-requests.ts'
+import { ApiError, bearerChallenge } from '../contract/errors.ts'
+import { authorityOf, pathOf } from '../contract/request-target.ts'
+import { MAX_HEADERS } from './connections/http-server.ts'
 
 /**
- * Maximum headers of a request. In memory, a header of a few bytes takes about a hundred, so the limit on the size of all
- * headers does not bound the memory of a request.
+ * Returns the error for a request that Node's parser accepts, but that a proxy in front may have read in another way: its end,
+ * its target, or a header that must be single. What follows it on its connection could be a smuggled request.
  */
-export const MAX_HEADERS = 256
-
-/** Any other method or version belongs to another protocol, such as RTSP or HTTP/2. CONNECT has an event of its own. */
-const methods = new Set(METHODS)
-const versions = ['1.1', '1.0']
-
-/**
- * Checks what Node's parser accepts although the protocol or the end of the message is uncertain (message framing; RFC 9112,
- * section 6), and the number of headers. The connection must be closed after such a message: anything behind it could be a
- * smuggled request.
- */
-export function messageError(request: IncomingMessage): Refusal | undefined {
-  const { method = '', httpVersion, rawHeaders } = request
-  // Before `headers` is read: an object that Node makes of all headers.
-  if (rawHeaders.length / 2 > MAX_HEADERS) return { error: tooManyHeaders(), reason: 'TOO_MANY_HEADERS' }
-  if (!methods.has(method) || !versions.includes(httpVersion))
-    return { error: notHttp(), reason: 'UNKNOWN_PROTOCOL' }
-  const coding = request.headers['transfer-encoding']
-  if (coding === undefined || (coding.toLowerCase() === 'chunked' && httpVersion !== '1.0')) return undefined
-  return {
-    error: new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.'),
-    reason: 'UNKNOWN_TRANSFER_CODING',
-  }
-}
-
-/** Creates the 431 for a request with more than `MAX_HEADERS` headers. */
-function tooManyHeaders(): ApiError {
-  return new ApiError(431, `The request has too many headers. The maximum is ${MAX_HEADERS}.`)
-}
-
-/**
- * Checks the request line and headers of a message whose end is certain: a missing, repeated or malformed Host, repeated
- * headers that must be single, and the request target.
- */
-export function headerError(request: IncomingMessage, target: string): ApiError | undefined {
-  const { headers, httpVersion } = request
+export function ambiguityOf(request: IncomingMessage, target: string): ApiError | undefined {
+  const { headers, httpVersion, rawHeaders } = request
+  if (rawHeaders.length / 2 > MAX_HEADERS)
+    return new ApiError(431, `The request has too many headers. The maximum is ${MAX_HEADERS}.`)
+  // RFC 9112, section 6.
+  const coding = headers['transfer-encoding']
+  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || httpVersion === '1.0'))
+    return new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.')
   // RFC 9112, section 3.2. Node keeps the first of several Host headers and drops the others.
   const hosts = countOf('host', request)
   if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) return hostRequired()
-  if (headers.host !== undefined && !isAuthority(headers.host)) {
+  if (headers.host !== undefined && !isAuthority(headers.host))
     return new ApiError(400, 'The header Host must be a host name or an IP address, with or without a port.')
-  }
   // Node uses the first of these headers, but a proxy may have used the last (RFC 9110, section 5.3).
   if (countOf('authorization', request) > 1) {
     return new ApiError(
@@ -81,12 +51,10 @@ export function hostRequired(): ApiError {
 
 /** Checks the request target, except for what is a 404 (RFC 9112, section 3.2). */
 export function targetError(target: string): ApiError | undefined {
-  if (target.includes('#')) {
+  if (target.includes('#'))
     return new ApiError(400, 'The request target must not have a fragment. Encode # as %23.')
-  }
   if (!isPercentEncoded(target))
     return new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.')
-  if (target.startsWith('/')) return undefined
   const authority = authorityOf(target)
   // An http URL must have a host, unlike a Host header (RFC 9110, section 4.2.1).
   if (authority !== undefined && (/^(:|$)/.test(authority) || !isAuthority(authority))) {

@@ -1,0 +1,85 @@
+import type { Connection } from './connection.ts'
+
+const CHECK_INTERVAL_MS = 500
+
+/** Limits on what clients can make the server keep. */
+export interface ConnectionLimits {
+  /** Maximum open connections. Beyond it, idle ones are closed, and each response closes its connection. */
+  readonly maxOpen: number
+  /** How long a connection must have been idle before it is closed because too many are open. */
+  readonly minIdleMs: number
+  /** How long a client may read nothing of a response. */
+  readonly stallMs: number
+  /** Maximum responses whose client has read nothing for a while. */
+  readonly maxStalled: number
+}
+
+export const connectionLimits: ConnectionLimits = {
+  maxOpen: 10_000,
+  minIdleMs: 5000,
+  stallMs: 30_000,
+  maxStalled: 1000,
+}
+
+/** How much of the response in flight the system has taken, and since when it has not become more. */
+interface Progress {
+  readonly takenBytes: number
+  readonly since: number
+}
+
+/**
+ * Closes connections that keep the server from serving others: those whose client reads nothing of its response for `stallMs`, or
+ * for a shorter time if there are more than `maxStalled`; and, while more than `maxOpen` are open, those that have been idle
+ * longest. A client is judged by the bytes that the system has taken, and not by the timeout of its socket, which anything
+ * that it sends would restart. A response that waits for the database is not judged.
+ *
+ * @returns a function that ends the checks
+ */
+export function guardConnections(
+  connections: ReadonlyMap<unknown, Connection>,
+  limits: ConnectionLimits,
+): () => void {
+  const progress = new WeakMap<Connection, Progress>()
+
+  /** Returns since when the client has read nothing; undefined if it reads, or has nothing to read. */
+  const stalledSince = (connection: Connection, now: number): number | undefined => {
+    const { socket } = connection
+    if (socket.writableLength === 0) return undefined
+    // Of the bytes that were written, the length are those of writes that the system has not taken whole.
+    const takenBytes = socket.bytesWritten - socket.writableLength
+    const last = progress.get(connection)
+    if (last?.takenBytes === takenBytes) return last.since
+    progress.set(connection, { takenBytes, since: now })
+    return undefined
+  }
+
+  const check = (now: number): void => {
+    const stalled: [since: number, Connection][] = []
+    const idle: [since: number, Connection][] = []
+    for (const connection of connections.values()) {
+      const since = stalledSince(connection, now)
+      if (since !== undefined) stalled.push([since, connection])
+      else if (connection.current === undefined && now - connection.since >= limits.minIdleMs)
+        idle.push([connection.since, connection])
+    }
+    stalled.sort(oldestFirst)
+    const excess = stalled.length - limits.maxStalled
+    for (const [index, [since, { socket }]] of stalled.entries()) {
+      if (index < excess || now - since >= limits.stallMs) socket.destroy()
+    }
+    const tooMany = connections.size - limits.maxOpen
+    if (tooMany <= 0) return
+    for (const [, { socket }] of idle.sort(oldestFirst).slice(0, tooMany)) socket.destroy()
+  }
+
+  const timer = setInterval(() => {
+    const now = performance.now()
+    // Node first reads what has arrived, so that no connection with a request counts as idle.
+    setImmediate(() => check(now))
+  }, CHECK_INTERVAL_MS).unref()
+  return () => clearInterval(timer)
+}
+
+function oldestFirst([a]: readonly [number, unknown], [b]: readonly [number, unknown]): number {
+  return a - b
+}
