@@ -1,20 +1,8 @@
-/**
- * Whether an `If-None-Match` header matches an entity tag, by weak comparison (RFC 9110, section 8.8.3.2). `etag` is a
- * strong tag, with its quotes.
- */
-export function matches(condition: string | undefined, etag: string): boolean {
-  if (condition === undefined) return false
-  return (
-    condition.trim() === '*' || condition.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag)
-  )
-}
+import type { IncomingHttpHeaders } from 'node:http'
+import { ApiError } from './errors.ts'
 
-/** An entity tag from a header. */
-export interface EntityTag {
-  /** The text between the quotes. */
-  readonly name: string
-  readonly isWeak: boolean
-}
+/** The entity tags of a header, without their quotes; `*` stands for all. */
+export type EntityTags = readonly string[] | '*'
 
 /**
  * An element of the list, which may be empty, and the comma or the end after it (RFC 9110, sections 5.6.1.2 and 8.8.3). It has
@@ -22,18 +10,46 @@ export interface EntityTag {
  */
 const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(,|$)/y
 
-/** Parses an `If-Match` or `If-None-Match` header. Returns undefined if it is absent or malformed. */
-export function entityTags(header: string | undefined): readonly EntityTag[] | '*' | undefined {
+/** What a proxy that compresses responses appends to their tags, such as Apache, Caddy or Jetty. */
+const CODING_SUFFIX = /--?(?:(?:x-)?gzip|br|zstd|deflate|(?:x-)?compress)$/
+
+/**
+ * Returns the tags in `If-Match`, or in `If-None-Match`, with which a tag of the service is compared; undefined if the header is
+ * absent. A tag with the suffix of a content coding stands for the one without it, too. Comparison is strong for `If-Match`,
+ * so weak tags are left out, and weak for `If-None-Match` (RFC 9110, section 8.8.3.2).
+ *
+ * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags: the caller would not notice the mistake
+ */
+export function entityTags(
+  headers: IncomingHttpHeaders,
+  name: 'If-Match' | 'If-None-Match',
+): EntityTags | undefined {
+  const header = headers[name === 'If-Match' ? 'if-match' : 'if-none-match']
   if (header === undefined) return undefined
   if (header.trim() === '*') return '*'
-  const tags: EntityTag[] = []
+  const tags: string[] = []
   for (let at = 0; ; ) {
     LIST_ELEMENT.lastIndex = at
     const element = LIST_ELEMENT.exec(header)
-    if (element === null) return undefined
-    const [text, weak, name, end] = element
-    if (name !== undefined) tags.push({ name, isWeak: weak !== undefined })
+    if (element === null) throw malformed(name)
+    const [text, weak, tag, end] = element
+    if (tag !== undefined && (weak === undefined || name === 'If-None-Match')) {
+      tags.push(tag)
+      if (CODING_SUFFIX.test(tag)) tags.push(tag.replace(CODING_SUFFIX, ''))
+    }
     if (end === '') return tags
     at += text.length
   }
+}
+
+/** Whether `etag`, which has its quotes, is one of the tags. */
+export function includesTag(tags: EntityTags | undefined, etag: string): boolean {
+  return tags === '*' || tags?.includes(etag.slice(1, -1)) === true
+}
+
+function malformed(name: string): ApiError {
+  return new ApiError(
+    400,
+    `The header ${name} must be * or a list of entity tags in double quotes, such as "12-available".`,
+  )
 }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto'
 import { gzipSync } from 'node:zlib'
 import type { FastifyInstance } from 'fastify'
 import { preferredCoding } from '../contract/content-coding.ts'
-import { matches } from '../contract/entity-tag.ts'
+import { entityTags, includesTag } from '../contract/entity-tag.ts'
 
 /** A small document that is the same for every caller. */
 export interface StaticDocument {
@@ -33,7 +33,7 @@ export function serveDocument(app: FastifyInstance, { url, type, headers, conten
       ...headers,
       etag,
     })
-    if (matches(request.headers['if-none-match'], etag)) return reply.code(304).send()
+    if (includesTag(entityTags(request.headers, 'If-None-Match'), etag)) return reply.code(304).send()
     if (coding === 'gzip') reply.header('content-encoding', coding)
     return reply.type(type).send(body)
   })

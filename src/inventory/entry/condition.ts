@@ -1,6 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { entityTags } from '../../contract/entity-tag.ts'
-import { ApiError } from '../../contract/errors.ts'
 import type { InventoryItem } from './schemas.ts'
 
 /** The condition of an update. Every field that is present must hold. Tags are without quotes. */
@@ -26,45 +25,20 @@ export function isMet({ anyOf, noneOf }: Condition = {}, tag: string): boolean {
 
 /**
  * Parses the condition of a request; undefined if it has none (RFC 9110, section 13.2.2). `If-Match: *` is no condition,
- * because a missing entry is a 404 anyway. Comparison is strong for `If-Match`, so that weak tags never match, and weak for
- * `If-None-Match` (section 8.8.3.2).
+ * because a missing entry is a 404 anyway.
  *
- * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags: a 412 would hide the mistake
+ * @throws {ApiError} what `entityTags` throws
  */
 export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined {
-  const match = parseTags('If-Match', headers['if-match'])
-  const noneMatch = parseTags('If-None-Match', headers['if-none-match'])
-  const anyOf = match === '*' ? undefined : match?.filter(({ isWeak }) => !isWeak)
+  const match = entityTags(headers, 'If-Match')
+  const noneMatch = entityTags(headers, 'If-None-Match')
   const condition: { anyOf?: string[]; noneOf?: string[] } = {}
-  if (anyOf !== undefined) condition.anyOf = namesOf(anyOf)
+  if (match !== undefined && match !== '*') condition.anyOf = entryTagsOf(match)
   if (noneMatch === '*') condition.anyOf = []
-  else if (noneMatch !== undefined && noneMatch.length > 0) condition.noneOf = namesOf(noneMatch)
+  else if (noneMatch !== undefined && noneMatch.length > 0) condition.noneOf = entryTagsOf(noneMatch)
   return condition.anyOf === undefined && condition.noneOf === undefined ? undefined : condition
 }
 
-/**
- * Returns whether a list with this entity tag, which has its quotes, may be sent: `If-Match` is absent, is `*` or has the
- * tag. Comparison is strong (RFC 9110, section 13.1.1).
- *
- * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags
- */
-export function meetsIfMatch(headers: IncomingHttpHeaders, etag: string): boolean {
-  const match = parseTags('If-Match', headers['if-match'])
-  if (match === undefined || match === '*') return true
-  return match.some(({ name, isWeak }) => !isWeak && `"${name}"` === etag)
-}
-
-function parseTags(name: string, value: string | undefined): ReturnType<typeof entityTags> {
-  const tags = entityTags(value)
-  if (value !== undefined && tags === undefined) {
-    throw new ApiError(
-      400,
-      `The header ${name} must be * or a list of entity tags in double quotes, such as "12-available".`,
-    )
-  }
-  return tags
-}
-
-function namesOf(tags: readonly { readonly name: string }[]): string[] {
-  return tags.map(({ name }) => name).filter((name) => ENTRY_TAG.test(name))
+function entryTagsOf(tags: readonly string[]): string[] {
+  return tags.filter((tag) => ENTRY_TAG.test(tag))
 }

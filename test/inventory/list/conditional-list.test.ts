@@ -11,7 +11,8 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
   t.match(etag, /^"[A-Za-z0-9_-]{22}"$/, 'a strong entity tag')
   t.equal(headers['cache-control'], 'private, no-cache')
   t.equal(headers.vary, 'Accept-Encoding')
-  for (const condition of [etag, `W/${etag}`, `"x", ${etag}`, `${etag},"y"`, '*', ' * ']) {
+  const compressed = [etag.replace(/"$/, '-br"'), `W/${etag.replace(/"$/, '-gzip"')}`]
+  for (const condition of [etag, `W/${etag}`, `"x", ${etag}`, `${etag},"y,z"`, '*', ' * ', ...compressed]) {
     for (const method of ['GET', 'HEAD']) {
       const answer = await send(method, '/v1/inventory', { headers: { 'if-none-match': condition } })
       t.equal(answer.status, 304, `${method} ${condition}`)
@@ -22,9 +23,16 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
       t.equal(answer.headers['content-length'], undefined, 'it would be the size of the list')
     }
   }
-  for (const condition of ['"x"', etag.slice(1, -1), `${etag.slice(0, -1)}x"`, '']) {
+  for (const [condition, status] of [
+    ['"x"', 200],
+    [`"x,${etag.slice(1)}`, 200],
+    [`${etag.slice(0, -1)}x"`, 200],
+    ['', 200],
+    [etag.slice(1, -1), 400],
+    [`${etag}, x`, 400],
+  ] as const) {
     const answer = await send('GET', '/v1/inventory', { headers: { 'if-none-match': condition } })
-    t.equal(answer.status, 200, condition)
+    t.equal(answer.status, status, condition)
   }
 })
 
@@ -35,8 +43,10 @@ t.test('the list is sent only if it matches If-Match', async (t) => {
     ['*', undefined, 200],
     [etag, undefined, 200],
     [`"x", ${etag}`, undefined, 200],
+    [etag.replace(/"$/, '-gzip"'), undefined, 200],
     [`W/${etag}`, undefined, 412],
     ['"x"', undefined, 412],
+    [`"x,${etag.slice(1)}`, undefined, 412],
     ['"1-available"', undefined, 412],
     ['', undefined, 412],
     [etag, etag, 304],

@@ -2,9 +2,8 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { acceptedCodings, preferredCoding } from '../../../contract/content-coding.ts'
-import { matches } from '../../../contract/entity-tag.ts'
+import { type EntityTags, entityTags, includesTag } from '../../../contract/entity-tag.ts'
 import { ApiError } from '../../../contract/errors.ts'
-import { meetsIfMatch } from '../../entry/condition.ts'
 import { type Encoding, encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 
@@ -12,7 +11,7 @@ import type { ActiveDownloads } from './active-downloads.ts'
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
  * in a coding that it accepts (RFC 9110, sections 12.5.3 and 13.1.2).
  *
- * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), 400 if that header is malformed
+ * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), and what `entityTags` throws
  */
 export async function sendList(
   snapshot: Snapshot,
@@ -21,15 +20,17 @@ export async function sendList(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { headers } = request
-  const known = knownEncoding(headers, snapshot)
+  const match = entityTags(headers, 'If-Match')
+  const noneMatch = entityTags(headers, 'If-None-Match')
+  const known = knownEncoding(headers, snapshot, noneMatch ?? match)
   const preferred = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
   const currentTag = snapshot.etagOf(known ?? preferred)
-  if (!meetsIfMatch(headers, currentTag)) throw listNotMatched(currentTag)
+  if (match !== undefined && !includesTag(match, currentTag)) throw listNotMatched(currentTag)
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
-  if (matches(headers['if-none-match'], currentTag)) return reply.header('etag', currentTag).code(304).send()
+  if (includesTag(noneMatch, currentTag)) return reply.header('etag', currentTag).code(304).send()
   const encoding = known ?? preferred
   const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
   reply.header('etag', etag)
@@ -45,10 +46,13 @@ export async function sendList(
  * Returns the accepted content coding in which the client already has the list, as its conditions say. Another process, or
  * this one earlier, may have preferred it; undefined if there is none.
  */
-function knownEncoding(headers: IncomingHttpHeaders, snapshot: Snapshot): Encoding | undefined {
-  const tags = headers['if-none-match'] ?? headers['if-match']
+function knownEncoding(
+  headers: IncomingHttpHeaders,
+  snapshot: Snapshot,
+  tags: EntityTags | undefined,
+): Encoding | undefined {
   if (tags === undefined) return undefined
-  return acceptedCodings(headers, encodings).find((encoding) => matches(tags, snapshot.etagOf(encoding)))
+  return acceptedCodings(headers, encodings).find((encoding) => includesTag(tags, snapshot.etagOf(encoding)))
 }
 
 /** Returns a 412 with the current entity tag of the list, which is given with its quotes. */
