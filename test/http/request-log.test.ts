@@ -82,7 +82,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   await addEntries(database, [['1', 9, 'available']])
   const outage = await outageOf(t, role.urlOf(database.url))
   const requestStatistics = new RequestStatistics()
-  const { send, log, port } = await startApp(t, outage.url, {
+  const { send, log } = await startApp(t, outage.url, {
     app: { requestStatistics },
     timings: { lists: { ...listLimits, answer: 500 } },
   })
