@@ -1,8 +1,8 @@
 import type { Command } from 'commander'
 import { describeSettings } from '../config/describe.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { formatTable } from './format.ts'
 import { print } from './output.ts'
-import { formatTable } from './table.ts'
 
 /** Adds `inventory config`. */
 export function addConfigCommand(

@@ -12,8 +12,8 @@ import { abortOnSignals } from '../process/signals.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
+import { formatCount, formatNumber } from './format.ts'
 import { print, writeOutput } from './output.ts'
-import { formatCount, formatNumber } from './progress.ts'
 
 /** Interval between two looks for new changes. */
 const POLL_MS = 1000

@@ -1,106 +1,63 @@
-import { createHash, type Hash } from 'node:crypto'
 import { open as openDescriptor, type Stats } from 'node:fs'
 import { type FileHandle, open, stat } from 'node:fs/promises'
 import { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
-import { type Command, Option } from 'commander'
 import { exitCodes } from '../process/exit-codes.ts'
+import { printable } from '../process/printable.ts'
 import { CommandFailure, isSystemError } from './failure.ts'
-import { STANDARD_STREAM } from './file-format.ts'
-import { integerFrom, matching } from './matching.ts'
-import { formatNumber } from './progress.ts'
 
-const NEWLINE = 10
+/** Means standard input or standard output in place of a file name. */
+export const STANDARD_STREAM = '-'
 
-/** What the operator knows about an input, to check that it arrived completely. */
-export interface ExpectedInput {
-  /** Number of rows. */
-  readonly rows?: number
-  /** The SHA-256 of its bytes, in hexadecimal digits. */
-  readonly sha256?: string
-  /** Set if the operator accepts the input without a check. */
-  readonly unverified?: true
-}
-
-/** Adds the options for what the operator knows about the input. */
-export function addInputOptions(command: Command): Command {
-  return command
-    .addOption(
-      new Option('--rows <count>', 'refuse the input unless it has exactly this many rows').argParser(
-        integerFrom(0),
-      ),
-    )
-    .addOption(
-      new Option('--sha256 <digest>', 'refuse the input unless its bytes have this SHA-256').argParser(
-        matching(/^[0-9a-f]{64}$/i, '64 hexadecimal digits'),
-      ),
-    )
-    .addOption(
-      new Option('--unverified', 'accept input from a pipe without checking that it is complete').conflicts([
-        'rows',
-        'sha256',
-      ]),
-    )
-}
-
-/**
- * Reads a file, standard input or a pipe, and checks that it is complete. The end of a pipe does not prove that: it looks
- * the same if the program that writes to it was killed.
- */
+/** A file, standard input or a pipe to import. */
 export class ImportSource implements AsyncIterable<Buffer> {
-  /** Number of bytes read. */
-  bytes = 0
   /** Its name in messages. */
   readonly name: string
-  /** In bytes; undefined for a pipe. */
-  readonly size: number | undefined
   readonly #stream: Readable
-  /** Undefined for standard input. */
-  readonly #handle: FileHandle | undefined
-  readonly #stats: Stats | undefined
-  readonly #expected: ExpectedInput
-  readonly #hash: Hash | undefined
-  #lastByte: number | undefined
-  #hasEnded = false
+  /** The file, and its state before it was read; undefined for a pipe. */
+  readonly #file: { readonly handle: FileHandle; readonly before: Stats } | undefined
+  #bytes = 0
 
-  private constructor(name: string, expected: ExpectedInput, stream: Readable, opened?: OpenFile) {
+  private constructor(name: string, stream: Readable, handle?: FileHandle, before?: Stats) {
     this.name = name
-    this.#expected = expected
     this.#stream = stream
-    this.#handle = opened?.handle
-    this.#stats = opened?.stats
-    this.size = opened?.stats.isFile() ? opened.stats.size : undefined
-    this.#hash = expected.sha256 === undefined ? undefined : createHash('sha256')
+    this.#file = handle && before?.isFile() ? { handle, before } : undefined
   }
 
   /**
-   * Opens a file by its name, or standard input by `-`.
+   * Opens a file by its name, or standard input by `-`. The end of a pipe does not prove that all of it arrived: it looks the same if
+   * the program that writes to it was killed. So the operator must know the number of its rows.
    *
-   * @throws {CommandFailure} if it cannot be read, or is a pipe without an option to check it
+   * @throws {CommandFailure} if it cannot be read, or is a pipe of an unknown number of rows
    */
-  static async open(file: string, expected: ExpectedInput): Promise<ImportSource> {
+  static async open(file: string, expectedRows: number | undefined): Promise<ImportSource> {
     if (file === STANDARD_STREAM) {
-      refuseUnknownPipe('standard input', expected)
-      return new ImportSource('standard input', expected, process.stdin)
+      if (expectedRows === undefined) throw unknownPipe('standard input')
+      return new ImportSource('standard input', process.stdin)
     }
+    const name = printable(file)
     try {
       // Before opening it, because opening a named pipe waits for the program that writes to it.
       const found = await stat(file)
-      if (found.isDirectory()) throw new CommandFailure(`The file cannot be read: ${file} is a folder`)
-      if (!found.isFile()) refuseUnknownPipe(file, expected)
+      if (found.isDirectory()) throw new CommandFailure(`The file cannot be read: ${name} is a folder`)
+      if (!found.isFile() && expectedRows === undefined) throw unknownPipe(name)
       if (found.isFIFO()) {
         // A pipe opened as a file could not be closed while it is read.
         const fd = await promisify(openDescriptor)(file, 'r')
-        return new ImportSource(file, expected, new Socket({ fd, readable: true, writable: false }))
+        return new ImportSource(name, new Socket({ fd, readable: true, writable: false }))
       }
       const handle = await open(file)
-      // `close` closes the handle, because its size is checked after the last byte was read.
-      const stream = handle.createReadStream({ autoClose: false })
-      return new ImportSource(file, expected, stream, { handle, stats: await handle.stat() })
+      // `close` closes the handle, because the file is compared with its former state after the last byte was read.
+      return new ImportSource(
+        name,
+        handle.createReadStream({ autoClose: false }),
+        handle,
+        await handle.stat(),
+      )
     } catch (error) {
-      if (error instanceof CommandFailure) throw error
-      throw new CommandFailure(`The file cannot be read: ${error instanceof Error ? error.message : error}`)
+      if (!isSystemError(error)) throw error
+      throw new CommandFailure(`The file cannot be read: ${printable(error.message)}`)
     }
   }
 
@@ -108,63 +65,42 @@ export class ImportSource implements AsyncIterable<Buffer> {
   async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
     try {
       for await (const chunk of this.#stream) {
-        this.bytes += chunk.length
-        this.#lastByte = chunk.at(-1) ?? this.#lastByte
-        this.#hash?.update(chunk)
+        this.#bytes += chunk.length
         yield chunk
       }
     } catch (error) {
       if (!isSystemError(error)) throw error
-      throw new CommandFailure(`${this.name} cannot be read: ${error.message}`)
+      throw new CommandFailure(`${this.name} cannot be read: ${printable(error.message)}`)
     }
-    this.#hasEnded = true
   }
 
-  /** Says why the input is incomplete or not the expected one; undefined if it is fine. */
-  async findError(rows: number): Promise<string | undefined> {
-    const { rows: expectedRows, sha256 } = this.#expected
-    if (!this.#hasEnded) return 'it was not read completely'
-    if (this.size === undefined && this.#lastByte !== undefined && this.#lastByte !== NEWLINE) {
-      return 'its last line does not end in a newline, so it may be incomplete'
-    }
-    if (expectedRows !== undefined && rows !== expectedRows) {
-      return `it has ${formatNumber(rows)} of ${formatNumber(expectedRows)} expected rows`
-    }
-    const digest = this.#hash?.digest('hex')
-    if (digest !== sha256?.toLowerCase()) return `its SHA-256 is ${digest}, not ${sha256}`
-    if (this.size !== undefined && (await this.#hasChanged())) return 'it changed while it was read'
-    return undefined
+  /** Says why what was read may be incomplete; undefined if it is not. */
+  async findError(endsInNewline: boolean): Promise<string | undefined> {
+    if (this.#file === undefined)
+      return endsInNewline ? undefined : 'its last line does not end in a newline, so it may be incomplete'
+    const { handle, before } = this.#file
+    const now = await handle.stat()
+    return now.size === this.#bytes && now.mtimeMs === before.mtimeMs
+      ? undefined
+      : 'it changed while it was read'
   }
 
   /** Stops reading and closes the file. Open standard input would keep the process alive. */
   async close(): Promise<void> {
     this.abort()
-    await this.#handle?.close()
+    await this.#file?.handle.close()
   }
 
   /** Stops reading. */
   abort(): void {
     this.#stream.destroy()
   }
-
-  async #hasChanged(): Promise<boolean> {
-    const now = await this.#handle?.stat()
-    return now?.size !== this.bytes || now.mtimeMs !== this.#stats?.mtimeMs
-  }
 }
 
-interface OpenFile {
-  readonly handle: FileHandle
-  readonly stats: Stats
-}
-
-function refuseUnknownPipe(name: string, { rows, sha256, unverified }: ExpectedInput): void {
-  if (rows !== undefined || sha256 !== undefined || unverified) return
-  throw new CommandFailure(
-    `The end of ${name} does not prove that all of it arrived, so incomplete input could be imported. Add one of
-  --rows "$(($(wc -l <stock.csv) - 1))"              the number of its rows; for NDJSON without "- 1"
-  --sha256 "$(sha256sum <stock.csv | cut -c1-64)"    the SHA-256 of its bytes
-  --unverified                                       import whatever arrives
+function unknownPipe(name: string): CommandFailure {
+  return new CommandFailure(
+    `The end of ${name} does not prove that all of it arrived. Add the number of its rows without the header, such as
+  --rows "$(($(wc -l <stock.csv) - 1))"
 or import a file instead. Nothing was done.`,
     exitCodes.wrongUsage,
   )

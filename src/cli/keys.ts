@@ -9,9 +9,9 @@ import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'
 import { readDuration, readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
+import { formatTable } from './format.ts'
 import { matching } from './matching.ts'
 import { OutputError, print } from './output.ts'
-import { formatTable } from './table.ts'
 
 /** How long PostgreSQL may take to respond to a statement on keys. */
 const ANSWER_TIMEOUT_MS = 30_000

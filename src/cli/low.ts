@@ -4,9 +4,9 @@ import { MAX_QUANTITY, type PetStatus, petStatuses } from '../inventory/entry/sc
 import { findLowEntries } from '../inventory/reports/low-entries.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
+import { formatTable } from './format.ts'
 import { integerFrom } from './matching.ts'
 import { writeOutput } from './output.ts'
-import { formatTable } from './table.ts'
 
 interface LowOptions {
   readonly below?: number

@@ -7,9 +7,9 @@ import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
 import { withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
+import { formatTable } from './format.ts'
 import { integerFrom, matching } from './matching.ts'
 import { print } from './output.ts'
-import { formatTable } from './table.ts'
 
 interface UpOptions {
   readonly serverRole?: string

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { printableLines } from '../process/printable.ts'
 
 /** Standard output cannot be written. */
 export class OutputError extends Error {
@@ -22,6 +23,11 @@ export function surviveClosedOutput(...streams: Writable[]): void {
   for (const stream of streams) stream.on('error', () => {})
 }
 
+/** Writes a line to standard error, for people. */
+export function report(line: string): void {
+  console.error(printableLines(line))
+}
+
 /**
  * Writes a line to standard output, and resolves when the operating system has accepted it. `done` says what the command
  * has already changed, so that the error can report it.
@@ -30,7 +36,7 @@ export function surviveClosedOutput(...streams: Writable[]): void {
  */
 export function print(line: string, done?: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    process.stdout.write(`${line}\n`, (error) => {
+    process.stdout.write(`${printableLines(line)}\n`, (error) => {
       if (error) reject(new OutputError(error, done))
       else resolve()
     })

@@ -17,8 +17,8 @@ import { type StockLevel, stockLevels } from '../inventory/reports/stock-levels.
 import { exitCodes } from '../process/exit-codes.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
+import { formatNumber } from './format.ts'
 import { print } from './output.ts'
-import { formatNumber } from './progress.ts'
 
 /** The role that the server uses. */
 interface ServerRole {

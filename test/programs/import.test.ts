@@ -46,23 +46,6 @@ t.test(
   },
 )
 
-t.test('NDJSON is read by its format, or by the ending of the file', async (t) => {
-  const database = await testDatabase(t)
-  const json =
-    '{"petId":9007199254740993,"quantity":5,"status":"sold"}\n\n{ "quantity": 1e1, "petId": -9223372036854775808 }\r\n{"petId":9223372036854775807,"quantity":2147483647}'
-  t.equal((await load(t, database.url, json, '--format', 'ndjson')).code, 0)
-  const expected =
-    '-9223372036854775808,10,available\n9007199254740993,5,sold\n9223372036854775807,2147483647,available'
-  t.equal(await stockOf(database), expected)
-  const cwd = await temporaryFolder(t)
-  for (const name of ['stock.ndjson', 'stock.JSONL']) {
-    await database.query('DELETE FROM inventory')
-    await writeFile(path.join(cwd, name), json)
-    t.equal((await runCommand(t, ['import', name], { env: { DATABASE_URL: database.url }, cwd })).code, 0)
-    t.equal(await stockOf(database), expected)
-  }
-})
-
 /** Imports lines, which must report exactly those that have an error, with their numbers. */
 async function reportsLines(
   t: Test,
@@ -111,30 +94,6 @@ t.test('every invalid line of CSV is reported with its number, and nothing is wr
   ]
   await reportsLines(t, database.url, lines)
   t.equal(await stockOf(database), '1,9,sold')
-})
-
-t.test('every invalid line of NDJSON is reported with its number', async (t) => {
-  const database = await testDatabase(t)
-  const lines: [text: string, error: RegExp][] = [
-    ['{"petId":"1","quantity":5}', /^petId must be .* not "1"$/],
-    ['{"petId":1.0,"quantity":5}', /^petId must be/],
-    ['{"petId":1e3,"quantity":5}', /^petId must be/],
-    ['{"quantity":5}', /^petId must be .* not missing$/],
-    ['{"petId":1,"quantity":null}', /^quantity must be .* not null$/],
-    ['{"petId":1,"quantity":4.99999999999999999999}', /^quantity must be/],
-    ['{"petId":1,"quantity":true}', /^quantity must be .* not true$/],
-    ['{"petId":1,"quantity":[5]}', /^quantity must be/],
-    ['{"petId":1,"quantity":5,"status":null}', /^status must be .* not null$/],
-    ['{"petId":1,"quantity":5,"stauts":"sold"}', /^the field "stauts" is not known$/],
-    ['{"petId":1,"quantity":5,"quantity":6}', /^the line is not valid JSON, or gives a field twice$/],
-    ['{"petId":1,"quantity":5', /^the line is not valid JSON/],
-    ['[1,5]', /^the line must be a JSON object$/],
-    ['5', /^the line must be a JSON object$/],
-    [`"${'x'.repeat(300_000)}"`, /^the line is longer than 65536 characters$/],
-    ['\u0000', /^the line is not valid JSON/],
-  ]
-  await reportsLines(t, database.url, lines, '--format', 'ndjson')
-  t.equal(await stockOf(database), '')
 })
 
 t.test('the first 20 errors and the number of the others are reported', async (t) => {

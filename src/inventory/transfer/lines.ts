@@ -1,29 +1,66 @@
+import { TextDecoder } from 'node:util'
+
 /** Maximum characters of a line. A valid one has at most about 80. */
-export const MAX_LINE_LENGTH = 65_536
+const MAX_LINE_LENGTH = 65_536
+
+/** The bytes at the beginning of UTF-16, which mark their order. UTF-8 needs no mark; the decoder drops it. */
+const byteOrderMarks: Readonly<Record<string, string>> = { fffe: 'utf-16le', feff: 'utf-16be' }
+
+/** A line that cannot be imported, counted from 1, and a message for the author of the file. */
+export interface LineError {
+  readonly line: number
+  readonly error: string
+}
+
+/** An input cannot be imported. The message completes the sentence "FILE …". */
+export class InvalidInputError extends Error {
+  override readonly name = 'InvalidInputError'
+  /** The first wrong lines. */
+  readonly lines: readonly LineError[]
+
+  constructor(message: string, lines: readonly LineError[] = []) {
+    super(message)
+    this.lines = lines
+  }
+}
 
 /**
- * Decodes UTF-8 and splits it into lines, without newlines and a byte order mark at the beginning. Yields batches. A line that is
- * too long arrives as its beginning, as soon as that is longer than the limit. Errors of `source` are thrown.
+ * Decodes UTF-8, or UTF-16 with a byte order mark, and yields the text with LF at the end of each line, where it may have CR LF or
+ * CR. Invalid bytes become U+FFFD. Errors of `source` are thrown.
+ *
+ * @throws {InvalidInputError}
  */
-export async function* splitLines(source: AsyncIterable<Buffer>): AsyncGenerator<string[]> {
-  const decoder = new TextDecoder()
-  let rest = ''
-  let isTooLong = false
-  for await (const chunk of source) {
-    const lines = (rest + decoder.decode(chunk, { stream: true })).split('\n')
-    rest = lines.pop() ?? ''
-    if (isTooLong && lines.length > 0) {
-      lines.shift()
-      isTooLong = false
-    }
-    if (isTooLong) rest = ''
-    else if (rest.length > MAX_LINE_LENGTH) {
-      lines.push(rest)
-      rest = ''
-      isTooLong = true
-    }
-    yield lines
+export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<string> {
+  let length = 0
+  for await (const text of lineFeedsOf(decode(source))) {
+    if (text.includes('\0'))
+      throw new InvalidInputError(
+        'has null characters; save it as text in UTF-8, or in UTF-16 with a byte order mark',
+      )
+    const end = text.lastIndexOf('\n')
+    length = end === -1 ? length + text.length : text.length - end
+    if (length > MAX_LINE_LENGTH)
+      throw new InvalidInputError(`has a line of more than ${MAX_LINE_LENGTH} characters`)
+    yield text
   }
-  rest += decoder.decode()
-  if (rest !== '' && !isTooLong) yield [rest]
+}
+
+async function* decode(source: AsyncIterable<Buffer>): AsyncGenerator<string> {
+  let decoder: TextDecoder | undefined
+  for await (const chunk of source) {
+    decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
+    yield decoder.decode(chunk, { stream: true })
+  }
+  yield decoder?.decode() ?? ''
+}
+
+/** Replaces each end of a line with LF. A CR at the end of a chunk waits for the next one, which may begin with its LF. */
+async function* lineFeedsOf(texts: AsyncIterable<string>): AsyncGenerator<string> {
+  let rest = ''
+  for await (const text of texts) {
+    const all = rest + text
+    rest = all.endsWith('\r') ? '\r' : ''
+    yield all.slice(0, all.length - rest.length).replace(/\r\n?/g, '\n')
+  }
+  if (rest !== '') yield '\n'
 }
