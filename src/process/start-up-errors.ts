@@ -4,6 +4,7 @@ import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../da
 import { hasCause, isInFunction } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
+import { printable } from './printable.ts'
 
 /**
  * Describes an error for the operator: what happened and what to do. Only an unexpected error, which is a bug, keeps its
@@ -16,7 +17,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof StartUpError) return error.message
   if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
     return (
-      `PostgreSQL has committed the change with a warning, so it may be lost or take effect later: ${error.cause.message}. ` +
+      `PostgreSQL has committed the change with a warning, so it may be lost or take effect later: ${printable(error.cause.message)}. ` +
       'Check the data before you run the command again.'
     )
   }
@@ -46,29 +47,33 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
       if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
         return explainOutage(error, variable)
       // The message of a failed system call names the file or host. Any other error is a bug.
-      return 'syscall' in error ? `${error.message}.` : (error.stack ?? error.message)
+      return 'syscall' in error ? `${printable(error.message)}.` : (error.stack ?? error.message)
   }
 }
 
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
 function explainOutage(cause: unknown, variable: string): string {
-  if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${cause}`
+  if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${printable(String(cause))}`
+  const said = printable(cause.message)
   if (isUntrusted(cause)) {
-    return `The identity of PostgreSQL cannot be verified: ${cause.message}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
+    return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
   }
   if (isPoolerRefusal(cause)) {
     return (
-      `The connection pooler refuses the connection: ${cause.message}. For the server, set DATABASE_POOLER=transaction. ` +
+      `The connection pooler refuses the connection: ${said}. For the server, set DATABASE_POOLER=transaction. ` +
       'The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.'
     )
+  }
+  if ('routine' in cause && cause.routine === 'check_enable_rls') {
+    return `Row security would hide rows from this role: ${said}. Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.`
   }
   if (hasCause(cause, 'forbidden')) {
     const remedy = variable.startsWith('OPERATOR_DATABASE_URL')
       ? 'Run "inventory migrate up --operator-role ROLE" as the owner of the tables.'
       : 'The command line can use another role: set OPERATOR_DATABASE_URL.'
-    return `The database role lacks a privilege: ${cause.message}. ${remedy}`
+    return `The database role lacks a privilege: ${said}. ${remedy}`
   }
-  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${cause.message}. Check ${variable}.`
+  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
   if (isConnectTimeout(cause))
     return `PostgreSQL does not respond. Check that it is running, the network, and ${variable}.`
   switch (codeOf(cause)) {
@@ -81,12 +86,12 @@ function explainOutage(cause: unknown, variable: string): string {
     }
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
-      return `The host of PostgreSQL cannot be found: ${cause.message}. Check ${variable}.`
+      return `The host of PostgreSQL cannot be found: ${said}. Check ${variable}.`
     case '42P01':
     case '42703':
-      return `The database schema is behind this version: ${cause.message}. Run "inventory migrate up" as the owner of the tables.`
+      return `The database schema is behind this version: ${said}. Run "inventory migrate up" as the owner of the tables.`
     default:
-      return `PostgreSQL cannot serve this now: ${cause.message}.`
+      return `PostgreSQL cannot serve this now: ${said}.`
   }
 }
 

@@ -56,7 +56,7 @@ t.test('an unknown command or option is refused with the nearest name', async (t
     [['keys', 'create', '--nam', 'ops'], /unknown option '--nam'\n\(Did you mean --name\?\)/],
     [['keys', 'create'], /required option '--name <name>' not specified/],
     [['import', 'x.csv', '--dry-rum'], /unknown option '--dry-rum'\n\(Did you mean --dry-run\?\)/],
-    [['import', 'x.csv', '--mode', 'merge'], /Allowed choices are upsert, insert, replace/],
+    [['import', 'x.csv', '--mode', 'merge'], /Allowed choices are upsert, replace/],
     [['import'], /missing required argument 'file'/],
     [['migrate', 'up', '--hel'], /unknown option '--hel'\n\(Did you mean --help\?\)/],
     [['migrate', 'up', '1', '2'], /too many arguments/],

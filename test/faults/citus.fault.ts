@@ -84,32 +84,37 @@ for (const [kind, sql] of Object.entries(kinds)) {
     await arrange(cluster, sql)
 
     const load = async (mode: string, csv: string, ...options: string[]): Promise<string> => {
-      const args = ['import', '-', '--unverified', '--allow-removals', '--mode', mode, ...options]
+      const args = [
+        'import',
+        '-',
+        '--rows',
+        String(csv.split('\n').length - 1),
+        '--allow-removals',
+        '--mode',
+        mode,
+        ...options,
+      ]
       const outcome = await inventory(t, cluster, args, `petId,quantity,status\n${csv}`)
       t.equal(outcome.code, 0, outcome.stderr)
-      return `${outcome.stdout}${options.includes('--show') ? outcome.stderr : ''}`
+      return outcome.stdout
     }
-    t.equal(await load('insert', '1,1,sold\n2,2,\n3,3,pending\n'), '3 added, 0 changed, 0 unchanged\n')
+    t.equal(await load('upsert', '1,1,sold\n2,2,\n3,3,pending\n'), '3 added, 0 changed, 0 unchanged\n')
     t.equal(await load('upsert', '1,5,\n2,2,available\n4,4,\n'), '1 added, 1 changed, 1 unchanged\n')
-    t.match(
-      await load('replace', '4,9,\n', '--dry-run', '--show'),
-      /\n1,remove,5,,sold,\n2,remove,2,,available,\n3,remove,3,,pending,\n4,change,4,9,available,available\n.*0 added, 1 changed, 0 unchanged, 3 removed/s,
-    )
+    t.match(await load('replace', '4,9,\n', '--dry-run'), /: 0 added, 1 changed, 0 unchanged, 3 removed/)
     t.equal(await load('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
     const refused = await inventory(
       t,
       cluster,
-      ['import', '-', '--unverified', '--mode', 'insert'],
+      ['import', '-', '--rows', '3'],
       'petId,quantity\n1,1\n7,7\n7,7\n',
     )
     t.equal(refused.code, 3)
-    t.match(refused.stderr, /line 2: petId 1 has an entry already\nline 4: petId 7 is in line 3 already/)
+    t.match(refused.stderr, /line 4: petId 7 already occurs in line 3\n/)
     t.equal(
       (await succeed(t, cluster, ['export'])).stdout,
       'petId,quantity,status\n1,6,sold\n2,2,available\n5,5,available\n',
     )
     t.match((await succeed(t, cluster, ['status'])).stdout, /PostgreSQL \d/)
-    t.match(await inventory(t, cluster, ['low', '--below', '3']), { code: 7, stdout: /\b2\b/ })
     const canRecord = kind.startsWith('a local table')
     const refusedTriggers = { code: 1, stderr: /The history cannot be changed: triggers are not supported/ }
     t.match(await inventory(t, cluster, ['history', 'on']), canRecord ? { code: 0 } : refusedTriggers)
@@ -218,7 +223,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
   const outcome = await inventory(
     t,
     cluster,
-    ['import', '-', '--unverified'],
+    ['import', '-', '--rows', String(PETS)],
     `petId,quantity\n${lines.join('')}`,
   )
   cluster.workers[1].keepCommits()

@@ -28,8 +28,6 @@ t.test('a file of 5 million lines is imported and exported in under 256 MB', asy
     ['import', 'stock.csv'],
     ['export', 'copy.csv'],
     ['import', '--mode=replace', 'copy.csv'],
-    ['export', 'copy.ndjson'],
-    ['import', 'copy.ndjson'],
   ]) {
     const env = { DATABASE_URL: database.url, NODE_OPTIONS: tellPeak }
     const { code, stdout, stderr } = await (await startProgram(t, 'cli', { args, env, cwd })).ended

@@ -7,6 +7,7 @@ import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
+import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, url: string, args: string[], cwd?: string): Promise<Outcome> {
   return runCommand(t, args, { env: { DATABASE_URL: url }, ...(cwd === undefined ? {} : { cwd }) })
@@ -14,9 +15,6 @@ async function run(t: Test, url: string, args: string[], cwd?: string): Promise<
 
 const csv =
   'petId,quantity,status\n-9223372036854775808,0,available\n1,2147483647,pending\n9007199254740993,5,sold\n9223372036854775807,1,available\n'
-const ndjson =
-  '{"petId":-9223372036854775808,"quantity":0,"status":"available"}\n{"petId":1,"quantity":2147483647,"status":"pending"}\n{"petId":9007199254740993,"quantity":5,"status":"sold"}\n{"petId":9223372036854775807,"quantity":1,"status":"available"}\n'
-
 async function filled(t: Test): Promise<TestDatabase> {
   const database = await testDatabase(t)
   await addEntries(database, [
@@ -28,36 +26,47 @@ async function filled(t: Test): Promise<TestDatabase> {
   return database
 }
 
-t.test('export writes all entries in ascending petId', async (t) => {
-  const { url } = await filled(t)
-  t.match(await run(t, url, ['export']), { code: 0, stdout: csv, stderr: '' })
-  t.match(await run(t, url, ['export', '-', '--format', 'csv']), { code: 0, stdout: csv })
-  t.match(await run(t, url, ['export', '--format', 'ndjson']), { code: 0, stdout: ndjson, stderr: '' })
+t.test('export writes all entries in ascending petId, and an empty inventory as a header', async (t) => {
+  const database = await filled(t)
+  t.match(await run(t, database.url, ['export']), { code: 0, stdout: csv, stderr: '' })
+  t.match(await run(t, database.url, ['export', '-']), { code: 0, stdout: csv })
+  await database.query('TRUNCATE inventory')
+  t.equal((await run(t, database.url, ['export'])).stdout, 'petId,quantity,status\n')
 })
 
-t.test('an empty inventory is a header, or nothing', async (t) => {
-  const { url } = await testDatabase(t)
-  t.equal((await run(t, url, ['export'])).stdout, 'petId,quantity,status\n')
-  t.equal((await run(t, url, ['export', '--format', 'ndjson'])).stdout, '')
-})
-
-t.test('import restores an export exactly, in the format of its name, whatever its case', async (t) => {
+t.test('import restores an export exactly, whatever the name of the file', async (t) => {
   const { url } = await filled(t)
   const cwd = await temporaryFolder(t)
-  for (const [name, text] of [
-    ['stock.csv', csv],
-    ['stock.ndjson', ndjson],
-    ['stock.CSV', csv],
-    ['stock.jsonl', ndjson],
-  ] as const) {
+  const other = await testDatabase(t)
+  for (const name of ['stock.csv', 'Stock 1']) {
     const { code, stdout, stderr } = await run(t, url, ['export', name], cwd)
     t.strictSame([code, stdout, stderr], [0, '', `4 entries written to ${name}\n`])
-    t.equal(await readFile(path.join(cwd, name), 'utf8'), text)
-    const other = await testDatabase(t)
-    t.equal((await run(t, other.url, ['import', name], cwd)).code, 0)
-    t.equal((await run(t, other.url, ['export', `again-${name}`], cwd)).code, 0)
-    t.equal(await readFile(path.join(cwd, `again-${name}`), 'utf8'), text)
+    t.equal(await readFile(path.join(cwd, name), 'utf8'), csv)
+    t.equal((await run(t, other.url, ['import', name, '--mode', 'replace'], cwd)).code, 0)
+    t.equal((await run(t, other.url, ['export'])).stdout, csv)
   }
+})
+
+t.test('a row security policy that would hide entries is an error, not a shorter file', async (t) => {
+  const role = await testRole(t)
+  const database = await filled(t)
+  await database.query(
+    `GRANT ALL ON inventory TO ${role.name};
+     ALTER TABLE inventory ENABLE ROW LEVEL SECURITY;
+     CREATE POLICY few ON inventory USING (quantity < 2)`,
+  )
+  const cwd = await temporaryFolder(t)
+  await writeFile(path.join(cwd, 'stock.csv'), csv)
+  for (const args of [['export'], ['export', 'copy.csv'], ['import', 'stock.csv']]) {
+    const { code, stdout, stderr } = await run(t, role.urlOf(database.url), args, cwd)
+    t.strictSame([code, stdout], [1, ''])
+    t.match(
+      stderr,
+      /\binventory: Row security would hide rows from this role: .* Use a role that sees all rows/,
+    )
+  }
+  t.strictSame(await readdir(cwd), ['stock.csv'])
+  t.equal((await run(t, database.url, ['export'])).stdout, csv, 'the owner sees all')
 })
 
 t.test('a file keeps its mode and a link its place; a device is written to', async (t) => {
@@ -80,7 +89,7 @@ t.test('a file keeps its mode and a link its place; a device is written to', asy
   t.equal(await readlink(path.join(cwd, 'early.csv')), 'folder/link.csv')
   t.equal(await readlink(path.join(cwd, 'folder', 'link.csv')), '../new.csv')
   t.equal(await readFile(path.join(cwd, 'new.csv'), 'utf8'), csv, 'a link to a file that does not exist yet')
-  t.equal((await run(t, url, ['export', '/dev/null', '--format', 'csv'])).code, 0)
+  t.equal((await run(t, url, ['export', '/dev/null'])).code, 0)
   t.ok((await stat('/dev/null')).isCharacterDevice())
 })
 
@@ -117,7 +126,7 @@ t.test('a closed pipe ends it quietly', async (t) => {
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
 t.test('a full disk is an error that names the file', { skip: noFullDisk }, async (t) => {
   const { url } = await filled(t)
-  const { code, stderr } = await run(t, url, ['export', '/dev/full', '--format', 'csv'])
+  const { code, stderr } = await run(t, url, ['export', '/dev/full'])
   t.equal(code, 1)
   t.equal(stderr, 'inventory: /dev/full cannot be written: ENOSPC: no space left on device, write\n')
 })
@@ -126,13 +135,12 @@ t.test('export fails with one message', async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
   for (const [args, exitCode, message] of [
-    [['stock.txt'], 2, /^inventory: The name of stock\.txt does not show its format/],
     [
       ['nowhere/stock.csv'],
       1,
       /^inventory: nowhere\/stock\.csv cannot be written: there is no folder \S+\/nowhere\n/,
     ],
-    [['.', '--format', 'csv'], 1, /^inventory: \. cannot be written: EISDIR/],
+    [['.'], 1, /^inventory: \. cannot be written: EISDIR/],
   ] as const) {
     const { code, stdout, stderr } = await run(t, url, ['export', ...args], cwd)
     t.strictSame([code, stdout], [exitCode, ''])

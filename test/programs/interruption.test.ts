@@ -73,8 +73,8 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
   for (const [text, args] of [
     ['petstore-inventory cli', ['export']],
     ['transaction_timeout', ['low', '--below', '5']],
-    ['COPY (SELECT', ['export', '--format', 'ndjson']],
-    ['2\t1\t1', ['import', '-', '--rows', '2']],
+    ['COPY (SELECT', ['export', '-']],
+    ['COPY lines', ['import', '-', '--rows', '2']],
     ['INSERT INTO api_keys', ['keys', 'create', '--name', 'ops']],
   ] as const) {
     const { url, isSilent } = await silentAfter(t, database, text)

@@ -60,12 +60,7 @@ t.test('a signal ends a command whose output nobody reads', async (t) => {
   const file = path.join(await temporaryFolder(t), 'stock.csv')
   const rows = Array.from({ length: 100_000 }, (_, index) => `${index + 1},1\n`)
   await writeFile(file, `petId,quantity\n${rows.join('')}`)
-  for (const args of [
-    ['low', '--below', '1'],
-    ['low', '--below', '1', '--json'],
-    ['export'],
-    ['import', file, '--dry-run', '--show'],
-  ]) {
+  for (const args of [['low', '--below', '1'], ['low', '--below', '1', '--json'], ['export']]) {
     const program = await startProgram(t, 'cli', { args, env: { DATABASE_URL: database.url } })
     const { stdout } = program.process
     if (stdout === null) throw new Error('it has no output')

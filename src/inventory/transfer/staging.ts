@@ -106,8 +106,9 @@ async function checkStaged(transaction: Transaction, fileColumns: readonly Colum
   )
   const [first] = lines
   if (first === undefined) return
+  const more = Number(first.count) > SHOWN_ERRORS ? `, of which these are the first ${SHOWN_ERRORS}` : ''
   throw new InvalidInputError(
-    first.count === '1' ? 'has 1 error' : `has ${Number(first.count).toLocaleString('en-US')} errors`,
+    first.count === '1' ? 'has 1 error' : `has ${Number(first.count).toLocaleString('en-US')} errors${more}`,
     lines.map((line) => ({ line: Number(line.line), error: describe(line, fileColumns) })),
   )
 }
