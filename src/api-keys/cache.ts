@@ -3,27 +3,19 @@ import type { Logger } from 'pino'
 import type { StatementRunner } from '../database/database.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
 import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
-import { type ApiKey, endOf, findActiveKeys, recordUses } from './stored-keys.ts'
+import { type ActiveKey, listActiveKeys } from './stored-keys.ts'
 
-/** How often the key cache reads and writes. */
+/** How often the key cache reads. */
 export interface ApiKeyIntervals {
   /** Between two reads of the active keys. A revoked key is accepted for at most this long, plus one query. */
   readonly refreshMs: number
   /** Minimum time between two reads. It limits what requests with unknown keys can cost the database. */
   readonly minRefreshMs: number
-  /** Between two writes of the last use of a key that is in use. */
-  readonly lastUseMs: number
 }
 
-export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250, lastUseMs: 60_000 }
+export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250 }
 
-/** Maximum unknown keys that one read looks for among the inactive ones. */
-const MAX_LOOKUPS_PER_READ = 100
-
-/** Maximum inactive keys kept in the cache. */
-const MAX_INACTIVE_KEYS = 1000
-
-/** The time in which a key is valid, in `Date.now()` time. */
+/** When a key was created and when it ends, in milliseconds since 1970 by the clock of PostgreSQL. */
 export interface KeyLifetime {
   readonly createdAt: number
   /** When the key expires or its revocation takes effect. */
@@ -31,19 +23,14 @@ export interface KeyLifetime {
 }
 
 interface Entry extends KeyLifetime {
-  readonly digest: Buffer
   readonly owner: ApiKeyOwner
-  /** The owner once the key has expired or is revoked. */
-  readonly invalidOwner: ApiKeyOwner
-  /** When this process or another one last saw the key used. */
-  usedAt: number
-  /** The last use that the database has recorded. */
-  readonly recordedUseAt: number
+  /** When the key ends, in `performance.now()` time: the clock of this machine may differ from that of PostgreSQL. */
+  readonly endsAt: number
 }
 
 /**
- * The key cache of a running server: the active keys of the database, and inactive ones that are still presented. Logs when the
- * keys cannot be read, once for consecutive failures, and when they can be read again.
+ * The key cache of a running server: the active keys of the database. Logs when the keys cannot be read, once for consecutive
+ * failures, and when they can be read again.
  */
 export class ApiKeyCache {
   readonly #database: StatementRunner
@@ -52,10 +39,6 @@ export class ApiKeyCache {
   readonly #closed = new AbortController()
   /** By digest. Looking it up need not be constant-time: callers cannot choose the digest of the key that they present. */
   #active = new Map<string, Entry>()
-  /** Expired and revoked keys that were presented, oldest lookup first. */
-  readonly #inactive = new Map<string, ApiKeyOwner>()
-  /** Digests that the next read looks for. */
-  readonly #lookups = new Map<string, Buffer>()
   #isStale = false
   #readAt = 0
   #lastReadStart = Number.NEGATIVE_INFINITY
@@ -73,17 +56,14 @@ export class ApiKeyCache {
 
   /**
    * Finds a key in the cache. A well-formed key that is not cached may have been created a moment ago, so it waits for the next
-   * read, which all waiting callers share. The promise rejects if that read fails. The same read also finds a key that has
-   * expired or was revoked, so that the log can say whose it was.
+   * read, which all waiting callers share. The promise rejects if that read fails.
    */
   find(key: string): ReturnType<FindApiKey> {
     if (!isApiKey(key)) return undefined
-    const digest = hashApiKey(key)
-    const id = mapKeyOf(digest)
-    const owner = this.#findCached(id)
-    if (owner !== undefined) return owner
-    if (this.#lookups.size < MAX_LOOKUPS_PER_READ) this.#lookups.set(id, digest)
-    return this.refresh().then(() => this.#findCached(id))
+    const digest = mapKeyOf(hashApiKey(key))
+    const entry = this.#active.get(digest)
+    if (entry !== undefined) return activeOwner(entry)
+    return this.refresh().then(() => activeOwner(this.#active.get(digest)))
   }
 
   /** Number of active keys. */
@@ -130,28 +110,11 @@ export class ApiKeyCache {
     await this.#currentRead.catch(() => {})
   }
 
-  #findCached(id: string): ApiKeyOwner | undefined {
-    const entry = this.#active.get(id)
-    if (entry === undefined) return this.#inactive.get(id)
-    const now = Date.now()
-    if (entry.validUntil <= now) return entry.invalidOwner
-    entry.usedAt = now
-    return entry.owner
-  }
-
   async #read(): Promise<void> {
     try {
-      const digests = [...this.#lookups.values()]
-      this.#lookups.clear()
-      const previous = this.#active
-      const current = new Map<string, Entry>()
-      for (const { digest, key } of await findActiveKeys(this.#database, digests)) {
-        const id = mapKeyOf(digest)
-        const entry = entryOf(digest, key, previous.get(id)?.usedAt)
-        if (key.state === 'expired' || key.state === 'revoked') this.#addInactive(id, entry.invalidOwner)
-        else current.set(id, entry)
-      }
-      this.#active = current
+      const keys = await listActiveKeys(this.#database)
+      const now = performance.now()
+      this.#active = new Map(keys.map((key) => [mapKeyOf(key.digest), entryOf(key, now)]))
       this.#readAt = Date.now()
       if (this.#isStale) this.#log.info('the API keys can be read again')
       this.#isStale = false
@@ -163,50 +126,27 @@ export class ApiKeyCache {
     }
   }
 
-  #addInactive(id: string, owner: ApiKeyOwner): void {
-    this.#inactive.set(id, owner)
-    const [oldest] = this.#inactive.keys()
-    if (this.#inactive.size > MAX_INACTIVE_KEYS && oldest !== undefined) this.#inactive.delete(oldest)
-  }
-
   #scheduleRefresh(): void {
     if (this.#closed.signal.aborted) return
     this.#timer = setTimeout(async () => {
       // The log has the error.
       await this.refresh().catch(() => {})
-      if (!this.#isStale && !this.#closed.signal.aborted) await this.#recordUses()
       this.#scheduleRefresh()
     }, this.#intervals.refreshMs).unref()
   }
+}
 
-  async #recordUses(): Promise<void> {
-    const { lastUseMs } = this.#intervals
-    const uses = [...this.#active.values()].filter(
-      ({ usedAt, recordedUseAt }) => usedAt - recordedUseAt >= lastUseMs,
-    )
-    if (uses.length === 0) return
-    await recordUses(this.#database, uses).catch((err: unknown) =>
-      this.#log.warn({ err }, 'the last use of API keys could not be recorded'),
-    )
+function entryOf({ name, id, readOnly, createdAt, endsAt, remainingMs }: ActiveKey, now: number): Entry {
+  return {
+    owner: { name, id, ...(readOnly ? { isReadOnly: true } : {}) },
+    createdAt: createdAt.getTime(),
+    validUntil: endsAt?.getTime() ?? Number.POSITIVE_INFINITY,
+    endsAt: now + (remainingMs ?? Number.POSITIVE_INFINITY),
   }
 }
 
-function entryOf(digest: Buffer, key: ApiKey, usedBefore = Number.NEGATIVE_INFINITY): Entry {
-  const { id, name, state, readOnly, createdAt, lastUsedAt } = key
-  const recordedUseAt = lastUsedAt?.getTime() ?? Number.NEGATIVE_INFINITY
-  const owner = { name, id, ...(readOnly ? { isReadOnly: true } : {}) }
-  return {
-    digest,
-    owner,
-    invalidOwner: {
-      ...owner,
-      invalidReason: state === 'ending' || state === 'revoked' ? 'revoked' : 'expired',
-    },
-    createdAt: createdAt.getTime(),
-    validUntil: endOf(key)?.getTime() ?? Number.POSITIVE_INFINITY,
-    usedAt: Math.max(usedBefore, recordedUseAt),
-    recordedUseAt,
-  }
+function activeOwner(entry: Entry | undefined): ApiKeyOwner | undefined {
+  return entry !== undefined && performance.now() < entry.endsAt ? entry.owner : undefined
 }
 
 function mapKeyOf(digest: Buffer): string {

@@ -8,14 +8,11 @@ export interface ApiKeyOwner {
   readonly id?: string
   /** Whether the key may be used for reading only. */
   readonly isReadOnly?: boolean
-  /** Why the key is no longer accepted; absent while it is. */
-  readonly invalidReason?: 'expired' | 'revoked'
 }
 
 /**
- * Returns the owner of a presented key, or undefined if the key is unknown. Returns a promise only if the key has to be
- * looked up in the database; it rejects if the key cannot be checked. The caller must refuse an owner that has an
- * `invalidReason`.
+ * Returns the owner of a presented key, or undefined if no such key is accepted now. Returns a promise only if the key has to be
+ * looked up in the database; it rejects if the key cannot be checked.
  */
 export type FindApiKey = (key: string) => ApiKeyOwner | undefined | Promise<ApiKeyOwner | undefined>
 

@@ -13,7 +13,6 @@ export interface ApiKey {
   readonly createdAt: Date
   readonly expiresAt: Date | null
   readonly revokedAt: Date | null
-  readonly lastUsedAt: Date | null
 }
 
 /** Returns when the key expires or its revocation takes effect, whichever is first; null for neither. */
@@ -35,22 +34,20 @@ const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
   coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "readOnly",
   ${timeText('created_at')} AS "createdAt", ${timeText('expires_at')} AS "expiresAt",
-  ${timeText('revoked_at')} AS "revokedAt", ${timeText('last_used_at')} AS "lastUsedAt"`
+  ${timeText('revoked_at')} AS "revokedAt"`
 
 interface Row extends Pick<ApiKey, 'id' | 'name' | 'state' | 'readOnly'> {
   readonly createdAt: string
   readonly expiresAt: string | null
   readonly revokedAt: string | null
-  readonly lastUsedAt: string | null
 }
 
-function keyOf({ createdAt, expiresAt, revokedAt, lastUsedAt, ...key }: Row): ApiKey {
+function keyOf({ createdAt, expiresAt, revokedAt, ...key }: Row): ApiKey {
   return {
     ...key,
     createdAt: parseTime(createdAt),
     expiresAt: parseOptionalTime(expiresAt),
     revokedAt: parseOptionalTime(revokedAt),
-    lastUsedAt: parseOptionalTime(lastUsedAt),
   }
 }
 
@@ -154,28 +151,36 @@ export async function countKeys(database: StatementRunner): Promise<Record<ApiKe
   return counts
 }
 
-/** The statement that finds active keys. */
-export const ACTIVE_KEYS = `SELECT digest, ${API_KEY} FROM api_keys WHERE ${IS_ACTIVE} OR digest = ANY ($1::bytea[])`
-
-/** Finds all keys that are accepted now, and of the presented digests also those that are expired or revoked. */
-export async function findActiveKeys(
-  database: StatementRunner,
-  presented: readonly Buffer[],
-): Promise<{ digest: Buffer; key: ApiKey }[]> {
-  const rows = await database.query<Row & { digest: Buffer }>(ACTIVE_KEYS, [presented])
-  return rows.map(({ digest, ...row }) => ({ digest, key: keyOf(row) }))
+/** A key that is accepted now. */
+export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly' | 'createdAt'> {
+  readonly digest: Buffer
+  /** When it expires or its revocation takes effect; null for never. */
+  readonly endsAt: Date | null
+  /** How long it will be accepted, in milliseconds by the clock of PostgreSQL; null for ever. */
+  readonly remainingMs: number | null
 }
 
-/** Records when keys were last used, for each key at most once a minute. */
-export async function recordUses(
-  database: StatementRunner,
-  uses: readonly { readonly digest: Buffer; readonly usedAt: number }[],
-): Promise<void> {
-  await database.query(
-    `UPDATE api_keys SET last_used_at = use.used_at
-     FROM unnest($1::bytea[], $2::timestamptz[]) AS use (digest, used_at)
-     WHERE api_keys.digest = use.digest
-       AND coalesce(last_used_at + interval '1 minute' <= use.used_at, true)`,
-    [uses.map(({ digest }) => digest), uses.map(({ usedAt }) => new Date(usedAt))],
+/** The statement that lists active keys. */
+export const ACTIVE_KEYS = `SELECT digest, ${API_KEY},
+    (extract(epoch FROM least(expires_at, revoked_at) - now()) * 1000)::float8 AS "remainingMs"
+  FROM api_keys WHERE ${IS_ACTIVE}`
+
+/** Lists all keys that are accepted now. */
+export async function listActiveKeys(database: StatementRunner): Promise<ActiveKey[]> {
+  const rows = await database.query<Row & Pick<ActiveKey, 'digest' | 'remainingMs'>>(ACTIVE_KEYS)
+  return rows.map(({ digest, remainingMs, ...row }) => {
+    const key = keyOf(row)
+    return { ...key, digest, remainingMs, endsAt: endOf(key) }
+  })
+}
+
+/** Describes the sessions that may hold locks on keys, for a person. */
+export async function lockHolders(database: StatementRunner): Promise<string[]> {
+  const rows = await database.query<{ holder: string }>(
+    `SELECT format('Process %s of role %s%s has it%s.', pid, usename, ' (' || nullif(application_name, '') || ')',
+       ' in a transaction since ' || to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS holder
+     FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid IN (
+       SELECT pid FROM pg_locks WHERE relation = 'api_keys'::regclass AND granted AND mode <> 'AccessShareLock')`,
   )
+  return rows.map(({ holder }) => holder)
 }

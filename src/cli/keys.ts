@@ -1,9 +1,17 @@
 import { type Command, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
-import { type ApiKey, createKey, endOf, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
-import type { StatementRunner } from '../database/database.ts'
+import {
+  type ApiKey,
+  createKey,
+  endOf,
+  listKeys,
+  lockHolders,
+  revokeKeys,
+  rotateKey,
+} from '../api-keys/stored-keys.ts'
+import { hasCause } from '../database/error-meaning.ts'
 import { OutcomeUnknownError } from '../database/errors.ts'
-import { inTransaction, type TransactionOptions } from '../database/transaction.ts'
+import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { withDatabase } from './connection.ts'
@@ -11,7 +19,7 @@ import { readDuration, readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
 import { formatTable } from './format.ts'
 import { matching } from './matching.ts'
-import { OutputError, print } from './output.ts'
+import { OutputError, print, report } from './output.ts'
 
 /** How long PostgreSQL may take to respond to a statement on keys. */
 const ANSWER_TIMEOUT_MS = 30_000
@@ -21,13 +29,6 @@ const readId = matching(/^[0-9a-f]{12}$/, '12 hexadecimal digits')
 
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
-  const transactionOptions = async (): Promise<TransactionOptions> => ({
-    url: await databaseUrl(),
-    readOnly: false,
-    answerTimeoutMs: ANSWER_TIMEOUT_MS,
-    ...abortOnSignals(),
-  })
-
   const keys = program
     .command('keys')
     .description('create and revoke API keys')
@@ -38,24 +39,17 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .description('create a key and print it, once: only its SHA-256 is stored')
     // Not requiredOption, which would report a missing name before an unknown option such as "--nam".
     .option('--name <name>', 'set the name of the key, which the server log shows (required)', readName)
-    .option(
-      '--expires <duration>',
-      'let the key expire after this time, such as 90d, 24h or 30m',
-      readLifetime,
-    )
+    .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async ({ name, expires, readOnly }: CreateOptions, command: Command) => {
       if (name === undefined) command.error("error: required option '--name <name>' not specified")
-      await issueKey(await transactionOptions(), async (transaction, digest) => {
+      await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await createKey(transaction, name, digest, expires, readOnly)
-        if (made === undefined) {
-          throw new CommandFailure(
-            `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`,
-          )
-        }
-        console.error(`The key ${describe(made)}. It is shown only once:`)
-        return made
+        if (made !== undefined) return made
+        throw new CommandFailure(
+          `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`,
+        )
       })
     })
 
@@ -63,21 +57,17 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .command('list')
     .description('list the valid keys; times are in UTC')
     .option('--all', 'list expired and revoked keys, too')
-    .option('--expiring <duration>', 'list only valid keys that expire within this time', readLifetime)
     .option('--json', 'print a JSON array')
-    .addHelpText('after', '\nExample:\n  inventory keys list --expiring 14d')
-    .action(async ({ all, json, expiring }: ListOptions) => {
-      const keys = await withDatabase(await databaseUrl(), listKeys)
-      const shown = all ? keys : keys.filter(isValid)
-      const list = expiring === undefined ? shown : shown.filter((key) => endsWithin(key, expiring))
-      if (json) await print(JSON.stringify(list, null, 2))
-      else if (keys.length === 0)
-        console.error('There are no keys. To create one: inventory keys create --name ops')
-      else if (expiring !== undefined && list.length === 0) console.error('No key expires within this time.')
-      else if (list.length > 0) await print(tableOf(list))
-      const hidden = keys.length - shown.length
-      if (expiring === undefined && hidden > 0)
-        console.error(`Expired and revoked keys, not shown without --all: ${hidden}`)
+    .addHelpText('after', '\nExample:\n  inventory keys list')
+    .action(async ({ all, json }: { all?: true; json?: true }) => {
+      const found = await withDatabase(await databaseUrl(), listKeys)
+      const shown = all ? found : found.filter(({ state }) => state === 'active' || state === 'ending')
+      if (json) await print(JSON.stringify(shown, null, 2))
+      else if (shown.length > 0) await print(tableOf(shown))
+      else if (found.length === 0)
+        report('There are no keys. To create one: inventory keys create --name ops')
+      const hidden = found.length - shown.length
+      if (hidden > 0) report(`Expired and revoked keys, not shown without --all: ${hidden}`)
     })
 
   keys
@@ -87,11 +77,11 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows', readId)
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
-      const revoked = await inTransaction(await transactionOptions(), (transaction) =>
+      const revoked = await changeKeys(await databaseUrl(), (transaction) =>
         revokeKeys(transaction, name, id),
       )
       if (revoked.length === 0) throw noActiveKey(name, id)
-      for (const key of revoked) console.error(`The key ${key.name} (${key.id}) is revoked.`)
+      for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
   keys
@@ -103,27 +93,42 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         .argParser(readDuration)
         .default(86_400, '24h'),
     )
-    .option(
-      '--expires <duration>',
-      'let the new key expire after this time; by default, after the lifetime of the old one',
-      readLifetime,
-    )
+    .option('--expires <duration>', 'by default, the new key has the lifetime of the old one', readLifetime)
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
-      await issueKey(await transactionOptions(), async (transaction, digest) => {
+      await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await rotateKey(transaction, name, digest, overlap, expires)
         if (made === undefined) throw noActiveKey(name)
         for (const key of await listKeys(transaction, name)) {
-          if (key.state === 'ending')
-            console.error(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
+          if (key.state === 'ending') report(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
           // Both are the time of this transaction.
           else if (key.revokedAt?.getTime() === made.createdAt.getTime())
-            console.error(`The old key (${key.id}) is revoked.`)
+            report(`The old key (${key.id}) is revoked.`)
         }
-        console.error(`The new key ${describe(made)}. It is shown only once:`)
         return made
       })
     })
+}
+
+/** Runs `work` in a transaction that waits for locks on keys for a few seconds, and then names the sessions that hold them. */
+async function changeKeys<Result>(
+  url: string,
+  work: (transaction: Transaction) => Promise<Result>,
+): Promise<Result> {
+  const options = { url, readOnly: false, answerTimeoutMs: ANSWER_TIMEOUT_MS, ...abortOnSignals() }
+  try {
+    return await inTransaction(options, async (transaction) => {
+      await transaction.query("SET LOCAL lock_timeout = '3s'")
+      return work(transaction)
+    })
+  } catch (error) {
+    if (!hasCause(error, 'locked')) throw error
+    const holders = await withDatabase(url, lockHolders)
+    throw new CommandFailure(
+      `Another session has locked the key; nothing was changed. ${holders.join(' ')} ` +
+        'Run the command again when it has ended, or end it with SELECT pg_terminate_backend(<process>).',
+    )
+  }
 }
 
 /**
@@ -131,14 +136,19 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
  * the key that it was to replace stays valid.
  */
 async function issueKey(
-  options: TransactionOptions,
-  create: (transaction: StatementRunner, digest: Buffer) => Promise<ApiKey>,
+  url: string,
+  create: (transaction: Transaction, digest: Buffer) => Promise<ApiKey>,
 ): Promise<void> {
   const key = makeApiKey()
   let printed: ApiKey | undefined
   try {
-    await inTransaction(options, async (transaction) => {
+    await changeKeys(url, async (transaction) => {
       const made = await create(transaction, hashApiKey(key))
+      const { name, id, expiresAt, readOnly } = made
+      const expiry = expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`
+      report(
+        `The key ${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiry}. It is shown only once:`,
+      )
       await print(key)
       printed = made
     })
@@ -147,7 +157,7 @@ async function issueKey(
       const exitCode = error.isClosed ? exitCodes.outputClosed : exitCodes.failed
       throw new CommandFailure(`${error.message}. No key was created, and none was revoked.`, exitCode)
     }
-    if (printed !== undefined) console.error(warnOfPrinted(printed, error))
+    if (printed !== undefined) report(warnOfPrinted(printed, error))
     throw error
   }
 }
@@ -165,27 +175,6 @@ interface CreateOptions {
   readonly readOnly?: true
 }
 
-interface ListOptions {
-  readonly all?: true
-  readonly json?: true
-  readonly expiring?: number
-}
-
-function isValid({ state }: ApiKey): boolean {
-  return state === 'active' || state === 'ending'
-}
-
-/** True for a key that is valid now and will expire or be revoked within `seconds`. */
-function endsWithin(key: ApiKey, seconds: number): boolean {
-  if (!isValid(key)) return false
-  const end = endOf(key)
-  return end !== null && end.getTime() <= Date.now() + seconds * 1000
-}
-
-function describe({ name, id, expiresAt, readOnly }: ApiKey): string {
-  return `${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`}`
-}
-
 function noActiveKey(name: string, id?: string): CommandFailure {
   const which = id === undefined ? '' : ` with the id ${id}`
   return new CommandFailure(
@@ -195,7 +184,7 @@ function noActiveKey(name: string, id?: string): CommandFailure {
 
 function tableOf(keys: readonly ApiKey[]): string {
   return formatTable(
-    ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'LAST USED', 'ACCESS'],
+    ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS'],
     keys.map((key) => [
       key.name,
       key.id,
@@ -203,7 +192,6 @@ function tableOf(keys: readonly ApiKey[]): string {
       timeOf(key.createdAt),
       timeOf(key.expiresAt),
       timeOf(key.revokedAt),
-      timeOf(key.lastUsedAt),
       key.readOnly ? 'read-only' : 'read-write',
     ]),
   )

@@ -6,7 +6,7 @@ import { Reference } from '../contract/schema-types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The API key that the request presented, valid or not; null if it is unknown or the route needs none. */
+    /** The API key that the request presented; null if it is not accepted or the route needs none. */
     apiKey: ApiKeyOwner | null
   }
 }
@@ -96,10 +96,10 @@ function readOnlyKey(): ApiError {
   )
 }
 
-/** Records the owner in the request, and returns whether the key is accepted. */
+/** Records the owner of the key in the request, and returns whether there is one. */
 function isAccepted(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
   request.apiKey = owner ?? null
-  return owner !== undefined && owner.invalidReason === undefined
+  return owner !== undefined
 }
 
 /** Matches an Authorization header with a bearer token, valid or not. */

@@ -48,7 +48,6 @@ export function logRequest(
         durationMs: Math.round(durationMs * 100) / 100,
         key: apiKey?.name ?? null,
         keyId: apiKey?.id ?? null,
-        ...(apiKey?.invalidReason === undefined ? {} : { keyState: apiKey.invalidReason }),
         client,
         ...unavailable,
         ...(raw.writableFinished ? {} : { aborted: true }),

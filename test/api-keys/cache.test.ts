@@ -8,15 +8,13 @@ import type { StatementRunner } from '../../src/database/database.ts'
 import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { openDatabase, probeLimits } from '../../src/database/pool.ts'
 import { addKey, testDatabase } from '../support/database.ts'
-import { eventually, until } from '../support/eventually.ts'
+import { until } from '../support/eventually.ts'
 import { outageOf } from '../support/outage.ts'
 
 interface Opened {
   readonly cache: ApiKeyCache
   /** How often the active keys were read. */
   readonly reads: () => number
-  /** The most unknown keys that one read looked for. */
-  readonly mostPresented: () => number
   /** The messages of the log. */
   readonly events: string[]
   /** The failures that the metric of the pool counts. */
@@ -31,14 +29,9 @@ function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
   const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
   const events: string[] = []
   let reads = 0
-  let mostPresented = 0
   const counted: StatementRunner = {
     query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
-      const [presented] = values
-      if (text.startsWith('SELECT') && Array.isArray(presented)) {
-        reads += 1
-        mostPresented = Math.max(mostPresented, presented.length)
-      }
+      reads += 1
       return database.query<Row>(text, values)
     },
   }
@@ -54,7 +47,7 @@ function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
     await database.close()
   })
   const failures = (): number => database.statistics().failures
-  return { cache, reads: () => reads, mostPresented: () => mostPresented, events, failures }
+  return { cache, reads: () => reads, events, failures }
 }
 
 /** Resolves once the keys were read that many more times; all of those reads but the last have ended. */
@@ -68,7 +61,7 @@ function ownerOf(name: string, key: string): { name: string; id: string } {
   return { name, id: hashApiKey(key).toString('hex', 0, 6) }
 }
 
-t.test('a new key is found at once, and from then on without a promise', async (t) => {
+t.test('a new key is found at once, and then without a promise', async (t) => {
   const database = await testDatabase(t)
   const { cache } = open(t, database.url)
   await cache.refresh()
@@ -113,9 +106,7 @@ t.test(
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
   const database = await testDatabase(t)
-  const ended = await addKey(database, 'billing')
-  await database.query('UPDATE api_keys SET revoked_at = now()')
-  const { cache, reads, mostPresented } = open(t, database.url)
+  const { cache, reads } = open(t, database.url)
   await cache.refresh()
   const before = reads()
   const start = performance.now()
@@ -125,8 +116,6 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
   }
   const seconds = (performance.now() - start) / 1000
   t.ok(reads() - before <= 4 * seconds + 2, `${reads() - before} reads in ${seconds} s`)
-  t.equal(mostPresented(), 100, 'for a hundred of them at a time')
-  t.match(await cache.find(ended), { invalidReason: 'revoked' }, 'afterward, it still finds whose a key was')
 })
 
 t.test('a revoked key is refused within 5 seconds, without being presented in between', async (t) => {
@@ -139,20 +128,30 @@ t.test('a revoked key is refused within 5 seconds, without being presented in be
   t.strictSame(cache.find(key), ownerOf('billing', key))
   await database.query('UPDATE api_keys SET revoked_at = now()')
   await moreReads(reads, 2)
-  t.strictSame(await cache.find(key), { ...ownerOf('billing', key), invalidReason: 'revoked' })
+  t.equal(await cache.find(key), undefined)
 })
 
-t.test('a key ends at its time by the clock, with the database away too', async (t) => {
+t.test("a key ends at its time by the database's clock, with the database away too", async (t) => {
   const database = await testDatabase(t)
   const outage = await outageOf(t, database.url)
   const key = await addKey(database, 'billing', '1 hour')
+  const unending = await addKey(database, 'shop')
   const { cache } = open(t, outage.url)
-  await cache.refresh()
+  for (const hours of [-2, 2]) {
+    const skewed = Date.now() + hours * 3_600_000
+    t.capture(Date, 'now', () => skewed)
+    await cache.refresh()
+    t.strictSame(
+      cache.find(key),
+      ownerOf('billing', key),
+      `with the clock of the service off by ${hours} hours`,
+    )
+  }
   await outage.cut()
-  t.strictSame(cache.find(key), ownerOf('billing', key))
-  const later = Date.now() + 3_600_000
-  t.capture(Date, 'now', () => later)
-  t.strictSame(cache.find(key), { ...ownerOf('billing', key), invalidReason: 'expired' })
+  const later = performance.now() + 3_600_000
+  t.capture(performance, 'now', () => later)
+  t.equal(cache.find(key), undefined)
+  t.strictSame(cache.find(unending), ownerOf('shop', unending))
 })
 
 t.test(
@@ -175,32 +174,3 @@ t.test(
     t.equal(events.at(-1), 'the API keys can be read again')
   },
 )
-
-t.test('the last use of a key is written, at most once a minute', async (t) => {
-  const database = await testDatabase(t)
-  const key = await addKey(database, 'billing')
-  await addKey(database, 'unused')
-  const { cache, reads } = open(t, database.url, quickReads)
-  await cache.refresh()
-  await cache.find(key)
-  const lastUse = async (): Promise<string | null | undefined> => {
-    const [row] = await database.query("SELECT last_used_at FROM api_keys WHERE name = 'billing'")
-    return row?.['last_used_at']
-  }
-  const first = await eventually('the first use to be noted', async () => (await lastUse()) ?? undefined)
-  await cache.find(key)
-  // Uses are noted after a read, and before the next one.
-  await moreReads(reads, 3)
-  t.equal(await lastUse(), first, 'a second use within the minute is not written')
-  await database.query(
-    "UPDATE api_keys SET last_used_at = now() - interval '1 minute' WHERE name = 'billing'",
-  )
-  const aged = await lastUse()
-  await moreReads(reads, 3)
-  t.equal(await lastUse(), aged, 'without a use, nothing is written')
-  await cache.find(key)
-  await eventually('the later use to be noted', async () => ((await lastUse()) === aged ? undefined : true))
-  t.strictSame(await database.query('SELECT name FROM api_keys WHERE last_used_at IS NULL'), [
-    { name: 'unused' },
-  ])
-})

@@ -12,9 +12,10 @@ async function statusOf(port: number, key: string): Promise<number> {
 }
 
 t.test(
-  'a running server takes a new key at once, refuses a revoked one, and logs which it was',
+  'a running server takes a new key at once, refuses a revoked one, and only reads the keys',
   async (t) => {
-    const { url } = await testDatabase(t)
+    const database = await testDatabase(t)
+    const { url } = database
     const { port, log, close } = await startApp(t, url)
     const old = await succeed(t, url, 'keys', 'create', '--name', 'billing')
     t.equal(await statusOf(port, old), 200)
@@ -33,22 +34,18 @@ t.test(
     await close()
     const lines = log.filter(({ msg }) => msg === 'request')
     t.strictSame(
-      [...lines.slice(0, 4), ...lines.slice(-3)].map(({ status, key, keyId, keyState }) => [
-        status,
-        key,
-        keyId,
-        keyState,
-      ]),
+      [...lines.slice(0, 4), ...lines.slice(-3)].map(({ status, key, keyId }) => [status, key, keyId]),
       [
-        [200, 'billing', first, undefined],
-        [200, 'billing', second, undefined],
-        [200, 'billing', first, undefined],
-        [200, 'tests', null, undefined],
-        [401, 'billing', first, 'revoked'],
-        [200, 'billing', second, undefined],
-        [401, null, null, undefined],
+        [200, 'billing', first],
+        [200, 'billing', second],
+        [200, 'billing', first],
+        [200, 'tests', null],
+        [401, null, null],
+        [200, 'billing', second],
+        [401, null, null],
       ],
     )
+    t.strictSame(await database.query('SELECT FROM api_keys WHERE last_used_at IS NOT NULL'), [])
     for (const secret of [old, successor]) t.notMatch(JSON.stringify(log), secret)
   },
 )
