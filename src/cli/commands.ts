@@ -7,7 +7,6 @@ import { addExportCommand } from './export.ts'
 import { addHistoryCommands } from './history.ts'
 import { addImportCommand } from './import.ts'
 import { addKeysCommands } from './keys.ts'
-import { addLowCommand } from './low.ts'
 import { addMigrateCommands } from './migrate.ts'
 import { addStatusCommand } from './status.ts'
 
@@ -31,7 +30,6 @@ export function commandLine(
   addImportCommand(program, databaseUrl)
   addExportCommand(program, databaseUrl)
   addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
-  addLowCommand(program, databaseUrl)
   addHistoryCommands(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)

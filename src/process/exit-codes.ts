@@ -7,7 +7,6 @@ export const exitCodes = {
   outcomeUnknown: 4,
   unconfirmed: 5,
   doneWithoutOutput: 6,
-  low: 7,
   outputClosed: 141,
 } as const
 
@@ -19,7 +18,7 @@ export const HOW_TO_FIND_OUT =
 export const exitCodeHelp = `
 Exit codes:
   0    done
-  1    failed; nothing was changed
+  1    failed; nothing was changed, unless the message says what was
   2    wrong usage; nothing was done
   3    import: the file has errors or is incomplete, or the database rejects its
        entries; nothing was changed
@@ -31,7 +30,6 @@ Exit codes:
        Ctrl-C interrupted it; the message says how to find out
   5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
-  7    low: some entries are below the limit
   130  interrupted by Ctrl-C, 143 by SIGTERM, 129 by a closed terminal; nothing
-       was changed
+       was changed, unless the message says what was
   141  the output pipe was closed`

@@ -7,11 +7,9 @@ export interface ChangeList {
   readonly petId?: string | undefined
   /** Only changes of the last seconds. */
   readonly since?: number
-  /** The name of the API key or, for changes without a key, of the database role. */
+  /** The name of the API key or of the database role. */
   readonly by?: string
   readonly format: 'table' | 'csv' | 'json'
-  /** Whether to list later changes, too, and oldest first. */
-  readonly follow?: true
 }
 
 const TIME = `to_char(changed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
@@ -24,19 +22,25 @@ const FIELDS = `${TIME} AS time, pet_id AS "petId", old_quantity AS "oldQuantity
 const tableColumns = [
   ['TIME', 24, TIME],
   ['PET ID', 10, "coalesce(pet_id::text, 'all')"],
-  ['BEFORE', 16, "coalesce(old_quantity || ' ' || old_status, '-')"],
-  ['AFTER', 16, "coalesce(new_quantity || ' ' || new_status, '-')"],
-  ['BY', 24, "coalesce(key_name || coalesce(' (' || key_id || ')', ''), 'role ' || role)"],
+  ['BEFORE', 14, "coalesce(old_quantity || ' ' || old_status, '-')"],
+  ['AFTER', 14, "coalesce(new_quantity || ' ' || new_status, '-')"],
+  ['KEY', 22, "coalesce(key_name || coalesce(' (' || key_id || ')', ''), '-')"],
+  ['ROLE', 18, 'role'],
   ['REQUEST', 0, "coalesce(request_id, '-')"],
 ] as const
 
 /** The first line of a table. */
 export const TABLE_HEADING = tableColumns.map(([heading, width]) => heading.padEnd(width)).join('  ')
 
+const TABLE_LINE = tableColumns
+  .map(([, width, value]) => `rpad(${value}, greatest(${width}, length(${value})))`)
+  .join(` || '  ' || `)
+
+/** Characters that control a terminal, or the direction of its text, or are not seen. */
+const CONTROLS = String.raw`[\u0001-\u001F\u007F-\u009F\u061C\u200B-\u200F\u2028-\u202E\u2060-\u2069\uFEFF]`
+
 const lines = {
-  table: tableColumns
-    .map(([, width, value]) => `rpad(${value}, greatest(${width}, length(${value})))`)
-    .join(` || '  ' || `),
+  table: `regexp_replace(${TABLE_LINE}, '${CONTROLS}', '?', 'g')`,
   csv: FIELDS,
   json: `(SELECT row_to_json(change) FROM (SELECT ${FIELDS}) AS change)`,
 }
@@ -44,22 +48,15 @@ const lines = {
 /**
  * Returns the COPY statement that lists changes in lines of the format, newest first. The changes of one pet are in the order in
  * which they were made, and TRUNCATE is one of them.
- *
- * @param former text of the `pg_current_snapshot()` in which they were not visible, if they are later ones
  */
-export function copyChanges({ petId, since, by, format, follow }: ChangeList, former?: string): string {
-  const snapshot = pg.escapeLiteral(former ?? '')
-  const age = follow ? (since ?? 0) : since
+export function copyChanges({ petId, since, by, format }: ChangeList): string {
   const conditions = [
     'true',
     petId !== undefined && `(pet_id = ${petId} OR pet_id IS NULL)`,
-    by !== undefined && `coalesce(key_name, role) = ${pg.escapeLiteral(by)}`,
-    former === undefined && age !== undefined && `changed_at >= now() - interval '${age} s'`,
-    former !== undefined && `NOT pg_visible_in_snapshot(transaction_id::text::xid8, ${snapshot})`,
-    former !== undefined && `transaction_id >= pg_snapshot_xmin(${snapshot})::text::bigint`,
+    by !== undefined && `${pg.escapeLiteral(by)} IN (key_name, role)`,
+    since !== undefined && `changed_at >= now() - interval '${since} s'`,
   ].filter((condition) => condition !== false)
   const query = `SELECT ${lines[format]} FROM inventory_history
-    WHERE ${conditions.join(' AND ')} ORDER BY statement_id ${follow ? 'ASC' : 'DESC'}`
-  if (format !== 'csv') return copyLines(query)
-  return `COPY (${query}) TO STDOUT (FORMAT csv, HEADER ${former === undefined})`
+    WHERE ${conditions.join(' AND ')} ORDER BY statement_id DESC`
+  return format === 'csv' ? `COPY (${query}) TO STDOUT (FORMAT csv, HEADER)` : copyLines(query)
 }

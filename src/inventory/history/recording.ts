@@ -18,7 +18,8 @@ export async function isRecording(database: StatementRunner): Promise<boolean> {
 }
 
 /**
- * Records all changes of the stock that are made after the transaction. Needs the owner of the tables. Waits for the writers of
+ * Records all changes of the stock that are made after the transaction. Updates of servers name their callers once these have
+ * noticed. Needs the owner of the tables. Waits for the writers of
  * the table, for at most a second.
  */
 export async function startRecording(transaction: StatementRunner): Promise<void> {
