@@ -16,12 +16,15 @@ import {
   utimesSync,
 } from 'node:fs'
 import path from 'node:path'
+import { requireSupportedNode } from '../src/process/node-version.js'
+
+requireSupportedNode()
 
 const PROGRAMS = {
   sources: ['src'],
   output: 'dist',
   project: 'tsconfig.build.json',
-  sourceOf: (module) => `src/${module}.ts`,
+  sourceOf: (module) => `src/${module}`,
 }
 
 /** The tests are only translated, file by file: `npm run typecheck` finds their errors. */
@@ -29,7 +32,7 @@ const TESTS = {
   sources: ['test', 'examples'],
   output: '.test-build',
   project: 'tsconfig.test.json',
-  sourceOf: (module) => `${module}.ts`,
+  sourceOf: (module) => module,
 }
 
 /**
@@ -65,7 +68,9 @@ function compile(target) {
   }
   for (const name of readdirSync(output, { recursive: true })) {
     const [, module] = /^(.+)\.js(\.map)?$/.exec(name) ?? []
-    if (module !== undefined && !existsSync(target.sourceOf(module))) rmSync(path.join(output, name))
+    if (module === undefined) continue
+    const source = target.sourceOf(module)
+    if (!existsSync(`${source}.ts`) && !existsSync(`${source}.js`)) rmSync(path.join(output, name))
   }
   if (target === PROGRAMS) chmodSync('dist/cli.js', 0o755)
   // Node resolves the link, so the tests import the modules of dist.

@@ -1,8 +1,7 @@
 #!/usr/bin/env node
-import { surviveClosedOutput } from './cli/output.ts'
-import { runCommand } from './cli/run.ts'
-import { ignoreInspectorSignal } from './process/signals.ts'
+/** The command line. Imports the rest only when Node is known to be able to load it. */
+import { requireSupportedNode } from './process/node-version.js'
 
-ignoreInspectorSignal()
-surviveClosedOutput(process.stdout, process.stderr)
-await runCommand(process.argv.slice(2))
+requireSupportedNode()
+const { runProgram } = await import('./cli/run.ts')
+await runProgram(process.argv.slice(2))

@@ -2,10 +2,18 @@ import { loadOperatorDatabase } from '../config/config.ts'
 import { readEnvironment } from '../config/environment.ts'
 import { ConfigurationError } from '../config/errors.ts'
 import { parseAddress } from '../database/address.ts'
-import { InterruptedError } from '../process/signals.ts'
+import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
 import { withSchemaReason } from './connection.ts'
 import { reportFailure } from './failure.ts'
+import { surviveClosedOutput } from './output.ts'
+
+/** Runs the command that the arguments of this process name. */
+export async function runProgram(args: readonly string[]): Promise<void> {
+  ignoreInspectorSignal()
+  surviveClosedOutput(process.stdout, process.stderr)
+  await runCommand(args)
+}
 
 /**
  * Runs the command that the arguments name, in the environment of this process. Reports a failure on standard error. Sets the

@@ -1,0 +1,37 @@
+import { spawnSync } from 'node:child_process'
+import { readFile } from 'node:fs/promises'
+import t from 'tap'
+import { root } from '../support/root.ts'
+
+const programs = ['dist/server.js', 'dist/cli.js', 'scripts/build.js']
+
+/** Runs a program in this Node, which says that it has another version. */
+function runAs(version: string, program: string) {
+  const source = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
+  const args = ['--import', `data:text/javascript,${encodeURIComponent(source)}`, program, '--version']
+  return spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8', env: { NODE_ENV: 'production' } })
+}
+
+t.test('a Node that is too old ends each program with one sentence', async (t) => {
+  for (const version of ['16.20.2', '18.20.4', '20.11.1', '20.19.1', '21.7.3', '22.11.0']) {
+    for (const program of programs) {
+      const { status, stdout, stderr } = runAs(version, program)
+      const message = `Node ${version} is too old for the Petstore inventory service; it needs 20.19.2, 22.12 or newer.\n`
+      t.strictSame({ status, stdout, stderr }, { status: 1, stdout: '', stderr: message }, program)
+    }
+  }
+  const { engines } = JSON.parse(await readFile('package.json', 'utf8'))
+  t.equal(engines.node, '^20.19.2 || >=22.12.0')
+  for (const version of ['20.19.2', '20.20.0', '22.12.0', '23.0.0', '24.1.0', '30.0.0'])
+    t.match(runAs(version, 'dist/cli.js'), { status: 0, stderr: '' }, version)
+})
+
+t.test('what runs before the check can be loaded by old versions', async (t) => {
+  for (const program of ['dist/server.js', 'dist/cli.js', 'dist/process/node-version.js']) {
+    const imports = Array.from(
+      (await readFile(program, 'utf8')).matchAll(/^import.*'(.*)'/gm),
+      ([, name]) => name,
+    )
+    t.strictSame(imports, program.includes('version') ? [] : ['./process/node-version.js'], program)
+  }
+})
