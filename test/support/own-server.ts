@@ -1,8 +1,8 @@
 import { appendFile, chmod, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
+import { StartUpError } from '../../src/config/errors.ts'
 import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
-import { EmbeddedServerError } from '../../src/local/embedded-programs.ts'
 import { asService, copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
 import { connectTo, onServer, type Row } from './on-server.ts'
@@ -107,7 +107,7 @@ function serverOf(t: Pick<Test, 'teardown'>, started: EmbeddedServer, settings: 
       'PostgreSQL to start',
       () =>
         startEmbeddedServer({ directory, settings: { ...settings, port } }).catch((error) => {
-          if (error instanceof EmbeddedServerError) return undefined
+          if (error instanceof StartUpError) return undefined
           throw error
         }),
       START_LIMIT,

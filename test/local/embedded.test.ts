@@ -1,0 +1,135 @@
+import { chmod, chown, cp, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import pg from 'pg'
+import t, { type Test } from 'tap'
+import { startEmbeddedServer } from '../../src/local/embedded.ts'
+import { setUpLocally } from '../../src/local/local-setup.ts'
+import { copyCluster } from '../support/cluster.ts'
+import { openFolder } from '../support/local.ts'
+
+const isRoot = process.getuid?.() === 0
+
+/** The folder of a server that has run before, below one that any account may enter. */
+async function usedFolder(t: Test): Promise<string> {
+  const directory = path.join(await openFolder(t), 'postgres')
+  await copyCluster(directory)
+  return directory
+}
+
+/** Starts a server, uses it and stops it. */
+async function use(t: Test, directory: string): Promise<void> {
+  const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
+  try {
+    const client = new pg.Client(server.url)
+    await client.connect()
+    const { rows } = await client.query(
+      "SELECT count(*)::int AS entries, current_setting('work_mem') AS memory FROM inventory",
+    )
+    t.strictSame(rows, [{ entries: 0, memory: '4MB' }])
+    await client.end()
+  } finally {
+    await server.stop()
+  }
+}
+
+t.test("libpq's variables have no effect on the server, its programs and its connections", async (t) => {
+  const variables = {
+    PGSSLMODE: 'require',
+    PGOPTIONS: '-c work_mem=1MB',
+    PGHOST: 'nowhere.invalid',
+    PGPORT: '1',
+    PGUSER: 'nobody',
+    PGDATABASE: 'none',
+    PGCLIENTENCODING: 'LATIN1',
+    PGDATA: '/nowhere',
+  }
+  Object.assign(process.env, variables)
+  const fresh = path.join(await openFolder(t), 'postgres')
+  const server = await startEmbeddedServer({ directory: fresh, settings: { fsync: 'off' } })
+  await server.stop()
+  Object.assign(process.env, variables)
+  await use(t, await usedFolder(t))
+})
+
+t.test('a start succeeds if the number of its former process belongs to another program', async (t) => {
+  const other = await startEmbeddedServer({ directory: await usedFolder(t), settings: { fsync: 'off' } })
+  t.teardown(other.stop)
+  const running = await readFile(path.join(other.directory, 'data', 'postmaster.pid'), 'utf8')
+  for (const left of [running, `${process.pid}\n`, '', 'x']) {
+    const directory = await usedFolder(t)
+    await writeFile(path.join(directory, 'data', 'postmaster.pid'), left)
+    if (/^\d/.test(left)) await use(t, directory)
+    // PostgreSQL refuses a file without a number, which may be one that another server is writing.
+    else
+      await t.rejects(use(t, directory), {
+        message: /does not start: it exited with code 1\. See .*postgres\.log$/,
+      })
+  }
+})
+
+t.test('only a wrong password is a reason to remove the folder', async (t) => {
+  const directory = await usedFolder(t)
+  const access = path.join(directory, 'data', 'pg_hba.conf')
+  const rules = await readFile(access, 'utf8')
+  await writeFile(access, '')
+  await t.rejects(use(t, directory), { message: /^The embedded PostgreSQL does not start: (?!.*emove)/ })
+  await writeFile(access, rules)
+  await writeFile(path.join(directory, 'password'), 'of another database\n')
+  await t.rejects(use(t, directory), {
+    message: /^The password in .* does not match the database there\. Remove that folder/,
+  })
+  t.rejects(stat(path.join(directory, 'data', 'postmaster.pid')), { code: 'ENOENT' }, 'it has stopped')
+})
+
+t.test(
+  'as root it changes the owner of nothing that the account of the server can replace',
+  { skip: !isRoot },
+  async (t) => {
+    const directory = await usedFolder(t)
+    const { uid, gid } = await stat(path.join(directory, 'data'))
+    t.not(uid, 0)
+    // As version 2 left it: the folder belongs to the account, which has replaced the files by links.
+    const secret = path.join(await openFolder(t), 'secret')
+    await rename(path.join(directory, 'password'), secret)
+    await chown(directory, uid, gid)
+    await symlink(secret, path.join(directory, 'password'))
+    await use(t, directory)
+    t.match(await stat(secret), { uid: 0, mode: 0o100600 })
+    t.match(await stat(directory), { uid: 0 })
+
+    await chmod(path.dirname(directory), 0o700)
+    await cp(secret, `${secret}.log`)
+    await symlink(`${secret}.log`, path.join(directory, 'postgres.log.link'))
+    await rename(path.join(directory, 'postgres.log.link'), path.join(directory, 'postgres.log'))
+    await chmod(path.dirname(directory), 0o755)
+    await t.rejects(use(t, directory), { code: 'ELOOP' })
+    t.equal(
+      await readFile(`${secret}.log`, 'utf8'),
+      await readFile(secret, 'utf8'),
+      'the log is not written through a link',
+    )
+  },
+)
+
+t.test('the local database accepts only generated passwords, and only from this machine', async (t) => {
+  const directory = path.join(await openFolder(t), '.data')
+  const setup = await setUpLocally(directory, new AbortController().signal)
+  try {
+    for (const role of ['postgres', new URL(setup.databaseUrl).username]) {
+      const url = new URL(setup.databaseUrl)
+      url.username = role
+      url.password = 'guessed'
+      await t.rejects(new pg.Client(url.href).connect(), { code: '28P01' }, role)
+    }
+    const client = new pg.Client(setup.databaseUrl)
+    await client.connect()
+    const { rows } = await client.query(
+      `SELECT rolsuper, current_setting('listen_addresses') AS addresses
+       FROM pg_roles WHERE rolname = current_user`,
+    )
+    await client.end()
+    t.strictSame(rows, [{ rolsuper: false, addresses: '127.0.0.1' }])
+  } finally {
+    await setup.stop()
+  }
+})
