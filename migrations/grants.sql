@@ -3,6 +3,8 @@
 -- schema are those of the connection. PostgreSQL only warns if the owner of the tables does not own the database or the schema.
 
 -- Server
+-- As the migration did. A dump that is restored without privileges lacks it.
+REVOKE EXECUTE ON FUNCTION record_inventory_history() FROM PUBLIC;
 GRANT CONNECT ON DATABASE {database} TO {role};
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON inventory TO {role};

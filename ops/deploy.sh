@@ -1,7 +1,7 @@
 #!/bin/sh
 # Deploys this checkout and the settings in .env with docker compose, or goes back to the image of another version:
 #   ops/deploy.sh            build the image, check all settings, migrate, and replace one container after the other
-#   ops/deploy.sh 2.0.0      the same with an image that was deployed before, without migrating
+#   ops/deploy.sh 2.0.0      the same with an image that was deployed before; the schema stays the newer one
 # Each new container has to be healthy before an old one is stopped, so no request fails. Ends at the first failure; the containers
 # that are not yet replaced keep serving. `docker compose up` cannot do that: it replaces all containers before a service that they
 # depend on could check anything. Leaves the database alone, unless it is not running. The log of each container that goes is kept
@@ -75,10 +75,11 @@ if [ $# -eq 0 ]; then
   run backup-settings
   run balancer-settings
   run roles
-  run migrate
 else
   run balancer-settings
 fi
+# An earlier version leaves newer migrations alone, and grants what it needs.
+run migrate
 
 start_one() {
   before=$(containers)

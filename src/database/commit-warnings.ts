@@ -16,47 +16,29 @@ export class UncertainCommitError extends Error {
 }
 
 /**
- * Sends COMMIT and returns the response.
- *
- * @throws {UncertainCommitError} if a warning comes with the response
- */
-export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryResult> {
-  let warning: UncertainCommitError | undefined
-  const onNotice = (notice: Notice): void => {
-    if (isWarning(notice)) warning ??= new UncertainCommitError(notice.message)
-  }
-  client.on('notice', onNotice)
-  try {
-    const result = await client.query('COMMIT')
-    if (warning !== undefined) throw warning
-    return result
-  } finally {
-    client.off('notice', onNotice)
-  }
-}
-
-/**
  * Watches the implicit commit of each statement of a connection. The server completes the statement (CommandComplete) before
- * it commits, so a warning after that is about the commit, or of a deferred trigger. Warnings of other triggers and of functions come
- * earlier (PostgreSQL manual, section 54.2.3). One watch serves all statements, because adding listeners per statement is slow.
+ * it commits, so a warning after that is about the commit, or of a deferred trigger, which has a context. Warnings of other
+ * triggers and of functions come earlier (PostgreSQL manual, section 54.2.3). One watch serves all statements, because adding
+ * listeners per statement is slow.
  */
 export class CommitWatch {
-  #isComplete = false
+  #isCommitting = false
   #warning: UncertainCommitError | undefined
 
   /** Listens until the connection is closed. */
   constructor(client: pg.Client) {
     client.connection.on('commandComplete', () => {
-      this.#isComplete = true
+      this.#isCommitting = true
     })
-    client.on('notice', (notice: Notice) => {
-      if (this.#isComplete && isWarning(notice)) this.#warning ??= new UncertainCommitError(notice.message)
+    client.on('notice', ({ code = '00', message, where }) => {
+      if (!this.#isCommitting || where !== undefined || SUCCESS_CLASS.test(code)) return
+      this.#warning ??= new UncertainCommitError(message)
     })
   }
 
-  /** Call it before each statement. Clears the warning of the previous one. */
-  begin(): void {
-    this.#isComplete = false
+  /** Call it before each statement, with `true` before COMMIT itself. Clears the warning of the previous one. */
+  begin(isCommit = false): void {
+    this.#isCommitting = isCommit
     this.#warning = undefined
   }
 
@@ -66,14 +48,15 @@ export class CommitWatch {
   }
 }
 
-interface Notice {
-  readonly code: string | undefined
-  readonly message: string | undefined
-  /** The functions that were running. */
-  readonly where: string | undefined
-}
-
-/** Whether the notice is a warning of the commit itself. Deferred triggers run then, too. */
-function isWarning({ code, where }: Notice): boolean {
-  return where === undefined && !SUCCESS_CLASS.test(code ?? '00')
+/**
+ * Sends COMMIT and returns the response.
+ *
+ * @throws {UncertainCommitError} if a warning comes with the response
+ */
+export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryResult> {
+  const watch = new CommitWatch(client)
+  watch.begin(true)
+  const result = await client.query('COMMIT')
+  if (watch.warning !== undefined) throw watch.warning
+  return result
 }

@@ -35,6 +35,7 @@ interface Meaning {
 }
 
 const LOST: Meaning = { cause: 'lost', isUnavailable: true, isFatal: true }
+const ENDED: Meaning = { cause: 'canceled', isUnavailable: true, isFatal: true }
 const REFUSED: Meaning = { cause: 'refused', isUnavailable: true, isFatal: true }
 const CONFLICT: Meaning = { cause: 'conflict', isUnavailable: true }
 const UNSUPPORTED: Meaning = { cause: 'unsupported', isUnavailable: true, isUnready: true }
@@ -52,8 +53,8 @@ const meanings: Readonly<Record<string, Meaning | undefined>> = {
   '22P': undefined, // about text and COPY, not about a quantity; Citus uses one for statements that it does not support
   '23': RULE, // constraints
   '25006': { cause: 'readOnly', isUnavailable: true }, // for example after a failover
-  '25P03': LOST, // idle_in_transaction_session_timeout
-  '25P04': LOST, // transaction_timeout
+  '25P03': ENDED, // idle_in_transaction_session_timeout
+  '25P04': ENDED, // transaction_timeout
   '28': REFUSED, // invalid authorization
   '3D000': REFUSED, // the database does not exist
   '40001': CONFLICT, // serialization failure
@@ -121,9 +122,9 @@ function isProgrammingError(error: unknown): boolean {
   return error instanceof TypeError || error instanceof RangeError || error instanceof SyntaxError
 }
 
-/** pg's messages about a connection that was lost, that was closed because the server changed, or that was lost before. */
+/** Messages about a connection that was lost or closed, of pg and of the system. */
 const lossOfConnection =
-  /^(Connection terminated( unexpectedly)?|Client has encountered a connection error and is not queryable)$/
+  /^(Connection terminated( unexpectedly)?|Client has encountered .* not queryable|(read|write) (ECONNRESET|EPIPE))$/
 
 /**
  * Returns why the connection of a statement was lost, so that a read may succeed on another one; undefined if it was not lost. A
@@ -131,14 +132,10 @@ const lossOfConnection =
  */
 export function lossOf(error: unknown): string | undefined {
   const cause = causeOf(error)
-  return cause instanceof Error && isLoss(cause) ? cause.message : undefined
-}
-
-function isLoss(cause: Error): boolean {
-  // 57P01: an administrator ended it. 57P02: another session crashed. 57P05: it was idle for too long.
-  if (cause instanceof pg.DatabaseError) return isFatal(cause) && /^(08|57P0[125])/.test(cause.code ?? '')
-  if ('code' in cause) return cause.code === 'ECONNRESET' || cause.code === 'EPIPE'
-  return cause instanceof ServerChangedError || lossOfConnection.test(cause.message)
+  if (!(cause instanceof Error)) return undefined
+  const isLost =
+    cause instanceof ServerChangedError || hasCause(cause, 'lost') || lossOfConnection.test(cause.message)
+  return isLost ? cause.message : undefined
 }
 
 /**
@@ -224,12 +221,4 @@ export function isOutdatedStatement(error: unknown): boolean {
   return (
     error instanceof pg.DatabaseError && error.code === '0A000' && error.routine === 'RevalidateCachedQuery'
   )
-}
-
-/**
- * Whether PostgreSQL ended the session because it was idle for longer than `idle_session_timeout`. PostgreSQL does this only
- * between two statements, so it has run nothing of one that was sent meanwhile. A function may raise the same SQLSTATE (57P05).
- */
-export function isIdleTimeout(error: unknown): boolean {
-  return error instanceof pg.DatabaseError && error.code === '57P05' && error.routine === 'ProcessInterrupts'
 }

@@ -57,6 +57,15 @@ export class IgnoredSettingsError extends Error {
   }
 }
 
+/** PostgreSQL did not respond to a statement in time. The connection must not be used again before it has. */
+export class LateStatementError extends Error {
+  override readonly name = 'LateStatementError'
+
+  constructor() {
+    super('PostgreSQL did not respond in time')
+  }
+}
+
 /** All connections were renewed while a statement was running, so its result may come from the wrong server. */
 export class ServerChangedError extends Error {
   override readonly name = 'ServerChangedError'

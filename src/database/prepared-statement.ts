@@ -14,18 +14,6 @@ interface Column {
   readonly parse: (text: string) => unknown
 }
 
-/** PostgreSQL did not respond to a statement in time. The connection must not be used again before it has. */
-export class LateStatementError extends Error {
-  override readonly name = 'LateStatementError'
-  /** Settles when the server answers. Rejects if the server reports an error or the connection is lost. */
-  readonly answered: Promise<unknown>
-
-  constructor(answered: Promise<unknown>) {
-    super('PostgreSQL did not respond in time')
-    this.answered = answered
-  }
-}
-
 /** Columns of the statements that were described on a connection, by statement name. */
 const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
 

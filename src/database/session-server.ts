@@ -5,8 +5,7 @@ import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
 import { HAS_SETTINGS } from './session.ts'
 
-/** The server that a session is connected to. */
-export interface SessionServer {
+interface SessionState {
   readonly isStandby: boolean
   /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
@@ -16,8 +15,6 @@ export interface SessionServer {
   readonly pid: number
   /** The session's `synchronous_commit`. */
   readonly synchronousCommit: string
-  /** Undefined on a standby, or if the role or the database service does not allow the query. */
-  readonly identity: ServerIdentity | undefined
 }
 
 /** Identifies a run of a server. It is equal for two sessions only if they are on the same server. */
@@ -30,31 +27,25 @@ export interface ServerIdentity {
   readonly startedAt: string
 }
 
-const STATE = `SELECT pg_is_in_recovery() AS "isStandby",
-  ${IS_READ_ONLY} AS "isReadOnly",
-  ${HAS_SETTINGS} AS "hasSettings",
-  pg_backend_pid() AS pid,
-  current_setting('synchronous_commit') AS "synchronousCommit"`
+/** The server that a session is connected to. */
+export interface SessionServer extends SessionState {
+  /** Undefined on a standby, or if the role or the database service does not allow the query. */
+  readonly identity: ServerIdentity | undefined
+}
+
+const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",
+  pg_backend_pid() AS pid, current_setting('synchronous_commit') AS "synchronousCommit"`
 
 /**
- * SQL expression of a primary's timeline, as eight hexadecimal digits: the name of the current WAL file starts with it. The
- * control file has the timeline of the last checkpoint, which is outdated for a while after a promotion.
+ * The name of the current WAL file starts with the timeline of a primary, as eight hexadecimal digits. The control file has the
+ * timeline of the last checkpoint, which is outdated for a while after a promotion.
  */
-const TIMELINE = 'left(pg_walfile_name(pg_current_wal_lsn()), 8)'
+const IDENTITY = `system_identifier::text AS "systemIdentifier",
+  CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
+  extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt"`
 
-const STARTED_AT = 'extract(epoch FROM pg_postmaster_start_time())::text'
-
-const STATE_AND_IDENTITY = `${STATE}, system_identifier::text AS "systemIdentifier",
-  CASE WHEN NOT pg_is_in_recovery() THEN ${TIMELINE} END AS timeline,
-  ${STARTED_AT} AS "startedAt"
-  FROM pg_control_system()`
-
-type StateRow = Omit<SessionServer, 'identity'>
-
-interface IdentityRow extends StateRow {
-  readonly systemIdentifier: string
+interface StateAndIdentity extends SessionState, Omit<ServerIdentity, 'timeline'> {
   readonly timeline: string | null
-  readonly startedAt: string
 }
 
 /**
@@ -64,23 +55,16 @@ interface IdentityRow extends StateRow {
  * @param limitMs time limit of each query
  */
 export async function askServer(client: ClientBase, limitMs: number): Promise<SessionServer> {
+  const ask = async <Row extends SessionState>(text: string): Promise<Row> =>
+    onlyRow((await client.query<Row>({ text, ...{ query_timeout: limitMs } })).rows)
   try {
-    const { systemIdentifier, timeline, startedAt, ...state } = await oneRow<IdentityRow>(
-      client,
-      STATE_AND_IDENTITY,
-      limitMs,
+    const { systemIdentifier, timeline, startedAt, ...state } = await ask<StateAndIdentity>(
+      `SELECT ${STATE}, ${IDENTITY} FROM pg_control_system()`,
     )
-    const identity =
-      timeline === null ? undefined : { systemIdentifier, timeline: Number.parseInt(timeline, 16), startedAt }
-    return { ...state, identity }
+    if (timeline === null) return { ...state, identity: undefined }
+    return { ...state, identity: { systemIdentifier, timeline: Number.parseInt(timeline, 16), startedAt } }
   } catch (error) {
     if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
-    return { ...(await oneRow<StateRow>(client, STATE, limitMs)), identity: undefined }
+    return { ...(await ask<SessionState>(`SELECT ${STATE}`)), identity: undefined }
   }
-}
-
-async function oneRow<Row extends StateRow>(client: ClientBase, text: string, limitMs: number): Promise<Row> {
-  const config = { text, query_timeout: limitMs }
-  const { rows } = await client.query<Row>(config)
-  return onlyRow(rows)
 }

@@ -146,12 +146,10 @@ export async function withClient<Result>(
  */
 async function noticeClosedConnections(client: pg.Client): Promise<void> {
   await client.query('SAVEPOINT before_setting')
-  try {
-    await client.query("SET LOCAL client_connection_check_interval = '200ms'")
-  } catch (error) {
-    if (!(error instanceof pg.DatabaseError)) throw error
-    await client.query('ROLLBACK TO SAVEPOINT before_setting')
-  }
+  await client.query("SET LOCAL client_connection_check_interval = '200ms'").catch((error: unknown) => {
+    if (error instanceof pg.DatabaseError) return client.query('ROLLBACK TO SAVEPOINT before_setting')
+    throw error
+  })
 }
 
 async function sendCommit(client: pg.Client): Promise<void> {

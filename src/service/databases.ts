@@ -19,9 +19,6 @@ import type { Tracing } from '../tracing/tracing.ts'
  */
 const PROBE_LIFETIME_SECONDS = 5
 
-/** Interval between the checks whether a late update is still running. */
-const LATE_CHECK_MS = 60_000
-
 export interface DatabasesOptions {
   readonly databaseUrl: string
   readonly behindPooler: boolean
@@ -69,14 +66,14 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
   const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
-    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'late'>,
+    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'isRunning'>,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
-  const late = { isRunning: (pid: number) => isStatementRunning(probe, pid), checkMs: LATE_CHECK_MS }
+  const isRunning = (pid: number): Promise<boolean> => isStatementRunning(probe, pid)
   const requests = traced(
     'requests',
-    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, late }),
+    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, isRunning }),
   )
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
   return {

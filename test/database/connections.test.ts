@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process'
 import { PassThrough, type TransformCallback } from 'node:stream'
 import t from 'tap'
 import { openDatabase, requestLimits } from '../../src/database/pool.ts'
@@ -62,38 +61,6 @@ t.test('a connection that PostgreSQL ends right after a response is not used aga
   await owner.query('SELECT pg_terminate_backend($1)', [ended])
   t.match(await last, [{ pid: ended }])
   t.not(await backendOf(pool), ended)
-})
-
-/** Waits until a session has ended, and blocks this process meanwhile, so that it does not read the end of its own connections. */
-function blockUntilEnded(url: string, pid: number | undefined): void {
-  const wait = `
-    const client = new (require('pg').Client)(process.argv[1])
-    client.connect().then(async () => {
-      while ((await client.query('SELECT FROM pg_stat_activity WHERE pid = $1', [process.argv[2]])).rowCount > 0);
-      await client.end()
-    })`
-  execFileSync(process.execPath, ['-e', wait, url, String(pid)], { stdio: 'inherit' })
-}
-
-t.test('a statement that is sent while PostgreSQL ends the idle session runs once', async (t) => {
-  const owner = await testDatabase(t)
-  await owner.query("INSERT INTO inventory VALUES (1, 0, 'sold')")
-  const pool = openDatabase({
-    url: `${owner.url}?options=-c%20idle_session_timeout%3D100`,
-    size: 1,
-    limits: requestLimits,
-    onConnectionLost: () => {},
-  })
-  t.teardown(() => pool.close())
-  const text = 'UPDATE inventory SET quantity = quantity + 1 RETURNING quantity, pg_backend_pid() AS pid'
-  for (const [round, statement] of [text, { name: 'update', text }].entries()) {
-    await pool.query(backend)
-    const ended = await backendOf(pool)
-    blockUntilEnded(owner.url, ended)
-    const [row] = await pool.query<{ quantity: number; pid: number }>(statement)
-    t.equal(row?.quantity, round + 1)
-    t.not(row?.pid, ended)
-  }
 })
 
 t.test('callers take turns when there are more of them than connections', async (t) => {

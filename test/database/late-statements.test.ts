@@ -33,7 +33,8 @@ async function withLate(t: Test, isRunning: (pid: number) => Promise<boolean>): 
     url: owner.url,
     size: 2,
     limits,
-    late: { isRunning, checkMs: 20 },
+    isRunning,
+    lateCheckMs: 20,
     onConnectionLost: () => {},
   })
   t.teardown(() => pool.close())

@@ -24,7 +24,7 @@ t.test('values arrive by their types, the first time and afterward', async (t) =
 t.test('a statement with a name is parsed once for each connection, whatever its values', async (t) => {
   const { pool } = await openPool(t)
   const lengths = { name: 'lengths', text: 'SELECT cardinality($1::text[]) AS length' }
-  for (const array of [['a'], '{a,b}', ['a', 'b', 'c'], '{}']) await pool.query(lengths, [array])
+  for (const array of ['{a}', '{a,b}', '{}']) await pool.query(lengths, [array])
   t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [{ name: 'lengths' }])
 })
 

@@ -161,21 +161,26 @@ t.test('a role whose lock_timeout would make updates wait for a locked entry is 
   t.notMatch(stdout, /sets no limit/)
 })
 
-t.test('without the setting, the server and the command line fail and name it', async (t) => {
-  const { url } = await setUp(t)
-  for (const [program, args] of [
-    ['server', []],
-    ['cli', ['status']],
-    ['cli', ['migrate', 'up']],
-  ] as const) {
-    const { code, stderr } = await (
-      await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
-    ).ended
-    t.equal(code, 1)
-    t.match(stderr, /The connection pooler refuses the connection: unsupported startup parameter/)
-    t.match(stderr, /DATABASE_POOLER=transaction.*OPERATOR_DATABASE_URL/)
-  }
-})
+for (const [config, said] of [
+  ['', 'unsupported startup parameter'],
+  ['ignore_startup_parameters = options', '(the settings of the session did not take effect|unsupported)'],
+] as const) {
+  t.test(`without the setting, the server and the command line fail and name it ${config}`, async (t) => {
+    const { url } = await setUp(t, config)
+    for (const [program, args] of [
+      ['server', []],
+      ['cli', ['status']],
+      ['cli', ['migrate', 'up']],
+    ] as const) {
+      const { code, stderr } = await (
+        await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
+      ).ended
+      t.equal(code, 1)
+      t.match(stderr, new RegExp(`The connection pooler refuses the connection: ${said}`))
+      t.match(stderr, /DATABASE_POOLER=transaction.*OPERATOR_DATABASE_URL/)
+    }
+  })
+}
 
 t.test('Ctrl-C cancels the statement of the command, and none of another client', async (t) => {
   // A session gets another server connection for each transaction.

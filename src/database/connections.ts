@@ -1,0 +1,110 @@
+import pg from 'pg'
+import { CommitWatch } from './commit-warnings.ts'
+import { IgnoredSettingsError } from './errors.ts'
+import type { PrimaryServer } from './primary.ts'
+import { askServer } from './session-server.ts'
+
+/** How long a connection may be idle before it is closed. */
+const IDLE_TIMEOUT_MS = 30_000
+
+export interface ConnectionOptions {
+  readonly config: pg.ClientConfig
+  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
+  readonly server: PrimaryServer | undefined
+  /** Maximum connections. */
+  readonly size: number
+  /** How long a caller waits for a connection, in milliseconds. */
+  readonly connectMs: number
+  /** How long a connection is used before it is closed, in seconds. */
+  readonly lifetimeSeconds: number
+  /** Whether the sessions were asked for the settings of `directSession`. */
+  readonly hasSettings: boolean
+  /** Called with the reason when an idle connection is lost. */
+  readonly onConnectionLost: (reason: string) => void
+}
+
+/** An open connection, and what is known about it. */
+export interface Connection {
+  /** Release it after use; with `true`, it is closed. */
+  readonly client: pg.PoolClient
+  readonly commit: CommitWatch
+  /** The generation of the server in which it was verified. */
+  readonly generation: number
+  /** The server process, unless there is a connection pooler. */
+  readonly pid: number
+}
+
+/** A client whose time for connecting includes the verification of its server. */
+class TimedClient extends pg.Client {
+  readonly createdAt = performance.now()
+}
+
+/** The connections of a pool. pg-pool limits and replaces them; this class keeps them on the server in use. */
+export class Connections {
+  readonly #server: PrimaryServer | undefined
+  readonly #pool: pg.Pool
+  readonly #verified = new WeakMap<pg.ClientBase, Pick<Connection, 'generation' | 'pid'>>()
+  readonly #open = new Map<pg.ClientBase, Connection>()
+  #opened = 0
+
+  constructor({ config, server, size, connectMs, lifetimeSeconds, ...options }: ConnectionOptions) {
+    this.#server = server
+    this.#pool = new pg.Pool({
+      ...config,
+      max: size,
+      connectionTimeoutMillis: connectMs,
+      idleTimeoutMillis: IDLE_TIMEOUT_MS,
+      maxLifetimeSeconds: lifetimeSeconds,
+      Client: TimedClient,
+      onConnect: async (client) => {
+        this.#opened++
+        const since = client instanceof TimedClient ? client.createdAt : performance.now()
+        const found = await askServer(client, Math.max(1, since + connectMs - performance.now()))
+        if (options.hasSettings && !found.hasSettings) throw new IgnoredSettingsError()
+        this.#verified.set(client, { pid: found.pid, generation: server?.verify(found) ?? 0 })
+      },
+    })
+    this.#pool.on('connect', (client) => {
+      // The pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
+      client.on('error', () => {})
+      const { generation = 0, pid = 0 } = this.#verified.get(client) ?? {}
+      this.#open.set(client, { client, commit: new CommitWatch(client), generation, pid })
+    })
+    this.#pool.on('remove', (client) => this.#open.delete(client))
+    // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
+    this.#pool.on('error', ({ message }, client) => {
+      if (this.#verified.get(client)?.generation === this.generation) options.onConnectionLost(message)
+    })
+    // The results of statements in progress are not used any more, and the old server may never respond.
+    server?.onRenewal(() => {
+      for (const { client } of this.#open.values()) client.connection.stream.destroy()
+    })
+  }
+
+  /** The generation of connections that may be used now. */
+  get generation(): number {
+    return this.#server?.generation ?? 0
+  }
+
+  /** Returns a connection to the server in use. Rejects if none is available in time, or if the server must not be used. */
+  async take(): Promise<Connection> {
+    for (;;) {
+      const refusal = this.#pool.idleCount === 0 ? this.#server?.refusal : undefined
+      if (refusal !== undefined) throw refusal
+      const client = await this.#pool.connect()
+      const connection = this.#open.get(client)
+      if (connection?.generation === this.generation) return connection
+      client.release(true)
+    }
+  }
+
+  statistics(): { used: number; idle: number; waiting: number; opened: number } {
+    const { totalCount, idleCount, waitingCount } = this.#pool
+    return { used: totalCount - idleCount, idle: idleCount, waiting: waitingCount, opened: this.#opened }
+  }
+
+  /** Waits until all connections are released, and closes them. */
+  close(): Promise<void> {
+    return this.#pool.end()
+  }
+}
