@@ -26,7 +26,7 @@ $wrong"
   fi
 fi
 
-config=$(docker compose config)
+config=$(docker compose config) || fail 'compose refuses the settings; services.api.scale is REPLICAS'
 project=$(echo "$config" | sed -n 's/^name: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p')
 replicas=$(echo "$config" | sed -n 's/^    scale: //p')
 image=$project-inventory

@@ -30,7 +30,7 @@ const firstRelease: Need = {
   from: 'git fetch --unshallow',
   find: () => outputOf('git', 'rev-parse', '--verify', `${FIRST_RELEASE}^{commit}`),
 }
-const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.4 or newer' }
+const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.6 or newer' }
 const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian' }
 
 const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
@@ -64,6 +64,7 @@ const postgres15 = postgres.filter(({ program }) => program === 'PostgreSQL 15')
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'alerts.fault.ts': prometheus,
+  'balancer.fault.ts': [haproxy, openssl],
   'backup.fault.ts': [docker],
   'citus.fault.ts': [citus],
   'disk-full.fault.ts': [docker],

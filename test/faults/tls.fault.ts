@@ -1,34 +1,15 @@
-import { execFile } from 'node:child_process'
 import { chmod, copyFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
+import { makeCertificates } from '../support/certificates.ts'
 import { json } from '../support/http.ts'
 import { startProgram, temporaryFolder } from '../support/program.ts'
 import { startServer } from '../support/running-server.ts'
-
-const run = promisify(execFile)
-
-/** Makes an authority, and a certificate of its for localhost alone; returns their files without the endings. */
-async function makeCertificates(folder: string, name: string): Promise<{ ca: string; server: string }> {
-  const ca = path.join(folder, `${name}-ca`)
-  const server = path.join(folder, `${name}-server`)
-  const made = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2']
-  await run('openssl', [
-    ...['req', '-x509', ...made, '-subj', `/CN=${name}`, '-keyout', `${ca}.key`, '-out', `${ca}.crt`],
-  ])
-  await run('openssl', [
-    ...['req', '-x509', ...made, '-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost'],
-    ...['-addext', 'basicConstraints=CA:FALSE', '-CA', `${ca}.crt`, '-CAkey', `${ca}.key`],
-    ...['-keyout', `${server}.key`, '-out', `${server}.crt`],
-  ])
-  return { ca: `${ca}.crt`, server }
-}
 
 interface Secured {
   readonly folder: string
