@@ -17,19 +17,21 @@ interface Need {
 /** The versions of PostgreSQL that the service is promised to work with. */
 export const testVersions = [14, 15, 16, 17, 18] as const
 
-/** The commit of the first release, from which an upgrade starts. */
-export const FIRST_RELEASE = '197b744'
+/** The commits of the releases from which an upgrade starts. */
+export const releases: Readonly<Record<string, string>> = { '1.0.0': '197b744', '2.0.0': '93d0fb6' }
 
 const docker: Need = {
   program: 'docker',
   from: 'https://docs.docker.com: an engine that answers, and Docker Compose 2.24 or newer',
   find: async () => (await outputOf('docker', 'version')) && outputOf('docker', 'compose', 'version'),
 }
-const firstRelease: Need = {
-  program: `the commit ${FIRST_RELEASE}`,
-  from: 'git fetch --unshallow',
-  find: () => outputOf('git', 'rev-parse', '--verify', `${FIRST_RELEASE}^{commit}`),
-}
+const formerReleases = Object.values(releases).map(
+  (commit): Need => ({
+    program: `the commit ${commit}`,
+    from: 'git fetch --unshallow',
+    find: () => outputOf('git', 'rev-parse', '--verify', `${commit}^{commit}`),
+  }),
+)
 const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.6 or newer' }
 const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian' }
 
@@ -78,7 +80,7 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
   'unread-responses.fault.ts': [python],
-  'upgrade.fault.ts': [docker, firstRelease, haproxy],
+  'upgrade.fault.ts': [docker, ...formerReleases],
 }
 
 /** What the tests need and this machine lacks, a line each. */

@@ -1,53 +1,62 @@
 import { execFile } from 'node:child_process'
-import { appendFile, readFile } from 'node:fs/promises'
+import { appendFile, readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
-import { type Exchange, startLoad } from '../support/load.ts'
-import { freePort, startOtherProgram } from '../support/other-program.ts'
+import { type Exchange, type Load, startLoad } from '../support/load.ts'
+import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
+import { parseResponse, sendRaw } from '../support/raw.ts'
 import { root } from '../support/root.ts'
 import { apiKey } from '../support/running-server.ts'
-import { FIRST_RELEASE } from './needs.ts'
+import { releases } from './needs.ts'
 
 /** Clients that send requests at the same time. */
 const CLIENTS = 12
 const DEPLOY = 'ops/deploy.sh'
-const ROLL_BACK = 'ops/deploy.sh 1.0.0'
 
 interface Deployment {
+  readonly port: number
   /** Runs a command in the folder of the deployment. Rejects if it fails. */
   sh(command: string): Promise<string>
   /** Adds lines to `.env`. */
   set(...settings: readonly string[]): Promise<void>
-  containers(service: 'api' | 'db'): Promise<string[]>
-  /** Replaces the files of the first release with those of this root. */
+  containers(service: 'api' | 'db' | 'balancer'): Promise<string[]>
+  /** Replaces the files of the former release with those of this root. */
   checkOut(): Promise<void>
 }
 
-/** Starts the first release from its own files, with an inventory that `startLoad` can use. */
-async function startFirstRelease(t: Test, replicas: number, setting: string): Promise<Deployment> {
+/** Starts a former release from its own files, with an inventory that `startLoad` can use. */
+async function startRelease(t: Test, commit: string, ...settings: string[]): Promise<Deployment> {
   const cwd = await temporaryFolder(t)
+  const port = await freePort()
   const sh: Deployment['sh'] = async (command) => {
     // Compose prefers variables to `.env`, and passes on NODE_OPTIONS, which tap sets in every process.
     const env = Object.fromEntries(
       Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
     )
     const args = ['-euc', `unset NODE_OPTIONS; ${command}`]
-    return (await promisify(execFile)('sh', args, { cwd, env })).stdout.trim()
+    return (await promisify(execFile)('sh', args, { cwd, env, maxBuffer: 1e8 })).stdout.trim()
   }
-  const set: Deployment['set'] = (...settings) =>
-    appendFile(path.join(cwd, '.env'), `${settings.join('\n')}\n`)
-  await set(`COMPOSE_PROJECT_NAME=upgrade-${process.pid}`, `API_KEYS=${apiKey}`, setting)
-  await sh(`git -C '${root}' archive ${FIRST_RELEASE} | tar -x`)
-  // Without the image, so that the next `docker compose up` on this machine builds its own.
-  t.teardown(() => sh('docker compose down --volumes --timeout 1 && docker image rm petstore-inventory'))
+  const set: Deployment['set'] = (...lines) => appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
+  const project = `upgrade-${process.pid}-${port}`
+  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PORT=127.0.0.1:${port}`, ...settings)
+  await sh(`git -C '${root}' archive ${commit} | tar -x`)
+  t.teardown(() =>
+    sh(`docker compose down --volumes --timeout 1
+      docker image rm petstore-inventory $(docker image ls --quiet ${project}-inventory | sort -u) || true`),
+  )
   await sh('docker compose build --quiet')
-  await sh(`docker compose up --quiet-pull --detach --wait --scale api=${replicas}`)
-  await sh(String.raw`printf 'petId,quantity\n1,0\n2,0\n' | docker compose exec -T api inventory import -`)
+  await sh('docker compose up --quiet-pull --detach --wait')
+  await sh(String.raw`chmod 755 . && umask 022 && printf 'petId,quantity\n1,0\n2,0\n' >stock.csv`)
+  await sh(
+    'docker compose run --rm --no-deps --volume "$PWD:/files:ro" api inventory import /files/stock.csv',
+  )
   return {
+    port,
     sh,
     set,
     containers: async (service) => (await sh(`docker compose ps --quiet ${service}`)).split('\n').sort(),
@@ -55,6 +64,9 @@ async function startFirstRelease(t: Test, replicas: number, setting: string): Pr
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
       const files = `git -C '${root}' ls-files -z --cached --others --exclude-standard`
       await sh(`${files} | tar -C '${root}' --null --files-from=- -c | tar -x`)
+      // The balancer was in a file of its own.
+      const env = await readFile(path.join(cwd, '.env'), 'utf8')
+      await writeFile(path.join(cwd, '.env'), env.replace(/^COMPOSE_FILE=.*\n/m, ''))
     },
   }
 }
@@ -62,10 +74,11 @@ async function startFirstRelease(t: Test, replicas: number, setting: string): Pr
 interface Outcome {
   readonly isDone: boolean
   readonly failures: readonly Exchange[]
+  readonly loads: readonly Load[]
 }
 
-/** Runs a command of a deployment while clients list and update on a port. */
-async function underLoad(t: Test, { sh }: Deployment, port: number, command: string): Promise<Outcome> {
+/** Runs a command of a deployment while clients list and update. */
+async function underLoad(t: Test, { sh, port }: Deployment, command: string): Promise<Outcome> {
   const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
   await eventually('the service', async () => await isReady())
   const loads = [true, false].map((keepAlive) =>
@@ -81,7 +94,15 @@ async function underLoad(t: Test, { sh }: Deployment, port: number, command: str
   const failures = loads.flatMap((load) => load.failures)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
   t.comment(`${command}: ${failures.length} of ${requests} requests failed`)
-  return { isDone, failures }
+  return { isDone, failures, loads }
+}
+
+/** Asserts that a command succeeds, and that no request fails meanwhile. */
+async function failsNothing(t: Test, deployment: Deployment, command: string): Promise<Outcome> {
+  const outcome = await underLoad(t, deployment, command)
+  t.ok(outcome.isDone, `${command} succeeds`)
+  t.equal(outcome.failures.length, 0, `${command} fails no request`)
+  return outcome
 }
 
 async function versionAt(port: number): Promise<string> {
@@ -89,76 +110,88 @@ async function versionAt(port: number): Promise<string> {
   return version
 }
 
-t.test(
-  'two containers of the first release are upgraded and rolled back without a failed request',
-  async (t) => {
-    const [port, first] = [await freePort(), await freePort()]
-    const deployment = await startFirstRelease(t, 2, `PORT=127.0.0.1:${first}-${first + 1}`)
-    await deployment.checkOut()
-    await startOtherProgram(t, 'haproxy', {
-      args: ['-W', '-db', '-f'],
-      config: await readFile(path.join(root, 'ops/haproxy.cfg'), 'utf8'),
-      env: {
-        LISTEN: `127.0.0.1:${port}`,
-        SERVER_1: `127.0.0.1:${first}`,
-        SERVER_2: `127.0.0.1:${first + 1}`,
-      },
-      ready: /Loading success/,
-    })
-    const database = await deployment.containers('db')
+/** Upgrades a release, goes back to it and forward again, with the history on. */
+async function upgradeAndBack(t: Test, release: string, ...settings: string[]): Promise<Deployment> {
+  const deployment = await startRelease(t, releases[release] ?? '', ...settings)
+  const { port, sh, containers } = deployment
+  t.equal(await versionAt(port), release)
+  await deployment.checkOut()
+  const database = await containers('db')
+  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
 
-    t.match(await underLoad(t, deployment, port, DEPLOY), { isDone: true, failures: { length: 0 } })
-    t.not(await versionAt(port), '1.0.0')
-    t.match(await underLoad(t, deployment, port, ROLL_BACK), { isDone: true, failures: { length: 0 } })
-    t.equal(await versionAt(port), '1.0.0')
-    t.strictSame(await deployment.containers('db'), database, 'the container of the database is the same')
-  },
-)
+  const { isDone, failures } = await underLoad(t, deployment, DEPLOY)
+  t.ok(isDone, 'the upgrade succeeds')
+  t.ok(
+    failures.every(({ answer }) => answer === undefined),
+    'requests fail only while the balancer takes over the port',
+  )
+  t.equal(await versionAt(port), version)
+  t.equal((await containers('api')).length, 2)
+  await sh('docker compose exec -T api inventory history on')
+  await failsNothing(t, deployment, `${DEPLOY} ${release}`)
+  t.equal(await versionAt(port), release)
+  await sh('docker compose exec -T db psql -U inventory -c "TRUNCATE inventory_history"')
+  const { loads } = await failsNothing(t, deployment, `${DEPLOY} ${version}`)
+  t.equal(await versionAt(port), version)
+  t.strictSame(await containers('db'), database, 'the container of the database is the same')
 
-t.test(
-  'a single container of the first release is upgraded, then deployed behind the balancer',
-  async (t) => {
-    const port = await freePort()
-    const deployment = await startFirstRelease(t, 1, `PORT=127.0.0.1:${port}`)
-    await deployment.checkOut()
-    const database = await deployment.containers('db')
+  const rows = await sh(
+    'docker compose exec -T db psql -U inventory -Atc "SELECT pet_id, new_quantity FROM inventory_history"',
+  )
+  const recorded = rows.split('\n').sort()
+  const acknowledged = loads.flatMap((load, index) =>
+    load
+      .historyOf(index + 1)
+      .filter(({ kind, ended }) => kind === 'update' && ended < Number.POSITIVE_INFINITY)
+      .map(({ quantity }) => `${index + 1}|${quantity}`),
+  )
+  t.equal(new Set(recorded).size, recorded.length, 'the history has no change twice')
+  if (release !== '1.0.0') t.strictSame(recorded, acknowledged.sort(), 'the history has every update')
+  return deployment
+}
 
-    const { isDone, failures } = await underLoad(t, deployment, port, DEPLOY)
-    t.ok(isDone)
-    t.not(await versionAt(port), '1.0.0')
-    t.ok(
-      failures.every(({ answer }) => answer === undefined),
-      'requests fail only while there is no container',
-    )
-    const containers = await deployment.containers('api')
-    await deployment.set('LOG_LEVEL=verbose')
-    t.match(await underLoad(t, deployment, port, DEPLOY), { isDone: false, failures: { length: 0 } })
-    t.strictSame(await deployment.containers('api'), containers, 'a wrong setting replaces no container')
-    t.strictSame(await deployment.containers('db'), database, 'the container of the database is the same')
+t.test('a single container of 1.0.0 is upgraded and rolled back', async (t) => {
+  const deployment = await upgradeAndBack(t, '1.0.0')
+  const { port, sh, containers } = deployment
 
-    await deployment.set(
-      'LOG_LEVEL=',
-      'COMPOSE_FILE=docker-compose.yml:ops/compose.replicas.yml',
-      'REPLICAS=3',
-    )
-    await deployment.sh('docker compose up --quiet-pull --detach --wait --no-deps api balancer')
-    t.match(await underLoad(t, deployment, port, DEPLOY), { isDone: true, failures: { length: 0 } })
-    const [killed] = await deployment.containers('api')
-    const crash = await underLoad(
-      t,
-      deployment,
-      port,
-      `docker exec ${killed} node -e 'process.kill(-1, "SIGKILL")' || sleep 3`,
-    )
-    t.equal(await deployment.sh(`docker inspect --format '{{.RestartCount}}' ${killed}`), '1')
-    t.ok(crash.failures.length <= CLIENTS, 'a crash fails only the requests in flight')
-    t.match(await underLoad(t, deployment, port, ROLL_BACK), { isDone: true, failures: { length: 0 } })
-    t.equal(await versionAt(port), '1.0.0')
-    const logs = await deployment.sh('docker compose logs --no-log-prefix --tail 5 api')
-    const balancer = await deployment.sh(
-      "docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' $(docker compose ps -q balancer)",
-    )
-    t.match(logs, '"client":"')
-    t.notMatch(logs, `"client":"${balancer}"`, 'the log has the address of the client, not of the balancer')
-  },
-)
+  // HAProxy in the container is newer than that of most distributions.
+  isError(t, parseResponse(await sendRaw(port, 'no HTTP\r\n\r\n')), 400, 'invalid_request')
+  const long = `GET / HTTP/1.1\r\nHost: x\r\nLong: ${'x'.repeat(20_000)}\r\n\r\n`
+  isError(t, parseResponse(await sendRaw(port, long)), 431, 'headers_too_large')
+
+  const before = [await containers('api'), await containers('balancer')]
+  for (const wrong of ['LOG_LEVEL=verbose', 'LOG_LEVL=debug', 'RATE_LIMIT=abc', 'REPLICAS=17']) {
+    await deployment.set(wrong)
+    const { isDone, failures } = await underLoad(t, deployment, DEPLOY)
+    t.notOk(isDone, `${wrong} is refused`)
+    t.equal(failures.length, 0, `${wrong} fails no request`)
+    t.strictSame([await containers('api'), await containers('balancer')], before, `${wrong} changes nothing`)
+    await sh("sed -i '$d' .env")
+  }
+
+  await deployment.set('REPLICAS=3', 'RATE_LIMIT=')
+  await failsNothing(t, deployment, DEPLOY)
+  const [killed] = await containers('api')
+  const crash = await underLoad(
+    t,
+    deployment,
+    `docker exec ${killed} node -e 'process.kill(-1, "SIGKILL")' || sleep 3`,
+  )
+  t.equal(await sh(`docker inspect --format '{{.RestartCount}}' ${killed}`), '1')
+  t.ok(crash.failures.length <= CLIENTS, 'a crash fails only the requests in flight')
+  const logs = await sh('docker compose logs --no-log-prefix --tail 5 api')
+  const balancer = await sh(
+    "docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' $(docker compose ps -q balancer)",
+  )
+  t.match(logs, '"client":"')
+  t.notMatch(logs, `"client":"${balancer}"`, 'the log has the address of the client, not of the balancer')
+
+  await sh('docker compose down')
+  await sh(DEPLOY)
+  t.equal((await containers('api')).length, 3, 'a deployment starts what is not there')
+  t.equal((await callerOf(port)('GET', '/readyz')).status, 200)
+})
+
+t.test('two containers of 2.0.0 behind its balancer are upgraded and rolled back', async (t) => {
+  await upgradeAndBack(t, '2.0.0', 'COMPOSE_FILE=docker-compose.yml:ops/compose.replicas.yml', 'REPLICAS=2')
+})
