@@ -2,6 +2,7 @@ import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { apiKey } from '../support/app.ts'
+import { entrancesOf } from '../support/balancer.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { startFlood } from '../support/flood.ts'
 import { callerOf, json } from '../support/http.ts'
@@ -55,71 +56,73 @@ t.test('floods of pipelined requests keep nobody else waiting', async (t) => {
     ),
   ])
   const server = await startServer(t, { DATABASE_URL: database.url })
-  const { port } = server
   server.process.stdout?.removeAllListeners('data').resume()
 
-  for (const [connections, pipelined] of floods) {
-    for (const [keyName, key] of Object.entries(keys)) {
-      for (const [work, request] of Object.entries(requests)) {
-        const name = `${connections} connections with ${pipelined} ${work} each, ${keyName}`
-        const flood = startFlood(t, { port, connections, pipelined, request: request(key) })
-        while (flood.answers < 5000) await setTimeout(5)
-        const failures: string[] = []
-        const before = flood.answers
-        const start = performance.now()
-        const calls: Wait[] = []
-        const probes: Wait[] = []
-        const measure = async (waits: Wait[], call: () => Promise<void>): Promise<void> => {
-          const since = performance.now()
-          const answers = flood.answers
-          await call().catch((error: unknown) => failures.push(String(error)))
-          waits.push({ milliseconds: performance.now() - since, answersToOthers: flood.answers - answers })
-          await setTimeout(PAUSE_MS)
-        }
-        let isProbing = true
-        const probe = async (): Promise<void> => {
-          while (isProbing) {
-            await measure(probes, async () => {
-              const { status } = await callerOf(port)('GET', '/livez')
-              if (status !== 200) failures.push(`/livez: ${status}`)
-            })
+  for (const [entrance, port] of await entrancesOf(t, server.port)) {
+    for (const [connections, pipelined] of floods) {
+      for (const [keyName, key] of Object.entries(keys)) {
+        for (const [work, request] of Object.entries(requests)) {
+          const name = `${connections} connections with ${pipelined} ${work} each, ${keyName}, ${entrance}`
+          const flood = startFlood(t, { port, connections, pipelined, request: request(key) })
+          while (flood.answers < 5000) await setTimeout(5)
+          const failures: string[] = []
+          const before = flood.answers
+          const start = performance.now()
+          const calls: Wait[] = []
+          const probes: Wait[] = []
+          const measure = async (waits: Wait[], call: () => Promise<void>): Promise<void> => {
+            const since = performance.now()
+            const answers = flood.answers
+            await call().catch((error: unknown) => failures.push(String(error)))
+            waits.push({ milliseconds: performance.now() - since, answersToOthers: flood.answers - answers })
+            await setTimeout(PAUSE_MS)
           }
-        }
-        const caller = async (_: unknown, index: number): Promise<void> => {
-          const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-          const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
-          for (let quantity = 1; quantity <= MIN_REQUESTS / CALLERS / 2; quantity++) {
-            await measure(calls, async () => {
-              const { status, text } = await send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
-              if (status !== 200 || JSON.parse(text).quantity !== quantity) failures.push(`${status} ${text}`)
-            })
-            await measure(calls, async () => {
-              const { status, text } = await send('GET', '/v1/inventory')
-              if (status !== 200 || JSON.parse(text)[index + 1].quantity !== quantity)
-                failures.push(`${status} ${text}`)
-            })
+          let isProbing = true
+          const probe = async (): Promise<void> => {
+            while (isProbing) {
+              await measure(probes, async () => {
+                const { status } = await callerOf(port)('GET', '/livez')
+                if (status !== 200) failures.push(`/livez: ${status}`)
+              })
+            }
           }
-          agent.destroy()
-        }
-        const probing = probe()
-        await Promise.all(Array.from({ length: CALLERS }, caller))
-        isProbing = false
-        await probing
-        const seconds = (performance.now() - start) / 1000
-        const rate = (flood.answers - before) / seconds
-        flood.stop()
+          const caller = async (_: unknown, index: number): Promise<void> => {
+            const agent = new Agent({ keepAlive: true, maxSockets: 1 })
+            const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+            for (let quantity = 1; quantity <= MIN_REQUESTS / CALLERS / 2; quantity++) {
+              await measure(calls, async () => {
+                const { status, text } = await send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
+                if (status !== 200 || JSON.parse(text).quantity !== quantity)
+                  failures.push(`${status} ${text}`)
+              })
+              await measure(calls, async () => {
+                const { status, text } = await send('GET', '/v1/inventory')
+                if (status !== 200 || JSON.parse(text)[index + 1].quantity !== quantity)
+                  failures.push(`${status} ${text}`)
+              })
+            }
+            agent.destroy()
+          }
+          const probing = probe()
+          await Promise.all(Array.from({ length: CALLERS }, caller))
+          isProbing = false
+          await probing
+          const seconds = (performance.now() - start) / 1000
+          const rate = (flood.answers - before) / seconds
+          flood.stop()
 
-        t.strictSame(failures.slice(0, 5), [], `${name}: every polite request is served`)
-        const duringRequest = p99(calls, 'answersToOthers')
-        const duringLivez = p99(probes, 'answersToOthers')
-        t.ok(
-          duringRequest <= MAX_ANSWERS_DURING_REQUEST && duringLivez <= MAX_ANSWERS_DURING_LIVEZ,
-          `${name}: ${duringRequest} answers to the flood during a request, ${duringLivez} during /livez`,
-        )
-        const { memory = 0 } = (await usageOf(server.process.pid)) ?? {}
-        t.comment(
-          `${calls.length} requests: 99 % within ${p99(calls, 'milliseconds').toFixed(0)} ms; ${probes.length} /livez on new connections: 99 % within ${p99(probes, 'milliseconds').toFixed(0)} ms; ${rate.toFixed(0)} answers/s to the flood, ${memory.toFixed(0)} MB`,
-        )
+          t.strictSame(failures.slice(0, 5), [], `${name}: every polite request is served`)
+          const duringRequest = p99(calls, 'answersToOthers')
+          const duringLivez = p99(probes, 'answersToOthers')
+          t.ok(
+            duringRequest <= MAX_ANSWERS_DURING_REQUEST && duringLivez <= MAX_ANSWERS_DURING_LIVEZ,
+            `${name}: ${duringRequest} answers to the flood during a request, ${duringLivez} during /livez`,
+          )
+          const { memory = 0 } = (await usageOf(server.process.pid)) ?? {}
+          t.comment(
+            `${calls.length} requests: 99 % within ${p99(calls, 'milliseconds').toFixed(0)} ms; ${probes.length} /livez on new connections: 99 % within ${p99(probes, 'milliseconds').toFixed(0)} ms; ${rate.toFixed(0)} answers/s to the flood, ${memory.toFixed(0)} MB`,
+          )
+        }
       }
     }
   }

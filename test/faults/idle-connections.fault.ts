@@ -2,6 +2,7 @@ import { once } from 'node:events'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
+import { entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { openRaw } from '../support/raw.ts'
 
@@ -12,20 +13,23 @@ t.test(
   'a connection that was idle for as long as clients and load balancers keep one is served',
   async (t) => {
     const database = await testDatabase(t)
-    const { port } = await startApp(t, database.url)
+    const { port: server } = await startApp(t, database.url)
+    const entrances = await entrancesOf(t, server)
     const request = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n'
     await Promise.all(
-      PAUSES.map(async (seconds) => {
-        const { socket } = await openRaw(port)
-        socket.write(request)
-        await once(socket, 'data')
-        await setTimeout(seconds * 1000)
-        t.notOk(socket.readableEnded, `${seconds} seconds: still open`)
-        socket.write(request)
-        const [answer] = await once(socket, 'data')
-        t.match(String(answer), /^HTTP\/1\.1 200 /, `${seconds} seconds`)
-        socket.destroy()
-      }),
+      entrances.flatMap(([name, port]) =>
+        PAUSES.map(async (seconds) => {
+          const { socket } = await openRaw(port)
+          socket.write(request)
+          await once(socket, 'data')
+          await setTimeout(seconds * 1000)
+          t.notOk(socket.readableEnded, `${name}, ${seconds} seconds: still open`)
+          socket.write(request)
+          const [answer] = await once(socket, 'data')
+          t.match(String(answer), /^HTTP\/1\.1 200 /, `${name}, ${seconds} seconds`)
+          socket.destroy()
+        }),
+      ),
     )
   },
 )

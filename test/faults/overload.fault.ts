@@ -1,24 +1,21 @@
 import { readFile } from 'node:fs/promises'
 import { setTimeout } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
+import { entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
 import { openRaw } from '../support/raw.ts'
-import { startServer } from '../support/running-server.ts'
+import { type RunningServer, startServer } from '../support/running-server.ts'
 
 /** Ten times as many connections as keep one process fully at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
 const COUNT = Math.min(5000, Number(/Max open files +(\d+)/.exec(limits)?.[1] ?? 1024) - 200)
 const DURATION = 20_000
 
-t.test(`${COUNT} connections with a request under way at all times`, async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 1000) n")
-  const server = await startServer(t, { DATABASE_URL: database.url })
-  const { port } = server
-  server.process.stdout?.removeAllListeners('data').resume()
+/** Attacks a port, and watches the process behind it. */
+async function overload(t: Test, server: RunningServer, port: number): Promise<void> {
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
   const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
 
@@ -77,4 +74,14 @@ t.test(`${COUNT} connections with a request under way at all times`, async (t) =
     `/livez: most ${Math.max(...probes).toFixed(0)} ms; memory: ${half.toFixed(0)} then ${most.toFixed(0)} MB`,
   )
   t.ok(most < half * 1.25 + 50, 'memory is flat')
+}
+
+t.test(`${COUNT} connections with a request under way at all times`, async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 1000) n")
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  server.process.stdout?.removeAllListeners('data').resume()
+  for (const [name, port] of await entrancesOf(t, server.port)) {
+    await t.test(name, (t) => overload(t, server, port))
+  }
 })

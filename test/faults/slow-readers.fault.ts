@@ -1,19 +1,20 @@
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { listLimits, openDatabase } from '../../src/database/pool.ts'
 import { inventoryRepository } from '../../src/inventory/repository.ts'
-import { apiKey, startApp } from '../support/app.ts'
+import { apiKey, startApp, type TestApp } from '../support/app.ts'
+import { entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
-import { json } from '../support/http.ts'
+import { callerOf, json } from '../support/http.ts'
 
 const COUNT = 50
 const list = `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`
 
-t.test('clients that read a byte a second hold up nobody, and are cut off', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 300000) n")
-  const { port, send, log } = await startApp(t, database.url)
+/** Reads lists slowly at a port, while another client uses it. */
+async function readSlowly(t: Test, log: TestApp['log'], port: number): Promise<void> {
+  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const earlier = log.length
   const bytes: number[] = []
   for (let index = 0; index < COUNT; index++) {
     bytes[index] = 0
@@ -31,7 +32,7 @@ t.test('clients that read a byte a second hold up nobody, and are cut off', asyn
     socket.write(list)
   }
   // Their own ends of the connections have megabytes to read first: only the service knows that it has cut them off.
-  const cutOff = (): number => log.filter(({ aborted }) => aborted === true).length
+  const cutOff = (): number => log.slice(earlier).filter(({ aborted }) => aborted === true).length
   let served = 0
   while (cutOff() < COUNT) {
     const quantity = served++
@@ -45,6 +46,15 @@ t.test('clients that read a byte a second hold up nobody, and are cut off', asyn
   }
   t.ok(served > 20, `${served} updates and whole lists meanwhile`)
   t.ok(Math.max(...bytes) < 1000, 'they were slow')
+}
+
+t.test('clients that read a byte a second hold up nobody, and are cut off', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 300000) n")
+  const { port: server, log } = await startApp(t, database.url)
+  for (const [name, port] of await entrancesOf(t, server)) {
+    await t.test(name, (t) => readSlowly(t, log, port))
+  }
 })
 
 t.test('a list whose entries take longer than that to come from the database is whole', async (t) => {

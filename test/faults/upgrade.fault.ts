@@ -94,6 +94,7 @@ async function underLoad(t: Test, { sh, port }: Deployment, command: string): Pr
   const failures = loads.flatMap((load) => load.failures)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
   t.comment(`${command}: ${failures.length} of ${requests} requests failed`)
+  for (const status of new Set(failures.map(({ answer }) => answer?.text))) t.comment(`failed with: ${status}`)
   return { isDone, failures, loads }
 }
 
@@ -127,7 +128,7 @@ async function upgradeAndBack(t: Test, release: string, ...settings: string[]): 
   )
   t.equal(await versionAt(port), version)
   t.equal((await containers('api')).length, 2)
-  await sh('docker compose exec -T api inventory history on')
+  await sh('docker compose run --rm --no-deps migrate inventory history on')
   await failsNothing(t, deployment, `${DEPLOY} ${release}`)
   t.equal(await versionAt(port), release)
   await sh('docker compose exec -T db psql -U inventory -c "TRUNCATE inventory_history"')

@@ -75,3 +75,12 @@ export async function startBalancer(
     reload: () => void child.kill('SIGUSR2'),
   }
 }
+
+/** Where clients reach a service: its own port, and that of HAProxy in front of it. */
+export async function entrancesOf(t: Test, server: number): Promise<[name: string, port: number][]> {
+  const { port } = await startBalancer(t, { servers: [server] })
+  return [
+    ['alone', server],
+    ['behind HAProxy', port],
+  ]
+}
