@@ -14,14 +14,23 @@ export interface HealthOptions {
   readonly isStopping: () => boolean
 }
 
-/** How long a result of the readiness check is cached. */
+/** How long it is cached that the service is ready. */
 const READINESS_MAX_AGE_MS = 1000
 
-/** Coalesces calls of a readiness check: a call shares the check in progress, or its result of the last second. */
-export function coalesceChecks<Result>(check: () => Promise<Result>): () => Promise<Result> {
-  let latest: Promise<Result> | undefined
+/**
+ * Coalesces calls of a readiness check, which resolves with why the service is not ready: a call shares the check in progress,
+ * or that it was ready in the last second. A reason is not cached, so that several failures for a load balancer are several checks.
+ */
+export function coalesceChecks<Reason>(
+  check: () => Promise<Reason | undefined>,
+): () => Promise<Reason | undefined> {
+  let latest: Promise<Reason | undefined> | undefined
   return () => {
-    latest ??= check().finally(() => setTimeout(() => (latest = undefined), READINESS_MAX_AGE_MS).unref())
+    latest ??= check().then((reason) => {
+      if (reason === undefined) setTimeout(() => (latest = undefined), READINESS_MAX_AGE_MS).unref()
+      else latest = undefined
+      return reason
+    })
     return latest
   }
 }

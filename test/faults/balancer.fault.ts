@@ -69,8 +69,8 @@ t.test('a process that was not ready once stays in use', async (t) => {
   const { port } = await startBalancer(t, { servers: [one.port, two.port] })
   const calls = startCalls(t, port)
   for (const backend of [one, two]) backend.health = 503
-  // The service repeats an answer for a second.
-  await setTimeout(1100)
+  // Long enough for a check, and too short for a second one of a process that was busy for as long.
+  await setTimeout(300)
   for (const backend of [one, two]) backend.health = 200
   const before = [one.served, two.served]
   await eventually(

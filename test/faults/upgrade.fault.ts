@@ -94,7 +94,8 @@ async function underLoad(t: Test, { sh, port }: Deployment, command: string): Pr
   const failures = loads.flatMap((load) => load.failures)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
   t.comment(`${command}: ${failures.length} of ${requests} requests failed`)
-  for (const status of new Set(failures.map(({ answer }) => answer?.text))) t.comment(`failed with: ${status}`)
+  for (const status of new Set(failures.map(({ answer }) => answer?.text)))
+    t.comment(`failed with: ${status}`)
   return { isDone, failures, loads }
 }
 
