@@ -1,10 +1,9 @@
 import type { FastifyBaseLogger } from 'fastify'
 import { lossOf } from '../../database/error-meaning.ts'
-import type { InventoryRepository } from '../repository.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
-import type { ListState, ListValidator } from './reads/reader.ts'
+import type { ListReader, ListState, ListValidator } from './reads/reader.ts'
 import { withChanges } from './snapshot/pieces.ts'
 import { Snapshot } from './snapshot/snapshot.ts'
 
@@ -37,7 +36,7 @@ const MAX_UNCHECKED_ENTRIES = 4096
  * @throws {DatabaseUnavailableError} from the returned function, if PostgreSQL is unavailable
  */
 export function inventoryList(
-  repository: InventoryRepository,
+  reader: ListReader,
   downloads: ActiveDownloads,
   statistics: InventoryStatistics,
   log: FastifyBaseLogger,
@@ -52,12 +51,12 @@ export function inventoryList(
   const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
     const unchanged = { snapshot: former, state }
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
-      if (isSame(await repository.validator(), state)) return unchanged
+      if (isSame(await reader.validator(), state)) return unchanged
     }
     await downloads.waitForMemory(former)
     // The next read compares the validators first, unless this one finds changes.
     expectsChanges = false
-    const changes = await repository.changesSince(state, maxChanges(former.count))
+    const changes = await reader.changesSince(state, maxChanges(former.count))
     // A different number means that entries were removed or added.
     if (changes?.count !== former.count) return undefined
     if (isSame(changes.state, state)) return unchanged
@@ -70,7 +69,7 @@ export function inventoryList(
 
   const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
     await downloads.waitForMemory(former)
-    const { pieces, state } = await repository.readAll(former?.pieces ?? [])
+    const { pieces, state } = await reader.readAll(former?.pieces ?? [])
     if (isReused !== (state !== undefined)) {
       isReused = state !== undefined
       log.info(isReused ? 'lists are reused until there is a commit' : 'every list is read in full')
