@@ -106,8 +106,11 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
     "SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'petstore-inventory server'",
   )
   t.strictSame(rows, [{ ssl: true }])
-  const status = await (await startProgram(t, 'cli', { args: ['status'], env: { DATABASE_URL: url } })).ended
-  t.equal(status.code, 0)
+  const system = { DATABASE_URL: urlOf({ sslrootcert: 'system' }), SSL_CERT_FILE: ca }
+  for (const env of [{ DATABASE_URL: url }, system]) {
+    const status = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
+    t.equal(status.code, 0)
+  }
   server.process.kill('SIGTERM')
   const { code, stderr } = await server.ended
   t.equal(code, 0)
@@ -124,13 +127,18 @@ t.test('the server and the command line refuse a certificate that cannot be veri
       urlOf({ sslmode: mode, sslrootcert: otherCa }),
       /cannot be verified: .*certificate/,
     ],
+    ['an authority that the system does not know', urlOf({ sslrootcert: 'system' }), /cannot be verified/],
     ['an authority that nobody named', urlOf({ sslmode: mode }), /cannot be verified: .*certificate/],
     [
       'another host name',
       urlOf({ sslmode: mode, sslrootcert: ca }, '127.0.0.1'),
       /cannot be verified: Hostname\/IP does not match certificate's altnames/,
     ],
-    ['a missing file', urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }), /no such file.*none/],
+    [
+      'a missing file',
+      urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }),
+      /sslrootcert in DATABASE_URL .*no such file/,
+    ],
     ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
   ]
   for (const [name, url, message] of faults) {
