@@ -159,14 +159,17 @@ async function compareLists(
   let compared = 0
   for (let index = 0; index < steps; index++) {
     const what = await step(index)
-    const { rows } = await reader.query<{ list: string }>(
-      `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list FROM inventory`,
+    const { rows } = await reader.query<{ list: string; hides: boolean }>(
+      `SELECT '[' || coalesce(string_agg(${ENTRY_JSON}, ',' ORDER BY pet_id), '') || ']' AS list,
+              row_security_active('inventory') AS hides FROM inventory`,
     )
-    const expected = rows[0]?.list
+    const [{ list: expected, hides } = { list: undefined, hides: false }] = rows
     for (const [process, { send }] of apps.entries()) {
       const { status, text } = await send('GET', '/v1/inventory')
       compared++
       if (status === 200 && text === expected) continue
+      // Rather no list than one from which row security hides entries.
+      if (status === 503 && hides) continue
       const difference = differenceOf(text, expected ?? '')
       t.fail(`process ${process}, step ${index} of seed ${SEED}: ${status} after ${what}\n${difference}`)
       return

@@ -55,6 +55,7 @@ export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS]
 /** Creates the repository on a pool. The pool `probe` is for a statement that no update waits for. */
 export function updateRepository(database: Database, probe: Database): UpdateRepository {
   const table = new TableState(probe)
+  table.refresh()
   return {
     updateConnections: database.statistics().size,
 

@@ -8,7 +8,7 @@ const REFRESH_MS = 1000
 /** A state that is older says nothing about the history. */
 export const MAX_AGE_MS = 2000
 
-/** Citus creates a trigger of this name on each table that it distributes. */
+/** Citus creates a trigger of this name on each table that it distributes or copies to its servers. */
 const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
 
 const STATE = {
@@ -37,13 +37,13 @@ export class TableState {
 
   /**
    * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. A name that
-   * nothing records costs time only.
+   * nothing records costs time only. Citus distributes no table with triggers, and supports no such statement.
    */
   get namesCallers(): boolean {
-    return this.#isRecorded || performance.now() - this.#readAt > MAX_AGE_MS
+    return !this.isDistributed && (this.#isRecorded || performance.now() - this.#readAt > MAX_AGE_MS)
   }
 
-  /** Reads the state in the background if it is old. Call it for each statement. */
+  /** Reads the state in the background if it is old. Call it for each statement, and once before. */
   refresh(): void {
     const now = performance.now()
     if (now < this.#nextRead) return

@@ -122,7 +122,7 @@ function refusal(code: string): Error {
 interface Queue {
   readonly statistics: InventoryStatistics
   /** Sets a quantity; returns, in words, what the caller is told. */
-  set(petId: number, quantity: number, condition?: Condition): Promise<string>
+  set(petId: number, quantity: number, condition?: Condition, key?: string): Promise<string>
 }
 
 // Each test takes less than a second. One that waits for an outcome that never comes ends here.
@@ -140,8 +140,8 @@ function queueOf(t: Test, repository: UpdateRepository, times = patient): Queue 
   const queue = new UpdateQueue(repository, statistics, undefined, times)
   return {
     statistics,
-    set: (petId, quantity, condition) =>
-      queue.set({ petId: BigInt(petId), quantity, condition }).then(
+    set: (petId, quantity, condition, name = '') =>
+      queue.set({ petId: BigInt(petId), quantity, condition, caller: { key: { name }, requestId: '' } }).then(
         (item) => (item === undefined ? 'no entry' : `${item.petId}=${item.quantity}`),
         (error: unknown) => {
           if (error instanceof ApiError) return `${error.status} ${error.message}`
@@ -252,6 +252,53 @@ t.test('a refusal that one update of a batch may have caused fails only that one
     t.match(await Promise.all(answers), [/error$/i, '2=2'], code)
   }
 })
+
+t.test('one bad update among 500 takes few statements, and no update of others waits for them', async (t) => {
+  const repository = new ScriptedRepository()
+  const { set } = queueOf(t, repository)
+  const answers = Array.from({ length: 500 }, (_, index) => set(index, 1, undefined, 'bad'))
+  const answer = (statement: Statement): void => {
+    if (/\b499=/.test(statement.text)) statement.refuse('23514')
+    else statement.store()
+  }
+  await until('the batch', () => repository.statements.length > 0)
+  repository.statements.splice(0).forEach(answer)
+  for (let petId = 1000; ; petId++) {
+    await until('a part of the batch', () => repository.statements.length > 0)
+    const [part] = repository.statements.splice(0, 1)
+    const other = set(petId, 1, undefined, 'good')
+    await repository.storeAll(t, `${petId}=1`)
+    t.equal(await other, `${petId}=1`, 'while a part is in flight')
+    if (part) answer(part)
+    if (part?.text === '499=1') break
+  }
+  for (let left = 7; left > 0; left--) repository.statements.splice(0).forEach(answer)
+  const outcomes = await Promise.all(answers)
+  t.equal(outcomes.filter((outcome) => outcome !== 'error').length, 499)
+  t.ok(repository.sent < 60, `${repository.sent} statements, half of them of the other key`)
+})
+
+t.test(
+  'updates of a key that has only bad ones are sent alone, and delay none of the same pets',
+  async (t) => {
+    const repository = new ScriptedRepository()
+    const { set } = queueOf(t, repository)
+    const first = set(1, 5, undefined, 'bad')
+    const refused = await repository.next(t, '1=5')
+    refused.refuse('23514')
+    await first
+    const bad = [1, 2, 3].map((petId) => set(petId, 5, undefined, 'bad'))
+    const alone = await repository.next(t, '1=5')
+    const good = [1, 2, 3].map((petId) => set(petId, 1, undefined, 'good'))
+    await repository.storeAll(t, '1=1 2=1 3=1')
+    t.strictSame(await Promise.all(good), ['1=1', '2=1', '3=1'])
+    await repository.nothing(t)
+    alone.store()
+    const together = await repository.next(t, '2=5 3=5')
+    together.store()
+    t.strictSame(await Promise.all(bad), ['1=5', '2=5', '3=5'], 'what is stored is sent together again')
+  },
+)
 
 t.test('an update that has waited for too long is rejected and never sent', async (t) => {
   const pass = stopClock(t)

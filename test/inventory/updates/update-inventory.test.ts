@@ -199,35 +199,6 @@ t.test('a pet without an entry gets a 404, and an invalid body a 400 before that
   t.strictSame(await database.query('SELECT * FROM inventory'), [])
 })
 
-t.test('application/json in UTF-8 is accepted in every spelling, and no other type', async (t) => {
-  const { send } = await startService(t, [['1', 9, 'available']])
-  const types = [
-    ['application/json', 200],
-    ['Application/JSON', 200],
-    ['application/json;charset=utf-8', 200],
-    ['application/json; charset="UTF-8"', 200],
-    ['application/json ; charset=utf8', 200],
-    ['application/json; version=2', 200],
-    ['application/json; charset=latin1', 415],
-    ['text/plain', 415],
-    ['text/json', 415],
-    ['application/merge-patch+json', 415],
-    ['application/jsonx', 415],
-    ['application/x-www-form-urlencoded', 415],
-    ['application', 415],
-    ['*/*', 415],
-    [undefined, 415],
-  ] as const
-  for (const [type, status] of types) {
-    const answer = await send('PATCH', '/v1/inventory/1', {
-      headers: type === undefined ? {} : { 'content-type': type },
-      body: '{"quantity":5}',
-    })
-    t.equal(answer.status, status, String(type))
-    if (status === 415) isError(t, answer, 415, 'unsupported_media_type')
-  }
-})
-
 for (const type of ['integer', 'numeric']) {
   t.test(`a pet is found whose id is stored as ${type}, such as in a table under a view`, async (t) => {
     const database = await testDatabase(t)
