@@ -2,7 +2,8 @@
 
 import { pino } from 'pino'
 import { version } from '../src/config/version.ts'
-import { openDatabase, requestLimits } from '../src/database/pool.ts'
+import { openDatabase } from '../src/database/pool.ts'
+import { requestLimits } from '../src/database/pool-options.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { RequestStatistics } from '../src/http/request-statistics.ts'
 import { inventoryRepository } from '../src/inventory/repository.ts'

@@ -1,7 +1,8 @@
 import type { Database, TimeLimits } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { APPLIED_TABLE } from '../database/migrations.ts'
-import { openDatabase, requestLimits } from '../database/pool.ts'
+import { openDatabase } from '../database/pool.ts'
+import { requestLimits } from '../database/pool-options.ts'
 import { hasTable } from '../database/server-status.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */

@@ -1,26 +1,21 @@
 import pg from 'pg'
 import { CommitWatch } from './commit-warnings.ts'
 import { IgnoredSettingsError } from './errors.ts'
+import type { DatabaseOptions } from './pool-options.ts'
 import type { PrimaryServer } from './primary.ts'
 import { askServer } from './session-server.ts'
 
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-export interface ConnectionOptions {
+export interface ConnectionOptions extends Pick<DatabaseOptions, 'size' | 'onConnectionLost'> {
   readonly config: pg.ClientConfig
-  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
   readonly server: PrimaryServer | undefined
-  /** Maximum connections. */
-  readonly size: number
   /** How long a caller waits for a connection, in milliseconds. */
   readonly connectMs: number
-  /** How long a connection is used before it is closed, in seconds. */
   readonly lifetimeSeconds: number
   /** Whether the sessions were asked for the settings of `directSession`. */
   readonly hasSettings: boolean
-  /** Called with the reason when an idle connection is lost. */
-  readonly onConnectionLost: (reason: string) => void
 }
 
 /** An open connection, and what is known about it. */

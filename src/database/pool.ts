@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { type Connection, Connections } from './connections.ts'
-import type { Database, Statement, TimeLimits } from './database.ts'
+import type { Database, Statement } from './database.ts'
 import { hasCause, isFatal, isOutdatedStatement, isReadOnly, isUnavailable } from './error-meaning.ts'
 import {
   DatabaseUnavailableError,
@@ -9,49 +9,10 @@ import {
   ReadOnlyServerError,
   ServerChangedError,
 } from './errors.ts'
+import type { DatabaseOptions } from './pool-options.ts'
 import { PreparedStatement } from './prepared-statement.ts'
-import type { PrimaryServer } from './primary.ts'
 import { hasCitus } from './server-status.ts'
 import { directSession, pooledSession, resultTypes, sessionConfig } from './session.ts'
-
-/**
- * A statement takes at most `connect` + `answer`. `answer` is longer than `statement`, so that PostgreSQL cancels a statement
- * and reports it, and the client gives up only if the server no longer responds. The limit for locks is short, because one
- * statement serves several callers: a caller whose row is locked waits longer by retries.
- */
-export const requestLimits: TimeLimits = { connect: 2000, lock: 250, statement: 5000, answer: 6000 }
-
-/** For reads of all entries. A large table may take minutes, as long as data keeps arriving. */
-export const listLimits: TimeLimits = { connect: 2000, lock: 2000, statement: 120_000, answer: 6000 }
-
-/** For readiness checks, whose callers give up after a second or two. */
-export const probeLimits: TimeLimits = { connect: 1000, lock: 500, statement: 1000, answer: 1000 }
-
-export interface DatabaseOptions {
-  /** A `postgres://` address. */
-  readonly url: string
-  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
-  readonly server?: PrimaryServer
-  /** Maximum connections. */
-  readonly size: number
-  readonly limits: TimeLimits
-  /** Whether a connection pooler in transaction mode is between this process and the server; see `pooledSession`. */
-  readonly behindPooler?: boolean
-  /** Further settings of each session. Options in the address take precedence. Ignored behind a pooler. */
-  readonly settings?: Readonly<Record<string, string>>
-  /** How long a connection is used before it is closed, in seconds. */
-  readonly lifetimeSeconds?: number
-  /**
-   * Returns whether a server process still runs a statement that it did not answer in time. Until then, the connection stays in
-   * use: a commit that waits for a synchronous standby keeps its server process even if the client disconnects, so that each
-   * new connection would leave another process behind. Absent if such a connection is closed, as suits reads.
-   */
-  readonly isRunning?: (pid: number) => Promise<boolean>
-  /** Interval between the calls of `isRunning`: a response may be lost on the network. */
-  readonly lateCheckMs?: number
-  /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
-  readonly onConnectionLost: (reason: string) => void
-}
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase({

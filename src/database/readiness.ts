@@ -27,16 +27,15 @@ export interface NotReady {
   readonly cause?: unknown
 }
 
-const FORBIDDEN =
-  'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
-
-const READ_ONLY =
-  'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
-
-const FORMER_PRIMARY =
-  'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
-
-const UNCHECKED = 'The database cannot be checked. See the log for details.'
+const reasons = {
+  privileges:
+    'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.',
+  read_only:
+    'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.',
+  former_primary:
+    'The address leads to a former primary, which may lack acknowledged updates. See the log for details.',
+  unreachable: 'The database cannot be reached.',
+} as const
 
 /** What the service needs of the database. */
 export interface Needs {
@@ -75,23 +74,29 @@ export async function reasonNotReady(database: Database, needs: Needs): Promise<
 function notReadyBecause(error: unknown): NotReady {
   // For example a damaged table, or an error in the check.
   if (!(error instanceof DatabaseUnavailableError))
-    return { kind: 'unreachable', reason: UNCHECKED, cause: error }
+    return {
+      kind: 'unreachable',
+      reason: 'The database cannot be checked. See the log for details.',
+      cause: error,
+    }
   error.countFailure()
   const { cause } = error
+  // What a statement needs and the server does not know, in PostgreSQL's words.
   const said = cause instanceof Error ? `: ${cause.message}` : ''
-  if (hasCause(error, 'forbidden')) return { kind: 'privileges', reason: FORBIDDEN, cause }
-  if (isReadOnly(error)) return { kind: 'read_only', reason: READ_ONLY, cause }
-  if (isFormerPrimary(error)) return { kind: 'former_primary', reason: FORMER_PRIMARY, cause }
   if (hasCause(error, 'unknownTable'))
     return { kind: 'schema_behind', reason: `The database lacks a table${said}.`, cause }
-  // Names, in PostgreSQL's words, what a statement needs and the server does not know.
-  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
-    return {
-      kind: 'unsupported',
-      reason: `The database does not support a statement that this service needs${said}.`,
-      cause,
-    }
-  return { kind: 'unreachable', reason: 'The database cannot be reached.', cause }
+  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn')) {
+    const reason = `The database does not support a statement that this service needs${said}.`
+    return { kind: 'unsupported', reason, cause }
+  }
+  const kind = knownKindOf(error)
+  return { kind, reason: reasons[kind], cause }
+}
+
+function knownKindOf(error: unknown): keyof typeof reasons {
+  if (hasCause(error, 'forbidden')) return 'privileges'
+  if (isReadOnly(error)) return 'read_only'
+  return isFormerPrimary(error) ? 'former_primary' : 'unreachable'
 }
 
 /**

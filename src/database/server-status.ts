@@ -32,21 +32,15 @@ const SETS_ASYNCHRONOUS_COMMIT =
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
   // Without privileges, a role can still count the connections of other roles and see their application_name.
-  const rows = await database.query<{
-    version: string
-    readOnly: ServerStatus['readOnly']
-    used: number
-    own: number
-    most: number
-  }>(
+  const rows = await database.query<Pick<ServerStatus, 'version' | 'readOnly'> & ServerStatus['connections']>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
             CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly",
-            (SELECT sum(numbackends)::integer FROM pg_stat_database) AS used,
+            (SELECT sum(numbackends)::integer FROM pg_stat_database) AS "inUse",
             (SELECT count(*)::integer FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS own,
-            current_setting('max_connections')::integer AS most`,
+             WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS "ofThisService",
+            current_setting('max_connections')::integer AS "limit"`,
   )
-  const { version, readOnly, used, own, most } = onlyRow(rows)
+  const { version, readOnly, ...connections } = onlyRow(rows)
   // Includes the settings of ALTER ROLE and ALTER DATABASE, because the service may use another role than this session.
   const asynchronous = await database.query<{ whom: string }>(
     `SELECT 'this session' AS whom WHERE current_setting('synchronous_commit') = 'off'
@@ -59,12 +53,7 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
        AND ${SETS_ASYNCHRONOUS_COMMIT}
      ORDER BY whom`,
   )
-  return {
-    asynchronousCommit: asynchronous.map(({ whom }) => whom),
-    version,
-    readOnly,
-    connections: { inUse: used, ofThisService: own, limit: most },
-  }
+  return { version, readOnly, connections, asynchronousCommit: asynchronous.map(({ whom }) => whom) }
 }
 
 /** Returns whether the database has Citus. */

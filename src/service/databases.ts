@@ -1,12 +1,7 @@
 import type { Logger } from 'pino'
 import type { Database, TimeLimits } from '../database/database.ts'
-import {
-  type DatabaseOptions,
-  listLimits,
-  openDatabase,
-  probeLimits,
-  requestLimits,
-} from '../database/pool.ts'
+import { openDatabase } from '../database/pool.ts'
+import { type DatabaseOptions, listLimits, probeLimits, requestLimits } from '../database/pool-options.ts'
 import { PrimaryServer } from '../database/primary.ts'
 import { isStatementRunning } from '../database/server-status.ts'
 import { listSettings } from '../inventory/list/reads/sql.ts'

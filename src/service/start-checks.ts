@@ -5,7 +5,7 @@ import { StartUpError } from '../config/errors.ts'
 import { isRefusal } from '../database/connection-errors.ts'
 import type { Database } from '../database/database.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
-import { requestLimits } from '../database/pool.ts'
+import { requestLimits } from '../database/pool-options.ts'
 import type { Readiness } from '../http/health.ts'
 
 /**

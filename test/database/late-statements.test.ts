@@ -1,6 +1,7 @@
 import t, { type Test } from 'tap'
 import type { Database } from '../../src/database/database.ts'
-import { openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { openDatabase } from '../../src/database/pool.ts'
+import { requestLimits } from '../../src/database/pool-options.ts'
 import { isStatementRunning } from '../../src/database/server-status.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -65,13 +66,6 @@ t.test('the connection of a late statement is closed once no such statement runs
     return pool.statistics().used === 0
   })
   t.match(await pool.query(backend), [{ pid: Number }])
-})
-
-t.test('the connection of a late statement stays open if PostgreSQL cannot be asked', async (t) => {
-  let checks = 0
-  const { pool } = await withLate(t, () => Promise.reject(new Error(`${++checks}`)))
-  await eventually('several checks', async () => checks > 2)
-  t.match(pool.statistics(), { used: 1 })
 })
 
 t.test('PostgreSQL says whether the late statement runs, whatever else the role runs', async (t) => {

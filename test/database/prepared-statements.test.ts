@@ -1,6 +1,6 @@
 import t from 'tap'
 import type { TimeLimits } from '../../src/database/database.ts'
-import { requestLimits } from '../../src/database/pool.ts'
+import { requestLimits } from '../../src/database/pool-options.ts'
 import { backendOf, openPool } from '../support/pool.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
@@ -26,13 +26,6 @@ t.test('a statement with a name is parsed once for each connection, whatever its
   const lengths = { name: 'lengths', text: 'SELECT cardinality($1::text[]) AS length' }
   for (const array of ['{a}', '{a,b}', '{}']) await pool.query(lengths, [array])
   t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [{ name: 'lengths' }])
-})
-
-t.test('behind a pooler, no statement has a name', async (t) => {
-  const { pool } = await openPool(t, { behindPooler: true })
-  t.strictSame(await pool.query(values, [1, 'a']), [{ next: 2n, word: 'a', yes: true }])
-  t.strictSame(await pool.query(values, [2, 'b']), [{ next: 3n, word: 'b', yes: true }])
-  t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [])
 })
 
 t.test('after a statement that is refused, the connection is used again', async (t) => {

@@ -42,60 +42,27 @@ async function settings(server: OwnServer, ...statements: string[]): Promise<voi
   for (const statement of [...statements, 'SELECT pg_reload_conf()']) await server.query(statement)
 }
 
-interface Way {
-  begin(server: OwnServer): Promise<unknown>
-  end(server: OwnServer): Promise<unknown>
-}
+t.test('a server that becomes read-only is not served from, until it takes writes', async (t) => {
+  const { send } = await startApp(t, one.url)
+  t.equal(await update(send, 2), 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
 
-const waysToReadOnly: Record<string, Way> = {
-  'by a reload of the configuration': {
-    begin: (server) => settings(server, 'ALTER SYSTEM SET default_transaction_read_only = on'),
-    end: (server) => settings(server, 'ALTER SYSTEM RESET default_transaction_read_only'),
-  },
-  'for its role': {
-    begin: (server) =>
-      settings(server, 'ALTER ROLE service SET default_transaction_read_only = on', END_UPDATERS),
-    end: (server) => settings(server, 'ALTER ROLE service RESET default_transaction_read_only'),
-  },
-}
-
-for (const [how, way] of Object.entries(waysToReadOnly)) {
-  t.test(`a server that becomes read-only ${how} is not served from, until it takes writes`, async (t) => {
-    const { send } = await startApp(t, one.url)
-    t.equal(await update(send, 2), 200)
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
-
-    await way.begin(one)
-    await eventually('an update to fail', async () => (await update(send, 3)) === 503)
-    t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
-    const ready = await eventually('the service to be not ready', async () => {
-      const answer = await send('GET', '/readyz')
-      return answer.status === 503 ? answer : undefined
-    })
-    t.match(JSON.parse(ready.text), { code: 'service_unavailable', message: /read-only/ })
-    t.equal((await send('GET', '/livez')).status, 200)
-
-    await way.end(one)
-    await eventually('an update', async () => (await update(send, 4)) === 200)
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
-    await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
+  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  await eventually('an update to fail', async () => (await update(send, 3)) === 503)
+  t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
+  const ready = await eventually('the service to be not ready', async () => {
+    const answer = await send('GET', '/readyz')
+    return answer.status === 503 ? answer : undefined
   })
-}
+  t.match(JSON.parse(ready.text), { code: 'service_unavailable', message: /read-only/ })
+  const { send: sendLater } = await startApp(t, one.url)
+  t.equal((await sendLater('GET', '/v1/inventory')).status, 503, 'one that starts meanwhile')
 
-t.test('a list alone finds out that the server has become read-only', async (t) => {
-  const { send } = await startApp(t, one.url)
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  await eventually('a list to be refused', async () => (await send('GET', '/v1/inventory')).status === 503)
-})
-
-t.test('a service starts on a read-only server, is not ready, and serves once it takes writes', async (t) => {
-  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  const { send } = await startApp(t, one.url)
-  t.match((await send('GET', '/readyz')).text, /read-only/)
-  t.equal((await send('GET', '/v1/inventory')).status, 503)
   await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
-  await eventually('a list', async () => (await send('GET', '/v1/inventory')).text === listOf(1))
+  await eventually('an update', async () => (await update(send, 4)) === 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
+  await eventually('a list', async () => (await sendLater('GET', '/v1/inventory')).text === listOf(4))
+  await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
 })
 
 t.test('lists follow updates to another server, despite idle connections and cached lists', async (t) => {
@@ -143,17 +110,6 @@ t.test('a list that is under way on one server when updates move to another is n
   if (answer.status !== 503) t.equal(answer.text, listOf(11))
   t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
 })
-
-t.test(
-  'without any update, the service finds out within seconds that its address leads elsewhere',
-  async (t) => {
-    const address = await movingAddress(t, one.url)
-    const { send } = await startApp(t, address.url)
-    t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
-    address.leadTo(other.url)
-    await eventually('the other list', async () => (await send('GET', '/v1/inventory')).text === listOf(10))
-  },
-)
 
 t.test('after a promotion, the former primary gets no update and serves no list', async (t) => {
   const { primary, standby } = await startOwnPair(t)

@@ -29,30 +29,6 @@ t.test('a server that does not respond in time is an outage', async (t) => {
   )
 })
 
-t.test('a transaction that is interrupted before its commit changes nothing', async (t) => {
-  const database = await testDatabase(t)
-  const controller = new AbortController()
-  const reason = new Error('interrupted')
-  let isCommitting = false
-  const transaction = inTransaction(
-    {
-      url: database.url,
-      readOnly: false,
-      signal: controller.signal,
-      onCommit: () => {
-        isCommitting = true
-      },
-    },
-    async ({ change }) => {
-      await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
-      controller.abort(reason)
-    },
-  )
-  await t.rejects(transaction, reason)
-  t.notOk(isCommitting)
-  t.strictSame(await database.query('SELECT FROM inventory'), [])
-})
-
 t.test('an interruption during the commit has no effect', async (t) => {
   const database = await testDatabase(t)
   await database.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS

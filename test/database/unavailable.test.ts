@@ -1,9 +1,9 @@
 import t, { type Test } from 'tap'
-import { openDatabase, requestLimits } from '../../src/database/pool.ts'
-import { startApp, startService } from '../support/app.ts'
+import { openDatabase } from '../../src/database/pool.ts'
+import { requestLimits } from '../../src/database/pool-options.ts'
+import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
-import { eventually } from '../support/eventually.ts'
 import { type Answer, json } from '../support/http.ts'
 import { outageOf } from '../support/outage.ts'
 
@@ -14,21 +14,6 @@ function isUnavailable(t: Test, answer: Answer): void {
   isError(t, answer, 503, 'service_unavailable')
   t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
 }
-
-t.test('requests get a 503 during an outage of the database, and succeed after it', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
-  const outage = await outageOf(t, database.url)
-  const { send } = await startApp(t, outage.url)
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  for (let round = 0; round < 3; round++) {
-    await outage.cut()
-    isUnavailable(t, await send('GET', '/v1/inventory'))
-    isUnavailable(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
-    await outage.restore()
-    t.equal((await send('GET', '/v1/inventory')).text, '[{"petId":1,"quantity":9,"status":"available"}]')
-  }
-})
 
 t.test(
   'requests get a 503 in bounded time while the database accepts connections but does not respond',
@@ -47,31 +32,6 @@ t.test(
   },
 )
 
-t.test('the service starts during an outage of the database and responds with 503', async (t) => {
-  const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
-  await outage.cut()
-  const { send } = await startApp(t, outage.url)
-  isUnavailable(t, await send('GET', '/v1/inventory'))
-  await outage.restore()
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-})
-
-t.test('a caller whose connection is terminated during a statement gets a 503', async (t) => {
-  const { database, send } = await startService(t, [['1', 9, 'available']])
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
-  await eventually('the update to wait for the lock and be ended', async () => {
-    const ended = await database.query(
-      "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
-    )
-    return ended.length > 0
-  })
-  isUnavailable(t, await waiting)
-  await release()
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
-})
-
 t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
   const database = await testDatabase(t)
   const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
@@ -84,17 +44,6 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   isUnavailable(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })))
   await release()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
-})
-
-t.test('requests get a 503 when every connection is busy for too long', async (t) => {
-  const { database, send } = await startService(t, [['1', 9, 'available']], {
-    env: { DATABASE_POOL_SIZE: '4' },
-  })
-  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
-  const answers = await Promise.all(Array.from({ length: 5 }, () => send('GET', '/v1/inventory')))
-  for (const answer of answers) isUnavailable(t, answer)
-  await release()
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
 t.test('every connection has its limits, and its name', async (t) => {

@@ -8,10 +8,7 @@ import { startProgram } from '../support/program.ts'
 
 for (const [text, message] of [
   ['pg_current_snapshot(', 'function pg_current_snapshoq() does not exist'],
-  ['unnest(', /function unnesq\(.*\) does not exist/],
-  ['AS MATERIALIZED', /syntax error at or near/],
   ['SKIP LOCKED', /syntax error at or near/],
-  ['string_to_array(', /function string_to_arraq\(.*\) does not exist/],
 ] as const) {
   t.test(`a server that lacks ${text}`, async (t) => {
     const database = await testDatabase(t)
@@ -42,23 +39,6 @@ for (const [text, message] of [
     for (const { status, text } of answers) t.ok([200, 412, 503].includes(status), `${status}: ${text}`)
 
     await t.rejects(startApp(t, server.url), { message })
-  })
-}
-
-for (const text of ['pg_is_in_recovery(', 'to_regclass(']) {
-  t.test(`a server that lacks ${text}), which the check of readiness needs itself`, async (t) => {
-    const database = await testDatabase(t)
-    const server = await lackingServer(t, database.url, text)
-    const { send } = await startApp(t, server.url)
-    server.open()
-    const reason = new RegExp(
-      `The database does not support a statement that this service needs: function ${text.slice(0, -2)}`,
-    )
-    await eventually('the service to reach the server', async () => {
-      const answer = await send('GET', '/readyz')
-      return answer.status === 503 && reason.test(answer.text)
-    })
-    await t.rejects(startApp(t, server.url), { message: reason })
   })
 }
 

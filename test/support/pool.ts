@@ -1,6 +1,7 @@
 import type { Test } from 'tap'
 import type { Database } from '../../src/database/database.ts'
-import { type DatabaseOptions, openDatabase, requestLimits } from '../../src/database/pool.ts'
+import { openDatabase } from '../../src/database/pool.ts'
+import { type DatabaseOptions, requestLimits } from '../../src/database/pool-options.ts'
 import { type TestDatabase, testDatabase } from './database.ts'
 
 /** A pool on a database of its own. */

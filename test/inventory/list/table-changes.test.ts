@@ -1,7 +1,7 @@
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { apiKeyIntervals } from '../../../src/api-keys/cache.ts'
-import { listLimits } from '../../../src/database/pool.ts'
+import { listLimits } from '../../../src/database/pool-options.ts'
 import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp } from '../../support/app.ts'

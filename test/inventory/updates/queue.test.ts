@@ -1,5 +1,5 @@
 import t from 'tap'
-import { requestLimits } from '../../../src/database/pool.ts'
+import { requestLimits } from '../../../src/database/pool-options.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { apiKey, longTimings, startApp, type TestApp } from '../../support/app.ts'
 import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
