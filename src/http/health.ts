@@ -14,31 +14,9 @@ export interface HealthOptions {
   readonly isStopping: () => boolean
 }
 
-/** How long it is cached that the service is ready. */
-const READINESS_MAX_AGE_MS = 1000
-
-/**
- * Coalesces calls of a readiness check, which resolves with why the service is not ready: a call shares the check in progress,
- * or that it was ready in the last second. A reason is not cached, so that several failures for a load balancer are several checks.
- */
-export function coalesceChecks<Reason>(
-  check: () => Promise<Reason | undefined>,
-): () => Promise<Reason | undefined> {
-  let latest: Promise<Reason | undefined> | undefined
-  return () => {
-    latest ??= check().then((reason) => {
-      if (reason === undefined) setTimeout(() => (latest = undefined), READINESS_MAX_AGE_MS).unref()
-      else latest = undefined
-      return reason
-    })
-    return latest
-  }
-}
-
 /**
  * Registers the health checks. `/livez` (liveness) says that the process responds, and its version; it checks nothing that
- * a restart would not fix. `/readyz` (readiness) says whether this process can serve requests, with at most one check of the
- * database in progress.
+ * a restart would not fix. `/readyz` (readiness) says whether this process can serve requests.
  */
 export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   app,
@@ -57,17 +35,13 @@ export const healthRoutes: FastifyPluginAsyncTypebox<HealthOptions> = async (
   app.get('/livez', options, () => ({ status: 'ok', version }))
 
   let lastReason: string | undefined
-  const check = coalesceChecks(async (): Promise<string | undefined> => {
+  app.get('/readyz', options, async () => {
+    // A 404 to take this process out of use at once, which a load balancer should not do because of one 503.
+    if (isStopping()) throw new ApiError(404, 'The service is shutting down.')
     const { reason, cause } = (await readiness()) ?? {}
     if (reason !== lastReason)
       app.log.warn({ err: cause }, reason === undefined ? 'ready again' : `not ready: ${reason}`)
     lastReason = reason
-    return reason
-  })
-  app.get('/readyz', options, async () => {
-    // A 404 to take this process out of use at once, which a load balancer should not do because of one 503.
-    if (isStopping()) throw new ApiError(404, 'The service is shutting down.')
-    const reason = await check()
     if (reason !== undefined) throw serviceUnavailable('not_ready', reason)
     return { status: 'ready' }
   })

@@ -1,10 +1,10 @@
-import { setTimeout } from 'node:timers/promises'
+import { setTimeout as wait } from 'node:timers/promises'
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { knownMigrations } from '../database/migrations.ts'
 import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
-import { coalesceChecks, type Readiness } from '../http/health.ts'
+import type { Readiness } from '../http/health.ts'
 import { inventoryStatements } from '../inventory/repository.ts'
 import type { Databases } from './databases.ts'
 
@@ -14,7 +14,13 @@ import type { Databases } from './databases.ts'
  */
 const METRICS_CHECK_TIMEOUT_MS = 1500
 
-/** Returns the readiness check of a service. */
+/** How long it is cached that the service is ready. */
+const MAX_AGE_MS = 1000
+
+/**
+ * Returns the readiness check of a service. A call shares the check in progress, or that the service was ready in the last second.
+ * A reason is not cached, so that several failures for a load balancer are several checks.
+ */
 export async function readinessOf({ probe, requests }: Databases): Promise<Readiness> {
   const migrations = await knownMigrations()
   const check = (database: Database): Promise<NotReady | undefined> =>
@@ -23,18 +29,27 @@ export async function readinessOf({ probe, requests }: Databases): Promise<Readi
       tables: ['inventory', 'api_keys'],
       statements: [...inventoryStatements(database), ACTIVE_KEYS],
     })
-  return async () => {
+  const checkEither = async (): Promise<NotReady | undefined> => {
     const notReady = await check(probe)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
     return hasCause(notReady?.cause, 'outOfConnections') ? check(requests) : notReady
+  }
+  let latest: Promise<NotReady | undefined> | undefined
+  return () => {
+    latest ??= checkEither().then((notReady) => {
+      if (notReady === undefined) setTimeout(() => (latest = undefined), MAX_AGE_MS).unref()
+      else latest = undefined
+      return notReady
+    })
+    return latest
   }
 }
 
 /** Returns the check for the metrics: why the service is not ready; undefined if it is. A slow check counts as `unreachable`. */
 export function notReadyKindOf(readiness: Readiness): () => Promise<NotReadyKind | undefined> {
-  return coalesceChecks(() => {
+  return () => {
     const check = readiness().then((notReady) => notReady?.kind)
-    const timeout = setTimeout<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
+    const timeout = wait<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
     return Promise.race([check, timeout])
-  })
+  }
 }

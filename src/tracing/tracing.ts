@@ -3,7 +3,6 @@ import { setTimeout } from 'node:timers/promises'
 import { context, DiagLogLevel, diag, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
 import { setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
-import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import {
   defaultResource,
   detectResources,
@@ -16,7 +15,7 @@ import type { Logger } from 'pino'
 import type { Database } from '../database/database.ts'
 import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { batchTracer } from './batches.ts'
-import { ExportLog } from './export-log.ts'
+import { LoggedExporter } from './logged-exporter.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
 
@@ -40,8 +39,8 @@ export interface Tracing {
  * from the environment (OpenTelemetry, Environment Variable Specification). Imported only if traces are configured.
  */
 export function startTracing(version: string, log: Logger): Tracing {
-  const exports = new ExportLog(log)
-  setGlobalErrorHandler((error) => exports.failed(error))
+  const exporter = new LoggedExporter(log)
+  setGlobalErrorHandler((error) => exporter.failed(error))
   const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
   diag.setLogger(
@@ -58,7 +57,7 @@ export function startTracing(version: string, log: Logger): Tracing {
         }),
       )
       .merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [new BatchSpanProcessor(exports.watch(new OTLPTraceExporter()))],
+    spanProcessors: [new BatchSpanProcessor(exporter)],
   })
   context.setGlobalContextManager(new AsyncLocalStorageContextManager().enable())
   propagation.setGlobalPropagator(new W3CTraceContextPropagator())
@@ -70,7 +69,7 @@ export function startTracing(version: string, log: Logger): Tracing {
     statements: (database, pool) => traceStatements(database, pool, tracer),
     async close() {
       await Promise.race([
-        provider.shutdown().catch((error: unknown) => exports.failed(error)),
+        provider.shutdown().catch((error: unknown) => exporter.failed(error)),
         setTimeout(FLUSH_TIMEOUT_MS, undefined, { ref: false }),
       ])
     },

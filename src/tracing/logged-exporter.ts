@@ -1,39 +1,31 @@
 import { type ExportResult, ExportResultCode } from '@opentelemetry/core'
-import type { SpanExporter } from '@opentelemetry/sdk-trace-base'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace-base'
 import type { Logger } from 'pino'
 
-/** Logs when the export of spans starts to fail, and when it works again. */
-export class ExportLog {
+/** Sends spans by OTLP, and logs when that starts to fail, and when it works again. */
+export class LoggedExporter extends OTLPTraceExporter {
   readonly #log: Logger
   #isFailing = false
 
   constructor(log: Logger) {
+    super()
     this.#log = log
   }
 
-  /** Returns the same exporter, with its results logged. */
-  watch(exporter: SpanExporter): SpanExporter {
-    return {
-      export: (spans, onResult) => exporter.export(spans, (result) => onResult(this.#note(result))),
-      forceFlush: async () => exporter.forceFlush?.(),
-      shutdown: () => exporter.shutdown(),
-    }
+  override export(spans: ReadableSpan[], onResult: (result: ExportResult) => void): void {
+    super.export(spans, (result) => {
+      if (result.code !== ExportResultCode.SUCCESS) this.failed(result.error)
+      else if (this.#isFailing) this.#log.info('traces can be sent again')
+      this.#isFailing = result.code !== ExportResultCode.SUCCESS
+      onResult(result)
+    })
   }
 
   /** Records a failed export. */
   failed(error: unknown): void {
     if (!this.#isFailing) this.#log.warn({ reason: reasonOf(error) }, 'traces cannot be sent')
     this.#isFailing = true
-  }
-
-  #note(result: ExportResult): ExportResult {
-    if (result.code === ExportResultCode.SUCCESS) {
-      if (this.#isFailing) this.#log.info('traces can be sent again')
-      this.#isFailing = false
-    } else {
-      this.failed(result.error)
-    }
-    return result
   }
 }
 
