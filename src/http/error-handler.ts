@@ -3,8 +3,7 @@ import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } fr
 import { isLate } from '../database/connection-errors.ts'
 import { hasCause, isFormerPrimary, isReadOnly } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
-import { bodyTooLarge } from './json-body.ts'
-import { unsupportedMediaType } from './media-type.ts'
+import { bodyTooLarge, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {

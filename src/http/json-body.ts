@@ -1,11 +1,17 @@
+import type { IncomingHttpHeaders } from 'node:http'
+import { parse as parseContentType } from 'content-type'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../contract/errors.ts'
 import { readNumber } from '../contract/int64.ts'
-import { hasContentCoding, isJson, unsupportedMediaType } from './media-type.ts'
 
 /** Maximum size of a request body. The only body of the interface takes about 30 bytes. */
 export const MAX_BODY_BYTES = 4096
+
+/** Maximum characters of a header value that an error message quotes. */
+const MAX_QUOTED_LENGTH = 100
+
+const JSON_TYPE = 'application/json'
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
@@ -72,4 +78,42 @@ function expectsContinue(request: FastifyRequest): boolean {
 
 function hasBody({ headers }: FastifyRequest): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
+
+/** Whether a Content-Type is `application/json` in UTF-8, with any other parameters. */
+function isJson(contentType: string): boolean {
+  if (contentType === JSON_TYPE) return true
+  const { type, parameters } = parseContentType(contentType)
+  return type === JSON_TYPE && /^utf-?8$/i.test(parameters['charset'] ?? 'utf-8')
+}
+
+/** Whether the body has a content coding, such as gzip (RFC 9110, section 8.4). */
+export function hasContentCoding(headers: IncomingHttpHeaders): boolean {
+  const codings = headers['content-encoding']?.split(',') ?? []
+  return !codings.every((coding) => /^(identity)?$/i.test(coding.trim()))
+}
+
+/**
+ * Creates the 415 for a body that is not JSON in UTF-8. The message quotes the headers of the request. A response header
+ * names the accepted media type or, if the media type is right, the accepted content coding (RFC 5789, section 2.2;
+ * RFC 9110, section 12.5.3).
+ */
+export function unsupportedMediaType(headers: IncomingHttpHeaders): ApiError {
+  const type = headers['content-type']
+  const coding = headers['content-encoding']
+  const sent = [
+    type === undefined ? 'no Content-Type' : `Content-Type: ${truncate(type)}`,
+    ...(coding === undefined ? [] : [`Content-Encoding: ${truncate(coding)}`]),
+  ]
+  return new ApiError(
+    415,
+    `The body must be application/json in UTF-8, without a content coding. The request has ${sent.join(' and ')}.`,
+    type !== undefined && isJson(type) && hasContentCoding(headers)
+      ? { 'accept-encoding': 'identity' }
+      : { 'accept-patch': JSON_TYPE },
+  )
+}
+
+function truncate(value: string): string {
+  return value.length <= MAX_QUOTED_LENGTH ? value : `${value.slice(0, MAX_QUOTED_LENGTH)}…`
 }

@@ -1,10 +1,12 @@
 import { randomUUID } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import { type FastifyReply, type FastifyRequest, LogController } from 'fastify'
+import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
-import type { RequestStatistics } from './request-statistics.ts'
+import { ambiguityOf } from './ambiguity.ts'
+import type { HttpServer } from './connections/http-server.ts'
+import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
-/** Disables the framework's own two lines for each request: `logRequest` writes one. */
+/** Disables the framework's own two lines for each request: `followRequests` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
 
 /**
@@ -16,11 +18,30 @@ export function requestId({ headers }: IncomingMessage): string {
   return typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID()
 }
 
+/** Adds the hooks that begin and end each request. They must run before all others but those that trace requests. */
+export function followRequests(app: FastifyInstance, http: HttpServer, statistics: RequestStatistics): void {
+  app.addHook('onRequest', (request, reply, done) => {
+    const connection = http.connectionOf(reply.raw)
+    reply.header('x-request-id', request.id)
+    recordEnd(request, reply, statistics, connection?.since)
+    const error = ambiguityOf(request.raw, request.originalUrl)
+    if (error !== undefined) connection?.stopAfterCurrent()
+    done(error)
+  })
+  // Replaces what the framework says about the connection: `Connection: close` after an invalid body and while the server is
+  // stopping, although the connection may stay open.
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    const headers = http.connectionHeaders(reply.raw)
+    if (headers?.['connection'] === 'close' || reply.hasHeader('connection')) reply.headers(headers ?? {})
+    done(null, payload)
+  })
+}
+
 /**
  * Writes one line and counts the request when it has ended, with or without a response. The path is logged without the query;
  * the duration is measured from `start` (`performance.now()`).
  */
-export function logRequest(
+function recordEnd(
   request: FastifyRequest,
   reply: FastifyReply,
   statistics: RequestStatistics,
@@ -37,7 +58,12 @@ export function logRequest(
     const route = request.routeOptions.url
     // Undefined if the client got no response, for example because the body never arrived.
     const status = raw.headersSent ? raw.statusCode : undefined
-    statistics.recordCompleted(route, method, status, durationMs / 1000)
+    const labels = {
+      http_route: route ?? '',
+      http_request_method: methodLabel(method),
+      http_response_status_code: String(status ?? ''),
+    }
+    statistics.durations.observe(labels, durationMs / 1000)
     if (unavailable) statistics.unavailable.inc({ cause: unavailable.cause })
     request.log.info(
       {

@@ -14,10 +14,7 @@ const namedMethods = new Set([
   'TRACE',
 ])
 
-/**
- * Counts requests and their durations since the start of the process. Labels are bounded by the routes, the named methods
- * and the statuses, whatever paths and methods clients send.
- */
+/** Counts requests and their durations since the start of the process. */
 export class RequestStatistics {
   /** Requests in flight: those that have started, until their response has closed. */
   inFlight = 0
@@ -42,21 +39,9 @@ export class RequestStatistics {
     labelNames: ['cause'],
     registers: [],
   })
+}
 
-  /** Records a completed request. The route is undefined if none matched, the status if no response was sent. */
-  recordCompleted(
-    route: string | undefined,
-    method: string,
-    status: number | undefined,
-    durationSeconds: number,
-  ): void {
-    this.durations.observe(
-      {
-        http_route: route ?? '',
-        http_request_method: namedMethods.has(method) ? method : '_OTHER',
-        http_response_status_code: String(status ?? ''),
-      },
-      durationSeconds,
-    )
-  }
+/** Returns the label of a method, which is bounded, whatever clients send. */
+export function methodLabel(method: string): string {
+  return namedMethods.has(method) ? method : '_OTHER'
 }

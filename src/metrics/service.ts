@@ -53,18 +53,18 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   let history: HistorySize | undefined
   let backup: Date | undefined
 
-  const replace = (metric: Metric, samples: Samples): void => {
+  const replace = (metric: Metric, samples: Samples, labelNames: readonly string[]): void => {
     metric.reset()
     // Without labels, `reset` sets it to 0.
-    metric.remove()
+    if (labelNames.length === 0) metric.remove()
     for (const [labels, value] of samples) metric.inc(labels, value)
   }
   const gauge = (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
-    const collect = (): void => replace(metric, read())
+    const collect = (): void => replace(metric, read(), labelNames)
     const metric = new Gauge({ name, help, labelNames, registers: [register], collect })
   }
   const counter = (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
-    const collect = (): void => replace(metric, read())
+    const collect = (): void => replace(metric, read(), labelNames)
     const metric = new Counter({ name, help, labelNames, registers: [register], collect })
   }
   const one = (value: number | undefined): Samples => (value === undefined ? [] : [[{}, value]])

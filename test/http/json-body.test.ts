@@ -1,5 +1,5 @@
 import t from 'tap'
-import { hasContentCoding } from '../../src/http/media-type.ts'
+import { hasContentCoding } from '../../src/http/json-body.ts'
 
 t.test('a Content-Encoding full of spaces takes linear time', async (t) => {
   // With quadratic time, this would take hours.
