@@ -6,7 +6,6 @@ import { isLate } from './connection-errors.ts'
 import type { StatementRunner } from './database.ts'
 import { isUnavailable, wasRefused } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
-import { operatorClient } from './operator-client.ts'
 
 /**
  * With a higher level, which the role or the database may have as its default, a statement that has waited for another
@@ -29,6 +28,8 @@ const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 /** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
 export const NO_TRANSACTION_TIMEOUT =
   "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+
+const CONNECT_TIMEOUT_MS = 10_000
 
 export interface ClientOptions {
   /** A `postgres://` address. */
@@ -106,7 +107,14 @@ export async function withClient<Result>(
   { url, signal, onCommit, answerTimeoutMs, session }: ClientOptions,
   work: (client: pg.Client, commit: () => Promise<void>) => Promise<Result>,
 ): Promise<Result> {
-  const client = operatorClient(url, { query_timeout: answerTimeoutMs, ...session })
+  const client = new pg.Client({
+    connectionString: url,
+    application_name: 'petstore-inventory cli',
+    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
+    keepAlive: true,
+    query_timeout: answerTimeoutMs,
+    ...session,
+  })
   let lost: Error | undefined
   client.on('error', (error) => {
     lost = error
