@@ -2,6 +2,7 @@ import { Command } from 'commander'
 import { serverRoleOf } from '../config/config.ts'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
+import { printableLines } from '../process/printable.ts'
 import { addConfigCommand } from './config.ts'
 import { addExportCommand } from './export.ts'
 import { addHistoryCommands } from './history.ts'
@@ -26,6 +27,7 @@ export function commandLine(
     .version(version, '--version', 'print the version')
     .showSuggestionAfterError()
     .exitOverride()
+    .configureOutput({ writeErr: (text) => process.stderr.write(printableLines(text)) })
   addKeysCommands(program, databaseUrl)
   addImportCommand(program, databaseUrl)
   addExportCommand(program, databaseUrl)

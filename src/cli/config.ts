@@ -1,8 +1,9 @@
 import type { Command } from 'commander'
 import { describeSettings } from '../config/describe.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { printable } from '../process/printable.ts'
 import { formatTable } from './format.ts'
-import { print } from './output.ts'
+import { print, report } from './output.ts'
 
 /** Adds `inventory config`. */
 export function addConfigCommand(
@@ -23,8 +24,7 @@ export function addConfigCommand(
         isDefault ? 'default' : 'set',
       ])
       await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE', 'SOURCE'], rows))
-      for (const warning of warnings) console.error(`inventory: ${warning}`)
-      for (const error of errors) console.error(`inventory: ${error}`)
+      for (const line of [...warnings, ...errors]) report(`inventory: ${printable(line)}`)
       if (errors.length > 0) process.exitCode = exitCodes.failed
     })
 }

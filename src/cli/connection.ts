@@ -8,14 +8,13 @@ import { hasTable } from '../database/server-status.ts'
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
 
-/** Runs `work` on a connection that is closed when it has ended, however it ends. */
+/** Runs `work` on a connection, with settings of its session, that is closed when it has ended, however it ends. */
 export async function withDatabase<Result>(
   url: string,
   work: (database: Database) => Promise<Result>,
   limits: TimeLimits = requestLimits,
+  settings: Readonly<Record<string, string>> = {},
 ): Promise<Result> {
-  // "inventory status" reports row security, and shows what the role can see.
-  const settings = { row_security: 'on' }
   const database = openDatabase({ url, size: 1, limits, settings, onConnectionLost: () => {} })
   try {
     return await work(database)

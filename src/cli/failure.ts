@@ -3,7 +3,7 @@ import { OutcomeUnknownError } from '../database/errors.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { InterruptedError } from '../process/signals.ts'
 import { explain } from '../process/start-up-errors.ts'
-import { OutputError } from './output.ts'
+import { OutputError, report } from './output.ts'
 
 /** A command cannot do what it was asked to, for a reason that the operator can fix; the message names it. */
 export class CommandFailure extends Error {
@@ -33,16 +33,16 @@ export function reportFailure(error: unknown, variable: string | undefined): num
   }
   if (error instanceof OutputError) return reportOutputError(error)
   if (error instanceof InterruptedError || error instanceof CommandFailure) {
-    console.error(`inventory: ${error.message}`)
+    report(`inventory: ${error.message}`)
     return error.exitCode
   }
-  console.error(`inventory: ${explain(error, variable)}`)
+  report(`inventory: ${explain(error, variable)}`)
   return error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
 }
 
 function reportOutputError({ message, isClosed, done }: OutputError): number {
-  if (done !== undefined) console.error(`inventory: ${message}. The command succeeded: ${done}`)
-  else if (!isClosed) console.error(`inventory: ${message}`)
+  if (done !== undefined) report(`inventory: ${message}. The command succeeded: ${done}`)
+  else if (!isClosed) report(`inventory: ${message}`)
   if (isClosed) return exitCodes.outputClosed
   return done === undefined ? exitCodes.failed : exitCodes.doneWithoutOutput
 }

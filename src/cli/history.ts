@@ -19,7 +19,7 @@ import { countLimits, withDatabase } from './connection.ts'
 import { readLifetime } from './duration.ts'
 import { CommandFailure } from './failure.ts'
 import { formatCount, formatNumber } from './format.ts'
-import { print, writeOutput } from './output.ts'
+import { print, writeLines } from './output.ts'
 
 /** How long a statement without callers may be under way: servers send the last one when they notice, and it takes this long. */
 const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
@@ -53,7 +53,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       const { signal } = abortOnSignals()
       await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
         if (format === 'table') await print(TABLE_HEADING)
-        await writeOutput(transaction.copyOut(copyChanges({ petId, format, ...options })), signal)
+        await writeLines(transaction.copyOut(copyChanges({ petId, format, ...options })), signal)
       })
     })
 
@@ -101,7 +101,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       await withDatabase(url, prune, countLimits).catch((error: unknown) => {
         const failure = failureOf(error, report())
         // A chunk whose outcome is unknown is not among them.
-        if (failure === error) console.error(`inventory: at least ${report()}`)
+        if (failure === error) report(`inventory: at least ${report()}`)
         throw failure
       })
       await print(report(), report())

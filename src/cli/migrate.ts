@@ -9,7 +9,7 @@ import { withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
 import { formatTable } from './format.ts'
 import { integerFrom, matching } from './matching.ts'
-import { print } from './output.ts'
+import { print, report } from './output.ts'
 
 interface UpOptions {
   readonly serverRole?: string
@@ -41,7 +41,7 @@ export function addMigrateCommands(
       url: await databaseUrl(),
       direction,
       count,
-      notice: (line) => console.error(line),
+      notice: (line) => report(line),
       ...abortOnSignals(),
     }
     if (dryRun) return print(await migrationSql(options).catch(explainKnown))
@@ -91,7 +91,7 @@ export function addMigrateCommands(
       ).catch(explainKnown)
       if (names.length > 0) {
         const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
-        if (yes) console.error(`${consequence}.`)
+        if (yes) report(`${consequence}.`)
         else await confirm(consequence, '--yes')
       }
       return run('down', count, undefined)

@@ -3,6 +3,7 @@ import type { Stats } from 'node:fs'
 import { chmod, open, readlink, realpath, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path'
 import type { Writable } from 'node:stream'
+import { printable } from '../process/printable.ts'
 import { CommandFailure, isSystemError } from './failure.ts'
 
 /**
@@ -22,7 +23,7 @@ export async function writeFileWhole<Result>(
     const reason = isMissing(error)
       ? `there is no folder ${path.dirname(path.resolve(file))}`
       : error.message.replace(/, open .*/, '')
-    throw new CommandFailure(`${file} cannot be written: ${reason}`)
+    throw new CommandFailure(printable(`${file} cannot be written: ${reason}`))
   }
 }
 

@@ -1,6 +1,7 @@
 import { once } from 'node:events'
 import type { Writable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
+import { TextDecoder } from 'node:util'
 import { printableLines } from '../process/printable.ts'
 
 /** Standard output cannot be written. */
@@ -41,6 +42,21 @@ export function print(line: string, done?: string): Promise<void> {
       else resolve()
     })
   })
+}
+
+/**
+ * Streams lines for people to standard output, as `writeOutput` does.
+ *
+ * @throws {OutputError}
+ * @throws the reason of `signal` when it aborts
+ */
+export function writeLines(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
+  return writeOutput(printablePieces(pieces), signal)
+}
+
+async function* printablePieces(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const decoder = new TextDecoder()
+  for await (const piece of pieces) yield Buffer.from(printableLines(decoder.decode(piece, { stream: true })))
 }
 
 /**

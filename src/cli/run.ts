@@ -2,11 +2,12 @@ import { loadOperatorDatabase } from '../config/config.ts'
 import { readEnvironment } from '../config/environment.ts'
 import { ConfigurationError } from '../config/errors.ts'
 import { parseAddress } from '../database/address.ts'
+import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
 import { withSchemaReason } from './connection.ts'
 import { reportFailure } from './failure.ts'
-import { surviveClosedOutput } from './output.ts'
+import { report, surviveClosedOutput } from './output.ts'
 
 /** Runs the command that the arguments of this process name. */
 export async function runProgram(args: readonly string[]): Promise<void> {
@@ -30,7 +31,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   const databaseUrl = async (): Promise<string> => {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
-    for (const warning of set?.warnings ?? []) console.error(`inventory: ${warning}`)
+    for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
     const url = set?.url ?? (await findLocalDatabase())
     if (url !== undefined) {
       address = parseAddress(url).url

@@ -7,6 +7,7 @@ import { missingPrivileges } from '../database/grants.ts'
 import { lastBackup } from '../database/last-backup.ts'
 import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
 import {
+  disabledTriggers,
   hasTable,
   type RowSecurity,
   rowSecurityOf,
@@ -15,6 +16,7 @@ import {
 } from '../database/server-status.ts'
 import { type StockLevel, stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { printable } from '../process/printable.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
 import { formatNumber } from './format.ts'
@@ -90,6 +92,8 @@ export function addStatusCommand(
           ),
         }),
         countLimits,
+        // It reports row security, and shows what the role can see.
+        { row_security: 'on' },
       )
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
       const lacking = status.serverRole?.missing ?? []
@@ -123,6 +127,10 @@ async function statusOf(
         (whom) =>
           `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
       ),
+      ...(await disabledTriggers(database, 'inventory')).map(
+        (trigger) =>
+          `the trigger ${trigger} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${trigger}"`,
+      ),
       // Last, because it changes a setting of the connection.
       ...((await isDiskFull(database)) ? [DISK_FULL] : []),
     ],
@@ -143,7 +151,7 @@ async function serverRoleOf(
   if (role === undefined) return null
   const missing = await missingPrivileges(database, role)
   if (missing !== undefined) return { role, missing }
-  if (named !== undefined) throw new CommandFailure(`There is no role "${named}".`)
+  if (named !== undefined) throw new CommandFailure(`There is no role "${printable(named)}".`)
   return null
 }
 
@@ -172,7 +180,9 @@ function describe(status: Status): string {
         `Row security may hide rows of ${table} from ${role}; run "ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY" or "ALTER ROLE ${role} BYPASSRLS"`,
     ),
     ...warnings.map((warning) => `Warning      ${warning}`),
-  ].join('\n')
+  ]
+    .map(printable)
+    .join('\n')
 }
 
 function describeSchema({ expected, pending, unknown }: Status['schema']): string {

@@ -103,6 +103,16 @@ export async function isStatementRunning(database: StatementRunner, pid: number)
   return rows.length > 0
 }
 
+/** Lists the triggers of a table that do not fire, such as those of the history, which then has gaps. */
+export async function disabledTriggers(database: StatementRunner, table: string): Promise<string[]> {
+  const rows = await database.query<{ name: string }>(
+    `SELECT quote_ident(tgname) AS name FROM pg_trigger
+     WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('D', 'R') ORDER BY tgname`,
+    [table],
+  )
+  return rows.map(({ name }) => name)
+}
+
 /**
  * Returns whether the database has a table of that name. PostgreSQL skips the schemas of the `search_path` that the role may not
  * use. If the table is in one of these, the cast of its qualified name fails with SQLSTATE 42501, which names the schema.

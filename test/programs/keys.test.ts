@@ -257,6 +257,22 @@ t.test('a session that has locked a key is named within seconds, and nothing is 
   await succeed(t, database.url, 'keys', 'revoke', 'billing')
 })
 
+t.test('a policy that would hide keys is an error', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(
+    `GRANT ALL ON api_keys TO ${role.name};
+     ALTER TABLE api_keys ENABLE ROW LEVEL SECURITY`,
+  )
+  await addKey(database, 'billing')
+  for (const args of [['list'], ['revoke', 'billing'], ['rotate', 'billing']])
+    t.match(await inventory(t, role.urlOf(database.url), 'keys', ...args), {
+      code: 1,
+      stdout: '',
+      stderr: /^inventory: Row security would hide rows from this role: /,
+    })
+})
+
 t.test('wrong values are refused with what they must be', async (t) => {
   const faults: [args: string[], message: RegExp][] = [
     [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],

@@ -199,3 +199,13 @@ t.test('a database that cannot be reached is reported in one message without its
     }
   }
 })
+
+t.test('status names triggers that are disabled', async (t) => {
+  const database = await testDatabase(t)
+  await succeed(t, database.url, 'history', 'on')
+  t.notMatch(await succeed(t, database.url, 'status'), 'Warning')
+  await database.query('ALTER TABLE inventory DISABLE TRIGGER ALL')
+  const shown = await succeed(t, database.url, 'status')
+  t.match(shown, /^Warning {6}the trigger \w+ is disabled, .* "ALTER TABLE inventory ENABLE TRIGGER \w+"$/m)
+  t.ok(JSON.parse(await succeed(t, database.url, 'status', '--json')).warnings.length >= 3)
+})
