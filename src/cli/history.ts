@@ -14,6 +14,7 @@ import {
   pruneHistory,
 } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
+import { printable } from '../process/printable.ts'
 import { abortOnSignals, InterruptedError } from '../process/signals.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { readLifetime } from './duration.ts'
@@ -101,7 +102,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       await withDatabase(url, prune, countLimits).catch((error: unknown) => {
         const failure = failureOf(error, report())
         // A chunk whose outcome is unknown is not among them.
-        if (failure === error) report(`inventory: at least ${report()}`)
+        if (failure === error) console.error(`inventory: at least ${report()}`)
         throw failure
       })
       await print(report(), report())
@@ -142,7 +143,7 @@ function failureOf(error: unknown, done: string): unknown {
   }
   // Citus has no code for its refusal of triggers.
   if (error instanceof Error && hasCause(error, 'internal'))
-    return new CommandFailure(`The history cannot be changed: ${error.message}; ${done}.`)
+    return new CommandFailure(`The history cannot be changed: ${printable(error.message)}; ${done}.`)
   return error
 }
 

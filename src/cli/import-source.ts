@@ -1,5 +1,5 @@
-import { open as openDescriptor, type Stats } from 'node:fs'
-import { type FileHandle, open, stat } from 'node:fs/promises'
+import { createReadStream, open, type Stats } from 'node:fs'
+import { stat } from 'node:fs/promises'
 import { Socket } from 'node:net'
 import type { Readable } from 'node:stream'
 import { promisify } from 'node:util'
@@ -15,14 +15,16 @@ export class ImportSource implements AsyncIterable<Buffer> {
   /** Its name in messages. */
   readonly name: string
   readonly #stream: Readable
-  /** The file, and its state before it was read; undefined for a pipe. */
-  readonly #file: { readonly handle: FileHandle; readonly before: Stats } | undefined
+  /** The path of a file, and its state before it was read; undefined for a pipe. */
+  readonly #file: { readonly path: string; readonly before: Stats } | undefined
   #bytes = 0
 
-  private constructor(name: string, stream: Readable, handle?: FileHandle, before?: Stats) {
+  private constructor(name: string, stream: Readable, file?: { path: string; before: Stats }) {
     this.name = name
     this.#stream = stream
-    this.#file = handle && before?.isFile() ? { handle, before } : undefined
+    this.#file = file
+    // Whoever reads it gets the error, also an earlier one.
+    stream.on('error', () => {})
   }
 
   /**
@@ -39,22 +41,14 @@ export class ImportSource implements AsyncIterable<Buffer> {
     const name = printable(file)
     try {
       // Before opening it, because opening a named pipe waits for the program that writes to it.
-      const found = await stat(file)
-      if (found.isDirectory()) throw new CommandFailure(`The file cannot be read: ${name} is a folder`)
-      if (!found.isFile() && expectedRows === undefined) throw unknownPipe(name)
-      if (found.isFIFO()) {
-        // A pipe opened as a file could not be closed while it is read.
-        const fd = await promisify(openDescriptor)(file, 'r')
-        return new ImportSource(name, new Socket({ fd, readable: true, writable: false }))
-      }
-      const handle = await open(file)
-      // `close` closes the handle, because the file is compared with its former state after the last byte was read.
-      return new ImportSource(
-        name,
-        handle.createReadStream({ autoClose: false }),
-        handle,
-        await handle.stat(),
-      )
+      const before = await stat(file)
+      if (before.isDirectory()) throw new CommandFailure(`The file cannot be read: ${name} is a folder`)
+      if (before.isFile()) return new ImportSource(name, createReadStream(file), { path: file, before })
+      if (expectedRows === undefined) throw unknownPipe(name)
+      if (!before.isFIFO()) return new ImportSource(name, createReadStream(file))
+      // A pipe opened as a file could not be closed while it is read.
+      const fd = await promisify(open)(file, 'r')
+      return new ImportSource(name, new Socket({ fd, readable: true, writable: false }))
     } catch (error) {
       if (!isSystemError(error)) throw error
       throw new CommandFailure(`The file cannot be read: ${printable(error.message)}`)
@@ -78,21 +72,15 @@ export class ImportSource implements AsyncIterable<Buffer> {
   async findError(endsInNewline: boolean): Promise<string | undefined> {
     if (this.#file === undefined)
       return endsInNewline ? undefined : 'its last line does not end in a newline, so it may be incomplete'
-    const { handle, before } = this.#file
-    const now = await handle.stat()
-    return now.size === this.#bytes && now.mtimeMs === before.mtimeMs
+    const { path, before } = this.#file
+    const now = await stat(path)
+    return now.size === this.#bytes && now.mtimeMs === before.mtimeMs && now.ino === before.ino
       ? undefined
       : 'it changed while it was read'
   }
 
-  /** Stops reading and closes the file. Open standard input would keep the process alive. */
-  async close(): Promise<void> {
-    this.abort()
-    await this.#file?.handle.close()
-  }
-
-  /** Stops reading. */
-  abort(): void {
+  /** Stops reading. Open standard input would keep the process alive. */
+  close(): void {
     this.#stream.destroy()
   }
 }

@@ -54,7 +54,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         if (dryRun) await print(`Dry run: nothing was changed. The import would be: ${changes}`)
         else await print(changes, changes)
       } finally {
-        await source.close()
+        source.close()
       }
     })
 }
@@ -66,7 +66,7 @@ async function importFrom(
 ): Promise<ImportCounts> {
   const { signal, onCommit } = abortOnSignals()
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
-  signal.addEventListener('abort', () => source.abort(), { once: true })
+  signal.addEventListener('abort', () => source.close(), { once: true })
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const { rows, endsInNewline, check } = await stageCsv(transaction, source, signal)
     report(`${formatCount(rows, 'row', 'rows')} read; checking`)

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { type ApiKey, countKeys } from '../api-keys/stored-keys.ts'
+import { countKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import type { Database } from '../database/database.ts'
 import { isDiskFull } from '../database/disk-full.ts'
@@ -9,7 +9,6 @@ import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
 import {
   disabledTriggers,
   hasTable,
-  type RowSecurity,
   rowSecurityOf,
   type ServerStatus,
   serverStatus,
@@ -22,43 +21,7 @@ import { CommandFailure } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print } from './output.ts'
 
-/** The role that the server uses. */
-interface ServerRole {
-  readonly role: string
-  /** The privileges that it lacks, such as `SELECT on pgmigrations`. */
-  readonly missing: readonly string[]
-}
-
 const DISK_FULL = 'the disk of PostgreSQL is full: writes fail, and PostgreSQL may stop; free space'
-
-/** The output of `inventory status --json`. */
-interface Status {
-  readonly database: {
-    readonly version: string
-    readonly address: string
-    readonly readOnly: ServerStatus['readOnly']
-  }
-  readonly schema: {
-    /** The newest migration of this version. */
-    readonly expected: string | undefined
-    /** Migrations of this version that have not been applied. */
-    readonly pending: string[]
-    /** Applied migrations that this version does not know: a newer version is deployed. */
-    readonly unknown: string[]
-  }
-  /** Null if the table does not exist yet. */
-  readonly entries: Record<string, number> | null
-  readonly keys: Record<ApiKey['state'], number> | null
-  readonly connections: ServerStatus['connections']
-  /** When the last recorded backup was made, in ISO 8601; null if none is recorded. */
-  readonly lastBackup: string | null
-  /** Null if the role of the server is unknown. */
-  readonly serverRole: ServerRole | null
-  /** Tables of which a role may not see all rows, so that the server is not ready. */
-  readonly rowSecurity: readonly RowSecurity[]
-  /** What the operator should change. */
-  readonly warnings: readonly string[]
-}
 
 /**
  * Adds `inventory status`.
@@ -82,58 +45,62 @@ export function addStatusCommand(
       const url = await databaseUrl()
       const status = await withDatabase(
         url,
-        async (database) => ({
-          ...(await statusOf(database, url)),
-          serverRole: await serverRoleOf(database, serverRole, roleInAddress()),
-          rowSecurity: await rowSecurityOf(
-            database,
-            ['inventory', 'api_keys'],
-            serverRole ?? roleInAddress(),
-          ),
-        }),
+        (database) => statusOf(database, url, serverRole, roleInAddress()),
         countLimits,
         // It reports row security, and shows what the role can see.
         { row_security: 'on' },
       )
       await print(json ? JSON.stringify(status, null, 2) : describe(status))
-      const lacking = status.serverRole?.missing ?? []
-      if (status.schema.pending.length + lacking.length + status.rowSecurity.length > 0)
+      const { schema, serverRole: role, rowSecurity } = status
+      if (schema.pending.length + (role?.missing.length ?? 0) + rowSecurity.length > 0)
         process.exitCode = exitCodes.refused
     })
 }
 
+type Status = Awaited<ReturnType<typeof statusOf>>
+
+/** Returns what `inventory status --json` prints. */
 async function statusOf(
   database: Database,
   url: string,
-): Promise<Omit<Status, 'serverRole' | 'rowSecurity'>> {
+  namedRole: string | undefined,
+  roleInAddress: string | undefined,
+) {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
   const applied = (await appliedMigrations(database)).map(({ name }) => name)
-  const hasInventory = await hasTable(database, 'inventory')
-  const hasKeys = await hasTable(database, 'api_keys')
+  const warnings = [
+    ...asynchronousCommit.map(
+      (whom) =>
+        `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
+    ),
+    ...(await disabledTriggers(database, 'inventory')).map(
+      (name) =>
+        `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
+    ),
+  ]
   return {
     database: { version, address: addressOf(url), readOnly },
     schema: {
+      /** The newest migration of this version. */
       expected: known.at(-1),
+      /** Migrations of this version that have not been applied. */
       pending: known.filter((name) => !applied.includes(name)),
+      /** Applied migrations that this version does not know: a newer version is deployed. */
       unknown: applied.filter((name) => !known.includes(name)),
     },
-    entries: hasInventory ? entriesByStatus(await stockLevels(database)) : null,
-    keys: hasKeys ? await countKeys(database) : null,
+    /** Null if the table does not exist yet. */
+    entries: (await hasTable(database, 'inventory')) ? entriesByStatus(await stockLevels(database)) : null,
+    keys: (await hasTable(database, 'api_keys')) ? await countKeys(database) : null,
     connections,
+    /** When the last recorded backup was made, in ISO 8601; null if none is recorded. */
     lastBackup: (await lastBackup(database))?.toISOString() ?? null,
-    warnings: [
-      ...asynchronousCommit.map(
-        (whom) =>
-          `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
-      ),
-      ...(await disabledTriggers(database, 'inventory')).map(
-        (trigger) =>
-          `the trigger ${trigger} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${trigger}"`,
-      ),
-      // Last, because it changes a setting of the connection.
-      ...((await isDiskFull(database)) ? [DISK_FULL] : []),
-    ],
+    /** Null if the role of the server is unknown. */
+    serverRole: await serverRoleOf(database, namedRole, roleInAddress),
+    /** Tables of which a role may not see all rows, so that the server is not ready. */
+    rowSecurity: await rowSecurityOf(database, ['inventory', 'api_keys'], namedRole ?? roleInAddress),
+    /** What the operator should change. The disk is looked at last, because that changes a setting of the connection. */
+    warnings: [...warnings, ...((await isDiskFull(database)) ? [DISK_FULL] : [])],
   }
 }
 
@@ -141,16 +108,19 @@ function entriesByStatus(levels: readonly StockLevel[]): Record<string, number> 
   return Object.fromEntries(levels.map(({ status, entries }) => [status, entries]))
 }
 
-/** @throws {CommandFailure} if the role that the operator named does not exist */
+/**
+ * Returns the role of the server with the privileges that it lacks, such as `SELECT on pgmigrations`.
+ *
+ * @throws {CommandFailure} if the role that the operator named does not exist
+ */
 async function serverRoleOf(
   database: Database,
   named: string | undefined,
   inAddress: string | undefined,
-): Promise<ServerRole | null> {
+): Promise<{ role: string; missing: readonly string[] } | null> {
   const role = named ?? inAddress
-  if (role === undefined) return null
-  const missing = await missingPrivileges(database, role)
-  if (missing !== undefined) return { role, missing }
+  const missing = role === undefined ? undefined : await missingPrivileges(database, role)
+  if (role !== undefined && missing !== undefined) return { role, missing }
   if (named !== undefined) throw new CommandFailure(`There is no role "${printable(named)}".`)
   return null
 }
@@ -196,7 +166,7 @@ function describeAge(time: string | null): string {
   return `${((Date.now() - Date.parse(time)) / 3_600_000).toFixed(1)} hours ago, at ${time}`
 }
 
-function describeRole({ role, missing }: ServerRole): string {
+function describeRole({ role, missing }: NonNullable<Status['serverRole']>): string {
   if (missing.length === 0) return `${role} has the privileges that the server needs`
   const command = `inventory migrate up --server-role ${role}`
   return `${role} lacks ${missing.join(', ')}; run "${command}" as the owner of the tables`

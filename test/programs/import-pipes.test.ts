@@ -171,6 +171,6 @@ t.test('a file that changes while it is read is not whole', async (t) => {
     let chunks = 0
     for await (const _ of source) if (chunks++ === 0) await change()
     t.equal(await source.findError(true), error)
-    await source.close()
+    source.close()
   }
 })
