@@ -161,7 +161,7 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
   // As the former function has recorded it.
   await database.query("UPDATE inventory_history SET key_name = E'a\nb', request_id = E'\\u001b[2J\\u202e'")
   const [, line, ...more] = (await history(t, database.url)).split('\n')
-  t.match(line, / a\?b .* \?\[2J\?$/)
+  t.match(line, / a\\u000ab .* \\u001b\[2J\\u202e$/)
   t.strictSame(more, [''])
 })
 
