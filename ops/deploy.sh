@@ -98,10 +98,11 @@ start_one() {
 
 remove() {
   docker stop "$1" >/dev/null
-  (umask 077 && mkdir -p logs && docker logs "$1" 2>&1 | gzip >"logs/$(date -u +%Y%m%dT%H%M%SZ)-$(echo "$1" | cut -c 1-12).log.gz")
+  (umask 077 && docker logs "$1" 2>&1 | gzip >"logs/$(date -u +%Y%m%dT%H%M%SZ)-$(echo "$1" | cut -c 1-12).log.gz")
   docker rm "$1" >/dev/null
 }
 
+(umask 077 && mkdir -p logs)
 # Those that do not serve go first, then one for each new one, then those that are too many.
 for container in $broken; do remove "$container"; done
 # shellcheck disable=SC2086
