@@ -5,7 +5,6 @@ import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { setSynchronousStandby } from '../support/synchronous-standby.ts'
 
 /** Shorter than in production, in the same order. */
 const shortTimings = {
@@ -26,7 +25,7 @@ const database = await startOwnServer(t)
 const options = { url: database.url, readOnly: false, signal: new AbortController().signal }
 
 t.beforeEach(async () => {
-  await setSynchronousStandby(database, '')
+  await database.waitForStandby('')
   await database.query(
     `ALTER ROLE ${database.role} RESET ALL; TRUNCATE inventory;
      INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50) n`,
@@ -45,7 +44,7 @@ t.test('a synchronous standby that is away', async (t) => {
     return Number(row?.['count'])
   }
   t.equal((await update(1, 1)).status, 200)
-  await setSynchronousStandby(database, 'away')
+  await database.waitForStandby('away')
 
   const cancelled = update(2, 2)
   await eventually('a commit to wait for the standby', async () => (await waiting()) > 0)
@@ -73,7 +72,7 @@ t.test('a synchronous standby that is away', async (t) => {
   t.strictSame([...statuses.keys()], [503])
   t.equal(await waiting(), UPDATE_CONNECTIONS, 'no more processes of the server are left waiting')
 
-  await setSynchronousStandby(database, '')
+  await database.waitForStandby('')
   await eventually('updates to be served again', async () => (await update(4, 5)).status === 200)
   const answers = await Promise.all([update(5, 5), update(6, 6), update(7, 7)])
   t.strictSame(
@@ -86,7 +85,7 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   await database.query(`ALTER ROLE ${database.role} SET client_min_messages = error`)
   const { send } = await startApp(t, database.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
-  await setSynchronousStandby(database, 'away')
+  await database.waitForStandby('away')
   const cancelCommit = (): Promise<unknown> =>
     eventually(
       'a commit to wait for the standby',

@@ -1,9 +1,10 @@
 import t, { type Test } from 'tap'
 import { type CitusCluster, startCitus } from '../support/citus.ts'
+import { runCommand, succeed } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
-import { type Outcome, type Program, startProgram } from '../support/program.ts'
-import { startServer } from '../support/running-server.ts'
+import { type RunningServer, startServer } from '../support/running-server.ts'
+import { everyCommand } from './every-command.ts'
 
 /** How many pets the tests update at once. */
 const PETS = 64
@@ -21,30 +22,8 @@ const kinds = {
 
 const DISTRIBUTE = kinds['a distributed table']
 
-async function inventory(
-  t: Test,
-  cluster: CitusCluster,
-  args: readonly string[],
-  input?: string,
-): Promise<Outcome> {
-  const program = await startProgram(t, 'cli', {
-    args: [...args],
-    env: { DATABASE_URL: cluster.urlOf('owner') },
-    ...(input === undefined ? {} : { input }),
-  })
-  return program.ended
-}
-
-async function succeed(t: Test, cluster: CitusCluster, args: readonly string[]): Promise<Outcome> {
-  const outcome = await inventory(t, cluster, args)
-  t.equal(outcome.code, 0, `inventory ${args.join(' ')}: ${outcome.stderr}`)
-  return outcome
-}
-
-async function startService(t: Test, cluster: CitusCluster): Promise<{ server: Program; send: Send }> {
-  const server = await startServer(t, { DATABASE_URL: cluster.urlOf('service') })
-  return { server, send: server.send }
-}
+const startService = (t: Test, cluster: CitusCluster): Promise<RunningServer> =>
+  startServer(t, { DATABASE_URL: cluster.urlOf('service') })
 
 /** Has Citus keep the table in one of the `kinds`. Before 13.1, it does not pass on a privilege on a single column. */
 async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
@@ -54,7 +33,7 @@ async function arrange(cluster: CitusCluster, sql: string): Promise<void> {
 /** A cluster with a table of that many pets, each with the quantity 0, which is distributed as `sql` says. */
 async function startFilled(t: Test, sql: string): Promise<CitusCluster> {
   const cluster = await startCitus(t)
-  await succeed(t, cluster, ['migrate', 'up', '--server-role', 'service'])
+  await succeed(t, cluster.urlOf('owner'), 'migrate', 'up', '--server-role', 'service')
   await arrange(cluster, sql)
   await cluster.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
   return cluster
@@ -78,86 +57,15 @@ const statusesOf = (answers: readonly Answer[]): number[] => [...new Set(answers
 for (const [kind, sql] of Object.entries(kinds)) {
   t.test(`${kind}: every command and every request`, async (t) => {
     const cluster = await startCitus(t)
-    await succeed(t, cluster, ['migrate', 'up'])
-    await succeed(t, cluster, ['migrate', 'down', '2', '--yes'])
-    await succeed(t, cluster, ['migrate', 'up', '--server-role', 'service'])
-    await arrange(cluster, sql)
-
-    const load = async (mode: string, csv: string, ...options: string[]): Promise<string> => {
-      const args = [
-        'import',
-        '-',
-        '--rows',
-        String(csv.split('\n').length - 1),
-        '--allow-removals',
-        '--mode',
-        mode,
-        ...options,
-      ]
-      const outcome = await inventory(t, cluster, args, `petId,quantity,status\n${csv}`)
-      t.equal(outcome.code, 0, outcome.stderr)
-      return outcome.stdout
-    }
-    t.equal(await load('upsert', '1,1,sold\n2,2,\n3,3,pending\n'), '3 added, 0 changed, 0 unchanged\n')
-    t.equal(await load('upsert', '1,5,\n2,2,available\n4,4,\n'), '1 added, 1 changed, 1 unchanged\n')
-    t.match(await load('replace', '4,9,\n', '--dry-run'), /: 0 added, 1 changed, 0 unchanged, 3 removed/)
-    t.equal(await load('replace', '1,6,\n2,2,\n5,5,\n'), '1 added, 1 changed, 1 unchanged, 2 removed\n')
-    const refused = await inventory(
-      t,
-      cluster,
-      ['import', '-', '--rows', '3'],
-      'petId,quantity\n1,1\n7,7\n7,7\n',
-    )
-    t.equal(refused.code, 3)
-    t.match(refused.stderr, /line 4: petId 7 already occurs in line 3\n/)
-    t.equal(
-      (await succeed(t, cluster, ['export'])).stdout,
-      'petId,quantity,status\n1,6,sold\n2,2,available\n5,5,available\n',
-    )
-    t.match((await succeed(t, cluster, ['status'])).stdout, /PostgreSQL \d/)
-    const canRecord = kind.startsWith('a local table')
-    const refusedTriggers = { code: 1, stderr: /The history cannot be changed: triggers are not supported/ }
-    t.match(await inventory(t, cluster, ['history', 'on']), canRecord ? { code: 0 } : refusedTriggers)
-    await succeed(t, cluster, ['keys', 'create', '--name', 'ops'])
-    const key = (await succeed(t, cluster, ['keys', 'rotate', 'ops'])).stdout.trim()
-    t.match((await succeed(t, cluster, ['keys', 'list'])).stdout, /ops/)
-
-    const { server, send } = await startService(t, cluster)
-    const authorization = { authorization: `Bearer ${key}` }
-    t.equal((await send('GET', '/v1/inventory', { headers: authorization })).status, 200)
-    t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
-    const updates = [1, 2, 3, 4, 5, 6, 7, 8].map((quantity) =>
-      send('PATCH', '/v1/inventory/1', json({ quantity })),
-    )
-    updates.push(send('PATCH', '/v1/inventory/2', json({ quantity: 7 })))
-    for (const answer of await Promise.all(updates)) t.equal(answer.status, 200, answer.text)
-    t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 20 }))).status, 200)
-    t.equal((await send('PATCH', '/v1/inventory/6', json({ quantity: 1 }))).status, 404)
-    const conditional = (pet: number, name: string, tag: string, quantity: number): Promise<Answer> => {
-      const { headers, ...request } = json({ quantity })
-      return send('PATCH', `/v1/inventory/${pet}`, { ...request, headers: { ...headers, [name]: tag } })
-    }
-    const decided = await Promise.all([
-      conditional(1, 'if-match', '"20-sold"', 21),
-      conditional(2, 'if-match', '"1-sold"', 1),
-      conditional(5, 'if-none-match', '"5-available"', 1),
-      conditional(6, 'if-match', '"1-sold"', 1),
-    ])
-    t.strictSame(
-      decided.map(({ status }) => status),
-      [200, 412, 412, 404],
-    )
-    const list = await send('GET', '/v1/inventory')
-    t.equal(
-      list.text,
-      '[{"petId":1,"quantity":21,"status":"sold"},{"petId":2,"quantity":7,"status":"available"},{"petId":5,"quantity":5,"status":"available"}]',
-    )
-    const history = (await succeed(t, cluster, ['history', '2', '--json'])).stdout
-    t.equal(history.match(/"newQuantity":7,/g)?.length ?? 0, canRecord ? 1 : 0)
-    const headers = { 'if-none-match': list.headers.etag }
-    t.equal((await send('GET', '/v1/inventory', { headers })).status, 304)
-    server.process.kill('SIGTERM')
-    const { code, stdout } = await server.ended
+    const { code, stdout } = await everyCommand(t, {
+      owner: cluster.urlOf('owner'),
+      service: cluster.urlOf('service'),
+      role: 'service',
+      arrange: () => arrange(cluster, sql),
+      ...(kind.startsWith('a local table')
+        ? {}
+        : { historyError: /The history cannot be changed: triggers are not supported/ }),
+    })
     t.equal(code, 0)
     t.notMatch(stdout, /"level":[56]0/)
   })
@@ -197,10 +105,10 @@ t.test('an update of a reference table whose commit is lost on one server is not
   t.strictSame(statusesOf(await updateAll(send, 1)), [200])
   let unknown = 0
   for (let quantity = 2; quantity < 7; quantity++) {
-    cluster.workers[1].loseCommits()
+    cluster.workers[1].losesCommits = true
     const answers = await updateAll(send, quantity)
     const listed = await quantities(send)
-    cluster.workers[1].keepCommits()
+    cluster.workers[1].losesCommits = false
     for (const [index, { status, text }] of answers.entries()) {
       if (status === 200)
         t.equal(listed[index], quantity, `pet ${index + 1}: an acknowledged update is listed`)
@@ -219,14 +127,12 @@ t.test('an update of a reference table whose commit is lost on one server is not
 t.test('a lost commit of an import is reported as unknown', async (t) => {
   const cluster = await startFilled(t, DISTRIBUTE)
   const lines = Array.from({ length: PETS }, (_, index) => `${index + 1},5\n`)
-  cluster.workers[1].loseCommits()
-  const outcome = await inventory(
-    t,
-    cluster,
-    ['import', '-', '--rows', String(PETS)],
-    `petId,quantity\n${lines.join('')}`,
-  )
-  cluster.workers[1].keepCommits()
+  cluster.workers[1].losesCommits = true
+  const outcome = await runCommand(t, ['import', '-', '--rows', String(PETS)], {
+    env: { DATABASE_URL: cluster.urlOf('owner') },
+    input: `petId,quantity\n${lines.join('')}`,
+  })
+  cluster.workers[1].losesCommits = false
   t.match(outcome, { code: 4, stdout: '' }, outcome.stderr)
   await eventually('Citus to finish the commit', async () => {
     const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
@@ -236,7 +142,7 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
 
 t.test('the table is distributed while the service runs', async (t) => {
   const cluster = await startFilled(t, 'SELECT 1')
-  const { server, send } = await startService(t, cluster)
+  const { send, stop } = await startService(t, cluster)
   t.strictSame(statusesOf(await updateAll(send, 1)), [200])
   let isOver = false
   const answers: Answer[] = []
@@ -255,8 +161,7 @@ t.test('the table is distributed while the service runs', async (t) => {
   t.strictSame(statusesOf(await updateAll(send, 777)), [200])
   t.strictSame(new Set(await quantities(send)), new Set([777]))
   t.equal((await send('GET', '/readyz')).status, 200)
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0)
+  t.equal((await stop()).code, 0)
 })
 
 t.test('a worker dies and comes back: the pets of the other one are served all the time', async (t) => {

@@ -8,8 +8,8 @@ import { callerOf, json, type Send } from '../support/http.ts'
 import { type Load, startLoad } from '../support/load.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
+import { type OwnServer, startOwnPair } from '../support/own-server.ts'
 import type { Program } from '../support/program.ts'
-import { type ReplicatedPair, startPair, waitForStandby } from '../support/replication.ts'
 import { apiKey, startServer } from '../support/running-server.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -17,7 +17,9 @@ const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 /** How soon updates and lists are served again once the address leads to a primary, in milliseconds. */
 const RECOVERY_MS = 2000
 
-interface Scene extends ReplicatedPair {
+interface Scene {
+  readonly primary: OwnServer
+  readonly standby: OwnServer
   readonly address: MovingAddress
   readonly server: Program
   readonly send: Send
@@ -28,7 +30,12 @@ interface Scene extends ReplicatedPair {
 
 /** A service under load, whose address leads to the primary of a pair. */
 async function setUp(t: Test): Promise<Scene> {
-  const pair = await startPair(t, pets)
+  const pair = await startOwnPair(t, { wal_keep_size: '256MB' })
+  // So many entries that lists are read by their changes.
+  await pair.primary.query(
+    `INSERT INTO inventory SELECT unnest(ARRAY[${pets.join()}]), 0, 'available';
+     INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1000001, 1000100) AS n`,
+  )
   const address = await movingAddress(t, pair.primary.url)
   const server = await startServer(t, { DATABASE_URL: address.url, METRICS_PORT: '0' })
   const { port } = server
@@ -55,6 +62,15 @@ async function expectRecovery(t: Test, load: Load, limitMs = RECOVERY_MS): Promi
   await load.served(100)
 }
 
+/** Has the primary answer only once the standby has each commit, so that a crash loses none. */
+async function keepInStep(primary: OwnServer): Promise<void> {
+  await primary.waitForStandby('*')
+  await eventually('the standby to be synchronous', async () => {
+    const rows = await primary.query("SELECT FROM pg_stat_replication WHERE sync_state = 'sync'")
+    return rows.length > 0
+  })
+}
+
 async function isNotReady(send: Send): Promise<boolean> {
   const { status, text } = await send('GET', '/readyz')
   return status === 503 && text.includes('read-only')
@@ -62,26 +78,26 @@ async function isNotReady(send: Send): Promise<boolean> {
 
 t.test('the primary crashes, the standby is promoted, the address follows', async (t) => {
   const { primary, standby, address, load, send } = await setUp(t)
-  await waitForStandby(primary)
+  await keepInStep(primary)
   await load.served(100)
   const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
   await primary.kill()
   await failing
   address.leadTo(standby.url)
   await eventually('the service to say that the standby is read-only', () => isNotReady(send))
-  await standby.promote()
+  await standby.query('SELECT pg_promote()')
   await expectRecovery(t, load)
   await expectOneHistory(t, load, pets, standby)
 })
 
 t.test('the primary freezes, so that no connection to it ends', async (t) => {
   const { primary, standby, address, load } = await setUp(t)
-  await waitForStandby(primary)
+  await keepInStep(primary)
   await load.served(100)
   const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
   await primary.suspend()
   await failing
-  await standby.promote()
+  await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   await expectRecovery(t, load, RECOVERY_FROM_SILENCE_MS)
   await expectOneHistory(t, load, pets, standby)
@@ -90,7 +106,7 @@ t.test('the primary freezes, so that no connection to it ends', async (t) => {
 t.test('a switchover, with the old primary alive as a standby behind the address for a while', async (t) => {
   const { primary, standby, address, load, send, reasons } = await setUp(t)
   await primary.stop()
-  await standby.promote()
+  await standby.query('SELECT pg_promote()')
   await primary.follow(standby)
   // The address still leads to the old primary.
   await eventually('the service to say that the old primary is read-only', () => isNotReady(send))
@@ -110,7 +126,7 @@ t.test('the old primary goes on taking writes behind connections that are open',
     async () => (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0,
   )
   t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":13,')
-  await standby.promote()
+  await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   // Only connections for updates are replaced; that of the lists stays, idle, on the old primary. The queries show which is
   // which, but for a connection that was opened and not used yet: it is replaced after the next update.

@@ -1,16 +1,19 @@
+import { execFile } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
+import { promisify } from 'node:util'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrate.ts'
 import { ENTRY_JSON } from '../../src/inventory/entry/columns.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { longTimings, startApp } from '../support/app.ts'
-import { startInstalled } from '../support/installed-postgres.ts'
-import { onServer } from '../support/on-server.ts'
-import { startOwnServer } from '../support/own-server.ts'
+import { startInstalled, startOwnServer } from '../support/own-server.ts'
 import { randomChanges } from '../support/random-changes.ts'
+import { programsOf } from './needs.ts'
+
+const run = promisify(execFile)
 
 /** `STEPS=20000 SEED=7 npm run test:faults -- test/faults/list-histories.fault.ts` tries others, and more of them. */
 const { STEPS = '2000', SEED = '1' } = process.env
@@ -208,13 +211,13 @@ const clusterFiles = {
 
 t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
   // The embedded server comes without pg_resetwal.
-  const server = await startInstalled(t, 15, { max_prepared_transactions: '20', autovacuum: 'off' })
-  const superuserUrl = server.url
-  const query = async (text: string): Promise<string | null | undefined> =>
-    (await onServer(superuserUrl, text))?.[0]?.['value']
+  const programs = (await programsOf(15)) ?? ''
+  const settings = { fsync: 'off', max_prepared_transactions: '20', autovacuum: 'off' }
+  const server = await startInstalled(t, programs, settings)
+  const { query, data } = server
   const nextId = async (): Promise<bigint> =>
-    BigInt((await query('SELECT pg_current_xact_id() AS value')) ?? 0)
-  await migrate({ url: superuserUrl, direction: 'up' })
+    BigInt((await query('SELECT pg_current_xact_id() AS id'))[0]?.['id'] ?? 0)
+  await migrate({ url: server.superuserUrl, direction: 'up' })
   await query(
     `CREATE ROLE ${ROLE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLE};
      UPDATE pg_database SET datistemplate = false; ${FIRST_ENTRIES}`,
@@ -227,10 +230,11 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
     await query('VACUUM (FREEZE)')
     await server.stop()
     const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
-    const file = path.join(server.directory, 'data', 'pg_xact', segment.padStart(4, '0'))
+    const file = path.join(data, 'pg_xact', segment.padStart(4, '0'))
     await writeFile(file, Buffer.alloc(clusterFiles.bytes))
     await giveTo(serverAccount(), file)
-    await server.command('pg_resetwal', `-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, 'data')
+    const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
+    await run(path.join(programs, 'bin', 'pg_resetwal'), options, serverAccount())
     await server.start()
     await query('VACUUM (FREEZE)')
   }
@@ -245,11 +249,7 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
       next = limit - 2n * BEFORE
       await setNextId(next)
       while ((await nextId()) < limit - BEFORE);
-      await compareLists(
-        t,
-        { url: superuserUrl.replace('postgres@', `${ROLE}@`), superuserUrl },
-        Number(STEPS) / 8,
-      )
+      await compareLists(t, server, Number(STEPS) / 8)
       t.ok((await nextId()) > limit, 'the ids of transactions have exceeded it')
       next = limit
     })

@@ -3,7 +3,6 @@ import { constants } from 'node:fs'
 import { access } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import { citusPrograms, programsOf } from '../support/postgres-programs.ts'
 
 /** A program of another project that a test starts. */
 interface Need {
@@ -108,12 +107,31 @@ async function outputOf(program: string, ...args: string[]): Promise<string | un
 export async function pathOf(program: string): Promise<string | undefined> {
   const folders = [...(process.env['PATH'] ?? '').split(path.delimiter), '/usr/sbin', '/usr/local/sbin']
   for (const folder of folders) {
-    const file = path.join(folder, program)
-    const found = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    )
-    if (found) return file
+    if (await isProgram(path.join(folder, program))) return path.join(folder, program)
   }
   return undefined
+}
+
+/** The folder of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian's packages have it. */
+export async function programsOf(version: number): Promise<string | undefined> {
+  const folder = process.env[`POSTGRES_${version}_BIN`] ?? `/usr/lib/postgresql/${version}/bin`
+  return (await isProgram(path.join(folder, 'initdb'))) ? path.dirname(folder) : undefined
+}
+
+/** The folder of a PostgreSQL that Citus is installed into: that of CITUS_BIN. */
+export async function citusPrograms(): Promise<string | undefined> {
+  const folder = process.env['CITUS_BIN'] ?? ''
+  const share = (await outputOf(path.join(folder, 'pg_config'), '--sharedir'))?.trim() ?? ''
+  const isInstalled = await access(path.join(share, 'extension', 'citus.control')).then(
+    () => true,
+    () => false,
+  )
+  return isInstalled ? path.dirname(folder) : undefined
+}
+
+function isProgram(file: string): Promise<boolean> {
+  return access(file, constants.X_OK).then(
+    () => true,
+    () => false,
+  )
 }

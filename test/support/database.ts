@@ -4,7 +4,7 @@ import type { Test } from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
-import { urlOf } from './template.ts'
+import { urlOf } from './server.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
 export interface TestDatabase {

@@ -1,27 +1,40 @@
-import { appendFile, chmod, readFile } from 'node:fs/promises'
+import { execFile } from 'node:child_process'
+import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import type { Test } from 'tap'
-import { StartUpError } from '../../src/config/errors.ts'
-import { type EmbeddedServer, startEmbeddedServer } from '../../src/local/embedded.ts'
-import { asService, copyCluster, makeCluster, SERVICE } from './cluster.ts'
+import { migrate } from '../../src/database/migrate.ts'
+import { serverAccount } from '../../src/local/account.ts'
+import { createFolderOnce } from '../../src/local/create-once.ts'
+import { startEmbeddedServer } from '../../src/local/embedded.ts'
+import { installedPrograms, usablePrograms } from '../../src/local/programs.ts'
+import { createCluster, type Place, type ServerProcess, startServer } from '../../src/local/server-process.ts'
 import { eventually } from './eventually.ts'
 import { connectTo, onServer, type Row } from './on-server.ts'
+import { freePort } from './other-program.ts'
 import { temporaryFolder } from './program.ts'
+
+const run = promisify(execFile)
+
+/** A role that can do what the service needs, and no superuser. */
+const SERVICE = 'service'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
 const START_LIMIT = 60_000
 
 /** A PostgreSQL server of a test's own, which the test may hurt. What it has committed, it has written to the disk. */
 export interface OwnServer {
-  /** A database with the newest schema and no rows, for a role that is no superuser; the same after every start. */
+  /** The database `postgres` for the service's role; the same after every start. */
   readonly url: string
   /** The same database for the superuser. */
   readonly superuserUrl: string
   /** The name of that role. */
   readonly role: string
+  readonly port: number
   /** The folder with its data. */
   readonly data: string
-  /** Runs a statement in that database as the superuser; every value arrives as text. */
+  /** Runs statements in that database as the superuser; every value arrives as text. */
   query(text: string): Promise<Row[]>
   /** Ends its first process with SIGKILL; its children end once they notice. */
   kill(): Promise<void>
@@ -33,65 +46,133 @@ export interface OwnServer {
   start(): Promise<void>
   /** Starts it, after a stop, as a standby of another server. */
   follow(primary: OwnServer): Promise<void>
-  /** Makes a standby a primary. Resolves when it takes writes. */
-  promote(): Promise<void>
+  /** Has commits wait for a standby of that name, or for none if it is empty. */
+  waitForStandby(name: string): Promise<void>
   /** Halts all of its processes by SIGSTOP, wherever they are. */
   suspend(): Promise<void>
   /** Lets them go on. */
   resume(): void
 }
 
+type Owner = Pick<Test, 'teardown'>
 type Settings = Readonly<Record<string, string>>
 
 /**
- * Starts the embedded PostgreSQL in a folder that goes away with the test. With `isDistinct`, the service can tell it from
- * the other servers.
+ * Starts the embedded PostgreSQL with the newest schema, no rows and the service's role. With `isDistinct`, the service can tell
+ * it from the other servers.
  */
 export async function startOwnServer(
-  t: Pick<Test, 'teardown'>,
+  t: Owner,
   settings: Settings = {},
   { isDistinct = false } = {},
 ): Promise<OwnServer> {
-  const directory = await emptyFolder(t)
-  await (isDistinct ? makeCluster : copyCluster)(directory)
-  return serverOf(t, await startEmbeddedServer({ directory, settings }), settings)
+  const place = await makePlace(t)
+  await (isDistinct ? makeCluster : copyCluster)(place.directory)
+  return start(t, place, settings)
 }
 
-/** Starts a primary and a standby of it. */
+/** Starts a primary and a standby of it by streaming replication. */
 export async function startOwnPair(
-  t: Pick<Test, 'teardown'>,
+  t: Owner,
   settings: Settings = {},
 ): Promise<{ primary: OwnServer; standby: OwnServer }> {
   const primary = await startOwnServer(t, settings)
   // The standby begins as a copy of the files that the primary began with.
-  const directory = await emptyFolder(t)
-  await copyCluster(directory)
-  await makeStandby(path.join(directory, 'data'), primary)
-  return { primary, standby: serverOf(t, await startEmbeddedServer({ directory, settings }), settings) }
+  const place = await makePlace(t)
+  await copyCluster(place.directory)
+  await makeStandby(path.join(place.directory, 'data'), primary)
+  return { primary, standby: await start(t, place, settings) }
 }
 
-async function emptyFolder(t: Pick<Test, 'teardown'>): Promise<string> {
-  const folder = await temporaryFolder(t)
-  await chmod(folder, 0o755)
-  return path.join(folder, 'postgres')
+/** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in `bin` below a folder. */
+export async function startInstalled(
+  t: Owner,
+  programs: string,
+  settings: Settings = {},
+): Promise<OwnServer> {
+  const place = { ...(await makePlace(t)), programs }
+  await mkdir(place.directory)
+  await createCluster(place, 'unused')
+  return start(t, place, settings)
 }
 
-async function makeStandby(data: string, { superuserUrl }: OwnServer): Promise<void> {
-  const { hostname, port, password } = new URL(superuserUrl)
-  const connection = `primary_conninfo = 'host=${hostname} port=${port} user=postgres password=${password}'\n`
+/**
+ * Fills a folder that does not exist with the data of an embedded server, as `startOwnServer` has it. The first call in a run of
+ * the tests makes it; the others copy, as initdb takes ten times as long.
+ */
+export async function copyCluster(directory: string): Promise<void> {
+  // The folder for temporary files is one of this run.
+  const original = path.join(tmpdir(), 'cluster')
+  await createFolderOnce(original, makeCluster)
+  await run('cp', ['-a', original, directory])
+}
+
+/** Fills a folder in the same way, with a cluster that PostgreSQL tells from all others by its system identifier. */
+async function makeCluster(directory: string): Promise<void> {
+  const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
+  try {
+    await migrate({ url: server.url, direction: 'up' })
+    await onServer(
+      server.url,
+      `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE}`,
+    )
+  } finally {
+    await server.stop()
+  }
+}
+
+async function makePlace(t: Owner): Promise<Place> {
+  const parent = await temporaryFolder(t)
+  await chmod(parent, 0o755)
+  const account = serverAccount()
+  return {
+    programs: await usablePrograms(installedPrograms(), tmpdir(), account),
+    directory: path.join(parent, 'postgres'),
+    account,
+  }
+}
+
+async function makeStandby(data: string, { port }: OwnServer): Promise<void> {
+  const connection = `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres'\n`
   await appendFile(path.join(data, 'postgresql.auto.conf'), connection)
   await appendFile(path.join(data, 'standby.signal'), '')
 }
 
-function serverOf(t: Pick<Test, 'teardown'>, started: EmbeddedServer, settings: Settings): OwnServer {
-  const { url: superuserUrl, directory } = started
-  const data = path.join(directory, 'data')
-  let server = started
-  let isRunning = true
-  const halted = new Set<number>()
+/** Starts a server on a cluster, which from now on trusts everyone on this machine. */
+async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer> {
+  const data = path.join(place.directory, 'data')
+  const addresses = ['all', 'replication'].map((database) => `host ${database} all 127.0.0.1/32 trust\n`)
+  await writeFile(path.join(data, 'pg_hba.conf'), addresses.join(''))
+  const port = await freePort()
+  const settings = {
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '',
+    port: String(port),
+    ...given,
+  }
+  const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
+  let server: ServerProcess | undefined
+  const launch = async (): Promise<void> => {
+    const launched = await startServer(place, settings)
+    server = launched
+    void launched.ended.then(() => {
+      if (server === launched) server = undefined
+    })
+  }
+  const startUp = (): Promise<unknown> =>
+    eventually(
+      'PostgreSQL to start',
+      async () => {
+        // It refuses to start while processes of the server that was killed still have its memory.
+        if (server === undefined) await launch()
+        return (await query('SELECT').catch(() => undefined)) !== undefined
+      },
+      START_LIMIT,
+    )
   const firstProcess = async (): Promise<number> =>
     Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
+  const halted = new Set<number>()
   const halt = (pid: number): void => {
     process.kill(pid, 'SIGSTOP')
     halted.add(pid)
@@ -100,35 +181,25 @@ function serverOf(t: Pick<Test, 'teardown'>, started: EmbeddedServer, settings: 
     for (const pid of halted) signal(pid, 'SIGCONT')
     halted.clear()
   }
-  const start = async (): Promise<void> => {
-    const { port } = new URL(superuserUrl)
-    // A server refuses to start while processes of the one that was killed still have its memory.
-    server = await eventually(
-      'PostgreSQL to start',
-      () =>
-        startEmbeddedServer({ directory, settings: { ...settings, port } }).catch((error) => {
-          if (error instanceof StartUpError) return undefined
-          throw error
-        }),
-      START_LIMIT,
-    )
-    isRunning = true
-  }
   t.teardown(async () => {
     resume()
-    if (isRunning) await server.stop()
+    await server?.stop()
   })
+  await startUp()
   return {
-    url: asService(superuserUrl),
+    url: superuserUrl.replace('postgres@', `${SERVICE}@`),
     superuserUrl,
     role: SERVICE,
+    port,
     data,
     query,
     resume,
-    start,
+    async start() {
+      await startUp()
+    },
     async kill() {
-      isRunning = false
       process.kill(await firstProcess(), 'SIGKILL')
+      await server?.ended
     },
     async crash() {
       const writer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
@@ -144,15 +215,21 @@ function serverOf(t: Pick<Test, 'teardown'>, started: EmbeddedServer, settings: 
       )
     },
     async stop() {
-      isRunning = false
-      await server.stop()
+      await server?.stop()
     },
     async follow(primary) {
       await makeStandby(data, primary)
-      await start()
+      await startUp()
     },
-    async promote() {
-      await query('SELECT pg_promote()')
+    async waitForStandby(name) {
+      await query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
+      await query('SELECT pg_reload_conf()')
+      const setting = 'SHOW synchronous_standby_names'
+      await eventually('the setting to be read', async () =>
+        (await query(setting)).some((row) => row['synchronous_standby_names'] === name),
+      )
+      // It is the checkpointer that has commits wait, once it has read the setting, which it does before a checkpoint.
+      await query('CHECKPOINT')
     },
     async suspend() {
       const client = await connectTo(superuserUrl)

@@ -25,9 +25,9 @@ export interface RelayOptions {
   accepts?(near: Socket): boolean
   /** Called with the client's and the database's end of a new connection. */
   onConnection?(near: Socket, far: Socket): void
-  /** Returns what the bytes from the client go through on a new connection. */
+  /** Returns what the bytes from the client go through on a new connection, which is cut if that fails. */
   towardsDatabase?(): Duplex
-  /** Returns what the bytes from the database go through on a new connection. */
+  /** Returns what the bytes from the database go through, likewise. */
   towardsClient?(): Duplex
 }
 
@@ -41,7 +41,7 @@ export async function startRelay(
     accepts = () => true,
     onConnection = () => {},
     towardsDatabase = () => new PassThrough(),
-    towardsClient,
+    towardsClient = () => new PassThrough(),
   }: RelayOptions,
 ): Promise<Relay> {
   const sockets = new Set<Socket>()
@@ -63,9 +63,13 @@ export async function startRelay(
         to.destroy()
       })
     }
-    near.pipe(towardsDatabase()).pipe(far)
-    const back = towardsClient === undefined ? far : far.pipe(towardsClient())
-    back.pipe(near)
+    for (const [from, through, to] of [
+      [near, towardsDatabase(), far],
+      [far, towardsClient(), near],
+    ] as const) {
+      through.on('error', () => from.destroy())
+      from.pipe(through).pipe(to)
+    }
     onConnection(near, far)
   })
   // An outgoing connection of another process may have the port for a moment.

@@ -5,8 +5,6 @@ import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
 import { root } from './root.ts'
 import { startTestServer } from './server.ts'
-import { stopServersBelow } from './stray-servers.ts'
-import { makeTemplate } from './template.ts'
 
 /** Test files at a time: two for each processor, as many of them wait for time to pass. */
 const JOBS = 2 * availableParallelism()
@@ -15,7 +13,7 @@ const JOBS = 2 * availableParallelism()
  * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
  * the server must belong to a parent of them all. The exit code of this process says how it went.
  *
- * All temporary files are in one folder. Its servers stop with this process, also when a signal ends it.
+ * All temporary files are in one folder.
  *
  * @param files paths from the root of the project, as TypeScript
  */
@@ -24,12 +22,8 @@ export async function runTap(files: readonly string[], options: readonly string[
   // For the account that the server runs as where this is root.
   await chmod(folder, 0o755)
   const interruption = new AbortController()
-  for (const [signal, number] of [
-    ['SIGHUP', 1],
-    ['SIGINT', 2],
-    ['SIGTERM', 15],
-  ] as const) {
-    process.on(signal, () => {
+  for (const name of ['SIGHUP', 'SIGINT', 'SIGTERM'] as const) {
+    process.on(name, (_: NodeJS.Signals, number: number) => {
       process.exitCode = 128 + number
       interruption.abort()
     })
@@ -37,26 +31,18 @@ export async function runTap(files: readonly string[], options: readonly string[
   try {
     const server = await startTestServer(folder)
     console.log(`PostgreSQL for the tests: ${server.source}`)
-    const template = await makeTemplate(server.url)
     try {
       if (!interruption.signal.aborted) {
-        const env = {
-          ...process.env,
-          TMPDIR: folder,
-          TEST_SERVER_URL: server.url,
-          TEST_TEMPLATE: template.name,
-          TEST_TEMPLATE_STRATEGY: template.strategy,
-        }
+        const env = { ...process.env, ...server.env, TMPDIR: folder }
         const isOk = await run(files, options, env, interruption.signal)
         process.exitCode ??= isOk ? 0 : 1
       }
     } finally {
-      await template.drop()
       await server.stop()
     }
   } finally {
-    await stopServersBelow(folder)
-    await rm(folder, { recursive: true, force: true, maxRetries: 3 })
+    // Servers of tests that were interrupted may still be stopping.
+    await rm(folder, { recursive: true, force: true, maxRetries: 10 })
   }
 }
 
