@@ -23,7 +23,7 @@ async function setUp(t: Test): Promise<Setup> {
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
   await database.query(
-    (await documentedSql())
+    (await rolesSql())
       .replaceAll(/^CREATE ROLE.*$/gm, '')
       .replaceAll('inventory_server', server.name)
       .replaceAll('inventory_operator', operator.name)
@@ -37,10 +37,9 @@ async function setUp(t: Test): Promise<Setup> {
   return { database, server, operator }
 }
 
-/** The statements of the documentation that create the roles. */
-async function documentedSql(): Promise<string> {
-  const page = await readFile(path.join(root, 'docs/integrations.md'), 'utf8')
-  return /```sql\n(CREATE ROLE inventory_server[\s\S]*?)```/.exec(page)?.[1] ?? ''
+/** The statements that create the roles. */
+function rolesSql(): Promise<string> {
+  return readFile(path.join(root, 'ops/roles.sql'), 'utf8')
 }
 
 async function inventory(t: Test, env: Record<string, string>, ...args: string[]): Promise<Outcome> {
@@ -140,9 +139,9 @@ t.test("the operators' role can run every command but migrations, and can do not
   ])
 })
 
-t.test('docker compose revokes what the documentation does', async (t) => {
+t.test('docker compose revokes what ops/roles.sql does', async (t) => {
   const compose = (await readFile(path.join(root, 'docker-compose.yml'), 'utf8')).replaceAll(/\s+/g, ' ')
-  for (const statement of (await documentedSql()).split(';\n').filter((text) => text.startsWith('REVOKE')))
+  for (const statement of (await rolesSql()).split(';\n').filter((text) => text.startsWith('REVOKE')))
     t.match(compose, statement.replaceAll(/\s+/g, ' '))
 })
 

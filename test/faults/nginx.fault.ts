@@ -10,10 +10,9 @@ import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
-/** Starts nginx with the configuration of docs/integrations.md, in front of two ports, and returns its own port. */
+/** Starts nginx with ops/nginx.conf, in front of two ports, and returns its own port. */
 async function startNginx(t: Test, one: number, two: number): Promise<number> {
-  const page = await readFile('docs/integrations.md', 'utf8')
-  const [, documented = ''] = /```nginx\n([^`]*)```/.exec(page) ?? []
+  const given = await readFile('ops/nginx.conf', 'utf8')
   const port = await freePort()
   const folder = await temporaryFolder(t)
   await giveTo(serverAccount(), folder)
@@ -29,7 +28,7 @@ events {}
 http {
 access_log off;
 ${folders.map((name) => `${name}_temp_path ${folder}/${name};`).join('\n')}
-${documented
+${given
   .replace('listen 80;', `listen 127.0.0.1:${port};`)
   .replace('10.0.0.11:3000', `127.0.0.1:${one}`)
   .replace('10.0.0.12:3000', `127.0.0.1:${two}`)}

@@ -111,8 +111,8 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
 
 t.test('with the documented limits, a locked row delays only its own callers', async (t) => {
   const { database, role, url } = await setUp(t)
-  const page = await readFile('docs/integrations.md', 'utf8')
-  const limits = page.match(/^ALTER ROLE inventory_server SET \w+_timeout = .*;$/gm) ?? []
+  const roles = await readFile('ops/roles.sql', 'utf8')
+  const limits = roles.match(/^ALTER ROLE inventory_server SET \w+_timeout = .*;$/gm) ?? []
   t.equal(limits.length, 3)
   for (const limit of limits) await database.query(limit.replace('inventory_server', role.name))
   const pets = Array.from({ length: 50 }, (_, index) => String(index))
