@@ -12,6 +12,7 @@ import path from 'node:path'
 import { text } from 'node:stream/consumers'
 import { parseArgs } from 'node:util'
 import ts from 'typescript'
+import { randomOf } from './support/random.ts'
 import { root } from './support/root.ts'
 import { endGroup } from './support/run-tap.ts'
 import { startTestServer } from './support/server.ts'
@@ -75,17 +76,6 @@ function mutationsOf(file: string, source: string): Mutation[] {
   }
   visit(tree)
   return found
-}
-
-/** A generator of numbers from 0 to 1 (mulberry32). */
-function randomFrom(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
 }
 
 /** The beginnings of the words of a path, so that `migrations` has one in common with `migrate`. */
@@ -155,7 +145,7 @@ const { values, positionals } = parseArgs({
   options: { seed: { type: 'string' }, count: { type: 'string' }, only: { type: 'string' } },
   allowPositionals: true,
 })
-const random = randomFrom(Number(values.seed ?? 1))
+const random = randomOf(Number(values.seed ?? 1))
 const count = Number(values.count ?? 100)
 const only = values.only?.split(',').map(Number)
 const { config } = ts.readConfigFile('tsconfig.json', ts.sys.readFile)
@@ -179,7 +169,7 @@ const lists = [...folders.values()].filter((list) => list.length > 0)
 const sample: Mutation[] = []
 while (sample.length < count && lists.length > 0) {
   const list = lists.shift() ?? []
-  sample.push(...list.splice(Math.floor(random() * list.length), 1))
+  sample.push(...list.splice(random(list.length), 1))
   if (list.length > 0) lists.push(list)
 }
 const temporary = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-mutations-'))

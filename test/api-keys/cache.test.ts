@@ -10,7 +10,7 @@ import { openDatabase } from '../../src/database/pool.ts'
 import { probeLimits } from '../../src/database/pool-options.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { outageOf } from '../support/outage.ts'
+import { startRelay } from '../support/relay.ts'
 
 interface Opened {
   readonly cache: ApiKeyCache
@@ -134,7 +134,7 @@ t.test('a revoked key is refused within 5 seconds, without being presented in be
 
 t.test("a key ends at its time by the database's clock, with the database away too", async (t) => {
   const database = await testDatabase(t)
-  const outage = await outageOf(t, database.url)
+  const outage = await startRelay(t, database.url)
   const key = await addKey(database, 'billing', '1 hour')
   const unending = await addKey(database, 'shop')
   const { cache } = open(t, outage.url)
@@ -148,7 +148,7 @@ t.test("a key ends at its time by the database's clock, with the database away t
       `with the clock of the service off by ${hours} hours`,
     )
   }
-  await outage.cut()
+  outage.fail()
   const later = performance.now() + 3_600_000
   t.capture(performance, 'now', () => later)
   t.equal(cache.find(key), undefined)
@@ -159,11 +159,11 @@ t.test(
   'with the database away, known keys work and others are refused as unavailable; then it recovers',
   async (t) => {
     const database = await testDatabase(t)
-    const outage = await outageOf(t, database.url)
+    const outage = await startRelay(t, database.url)
     const key = await addKey(database, 'billing')
     const { cache, events, failures } = open(t, outage.url)
     await cache.refresh()
-    await outage.cut()
+    outage.fail()
     const later = await addKey(database, 'shop')
     await t.rejects(Promise.resolve(cache.find(later)), DatabaseUnavailableError)
     await t.rejects(Promise.resolve(cache.find(makeApiKey())), DatabaseUnavailableError)

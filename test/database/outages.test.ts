@@ -1,7 +1,5 @@
 import t from 'tap'
-import type { Answer } from '../support/http.ts'
-import { contradictionIn } from '../support/linearizability.ts'
-import { startLoad } from '../support/load.ts'
+import { expectOneHistory, startLoad } from '../support/load.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startServer } from '../support/running-server.ts'
 
@@ -65,25 +63,9 @@ t.test(
       await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
       t.pass(`${title}: served again`)
     }
-    await load.stop()
-
-    for (const row of await database.query('SELECT pet_id, quantity FROM inventory'))
-      load.addRead(Number(row['pet_id']), Number(row['quantity']))
-    for (const pet of pets)
-      t.equal(contradictionIn(load.historyOf(pet), 0), undefined, `no update of pet ${pet} was lost`)
-    const refusals = load.failures.filter(({ answer }) => isRefusal(answer))
-    t.equal(refusals.length, load.failures.length, 'every failure is a 503 that says when to try again')
-    t.comment(`${load.successes} requests were served, ${refusals.length} were answered with a 503`)
+    await expectOneHistory(t, load, pets, database)
     t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
     server.process.kill('SIGTERM')
     t.equal((await server.ended).code, 0)
   },
 )
-
-function isRefusal(answer: Answer | undefined): boolean {
-  return (
-    answer?.status === 503 &&
-    answer.text.startsWith('{"code":"service_unavailable",') &&
-    /^[1-9]\d*$/.test(answer.headers['retry-after'] ?? '')
-  )
-}

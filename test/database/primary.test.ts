@@ -5,8 +5,8 @@ import t from 'tap'
 import { startApp, type TestApp } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { json, type Send } from '../support/http.ts'
-import { movingAddress } from '../support/moving-address.ts'
 import { type OwnServer, startOwnPair, startOwnServer } from '../support/own-server.ts'
+import { startRelay } from '../support/relay.ts'
 
 // The service can tell them apart.
 const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
@@ -66,7 +66,7 @@ t.test('a server that becomes read-only is not served from, until it takes write
 })
 
 t.test('lists follow updates to another server, despite idle connections and cached lists', async (t) => {
-  const address = await movingAddress(t, one.url)
+  const address = await startRelay(t, one.url)
   const { log, send } = await startApp(t, address.url)
   t.equal(await update(send, 2), 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
@@ -87,7 +87,7 @@ t.test('lists follow updates to another server, despite idle connections and cac
 })
 
 t.test('a list that is under way on one server when updates move to another is not answered', async (t) => {
-  const address = await movingAddress(t, one.url)
+  const address = await startRelay(t, one.url)
   const { send } = await startApp(t, address.url)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
   t.equal(await update(send, 2), 200)
@@ -114,7 +114,7 @@ t.test('a list that is under way on one server when updates move to another is n
 t.test('after a promotion, the former primary gets no update and serves no list', async (t) => {
   const { primary, standby } = await startOwnPair(t)
   await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  const address = await movingAddress(t, primary.url)
+  const address = await startRelay(t, primary.url)
   const { log, send } = await startApp(t, address.url)
   t.equal(await update(send, 2), 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))

@@ -35,13 +35,7 @@ t.test('an interruption during the commit has no effect', async (t) => {
     $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
     CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION wait()`)
-  let connections = 0
-  const relay = await startRelay(t, {
-    target: () => new URL(database.url),
-    onConnection: () => {
-      connections++
-    },
-  })
+  const relay = await startRelay(t, database.url)
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
   const controller = new AbortController()
   const { signal } = controller
@@ -55,7 +49,7 @@ t.test('an interruption during the commit has no effect', async (t) => {
     { url: relay.url, readOnly: true, signal: new AbortController().signal },
     async () => {},
   )
-  t.equal(connections, 2)
+  t.equal(relay.connections, 2)
   await release()
   t.equal(await transaction, 1)
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '1' }])

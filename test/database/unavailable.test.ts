@@ -5,7 +5,7 @@ import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, json } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
+import { startRelay } from '../support/relay.ts'
 
 /** The limits of the lists in a test that waits for them, in milliseconds. */
 const shortLimits = { connect: 500, lock: 500, statement: 1000, answer: 1000 }
@@ -20,7 +20,7 @@ t.test(
   async (t) => {
     const database = await testDatabase(t)
     await addEntries(database, [['1', 9, 'available']])
-    const outage = await outageOf(t, database.url)
+    const outage = await startRelay(t, database.url)
     const { send } = await startApp(t, outage.url, { timings: { lists: shortLimits } })
     t.equal((await send('GET', '/v1/inventory')).status, 200)
     outage.stall()

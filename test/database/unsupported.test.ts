@@ -1,10 +1,22 @@
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
-import { lackingServer } from '../support/lacking-server.ts'
 import { startProgram } from '../support/program.ts'
+import { type Relay, startRelay } from '../support/relay.ts'
+
+/**
+ * A way to a server that lacks a feature. Statements that contain `feature` reach PostgreSQL with another word of the same length
+ * in its place, which PostgreSQL does not know: the error is its own.
+ */
+function lackingServer(t: Test, url: string, feature: string): Promise<Relay> {
+  const unknown = feature.replace(/[a-z](?=[^a-z]*$)/i, (last) => (last === 'q' ? 'x' : 'q'))
+  return startRelay(t, url, {
+    // pg writes a statement at once, so it arrives in one piece.
+    towardsDatabase: (bytes) => Buffer.from(bytes.toString('latin1').replaceAll(feature, unknown), 'latin1'),
+  })
+}
 
 for (const [text, message] of [
   ['pg_current_snapshot(', 'function pg_current_snapshoq() does not exist'],
@@ -19,8 +31,9 @@ for (const [text, message] of [
     const server = await lackingServer(t, database.url, text)
 
     // A process that cannot reach the server yet says it on /readyz.
+    server.fail()
     const { send } = await startApp(t, server.url)
-    server.open()
+    await server.restore()
     const readiness = await eventually('the service to reach the server', async () => {
       const answer = await send('GET', '/readyz')
       return answer.text.includes('cannot be reached') ? undefined : answer
@@ -45,7 +58,6 @@ for (const [text, message] of [
 t.test('the program ends with one sentence', async (t) => {
   const database = await testDatabase(t)
   const server = await lackingServer(t, database.url, 'xmin')
-  server.open()
   const started = await startProgram(t, 'server', { env: { DATABASE_URL: server.url, PORT: '0' } })
   const { code, stderr } = await started.ended
   t.equal(code, 1)

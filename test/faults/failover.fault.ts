@@ -2,14 +2,12 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { notReadyKinds } from '../../src/database/readiness.ts'
 import { eventually } from '../support/eventually.ts'
-import { total } from '../support/exposition.ts'
-import { expectOneHistory } from '../support/histories.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
-import { type Load, startLoad } from '../support/load.ts'
-import { metricsOf } from '../support/metrics.ts'
-import { type MovingAddress, movingAddress } from '../support/moving-address.ts'
+import { expectOneHistory, type Load, startLoad } from '../support/load.ts'
+import { metricsOf, total } from '../support/metrics.ts'
 import { type OwnServer, startOwnPair } from '../support/own-server.ts'
 import type { Program } from '../support/program.ts'
+import { type Relay, startRelay } from '../support/relay.ts'
 import { apiKey, startServer } from '../support/running-server.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -20,7 +18,7 @@ const RECOVERY_MS = 2000
 interface Scene {
   readonly primary: OwnServer
   readonly standby: OwnServer
-  readonly address: MovingAddress
+  readonly address: Relay
   readonly server: Program
   readonly send: Send
   readonly load: Load
@@ -36,7 +34,7 @@ async function setUp(t: Test): Promise<Scene> {
     `INSERT INTO inventory SELECT unnest(ARRAY[${pets.join()}]), 0, 'available';
      INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1000001, 1000100) AS n`,
   )
-  const address = await movingAddress(t, pair.primary.url)
+  const address = await startRelay(t, pair.primary.url)
   const server = await startServer(t, { DATABASE_URL: address.url, METRICS_PORT: '0' })
   const { port } = server
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` })

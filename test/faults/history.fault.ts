@@ -1,6 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { chainErrors, changesIn, startWriters } from '../support/history.ts'
+import { chainErrors, changesIn } from '../support/history.ts'
+import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { startOwnServer } from '../support/own-server.ts'
 import { startProgram } from '../support/program.ts'
@@ -21,7 +22,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     t.equal(code, 0, stderr)
     return stdout
   }
-  const load = (mode: string, lines: string): Promise<string> =>
+  const importLines = (mode: string, lines: string): Promise<string> =>
     inventory(
       ['import', '-', '--rows', String(lines.split('\n').length), '--allow-removals', '--mode', mode],
       `petId,quantity\n${lines}\n`,
@@ -34,8 +35,8 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   const start = (port: number): Promise<RunningServer> =>
     startServer(t, { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
   const servers = await Promise.all(ports.map(start))
-  const writers = startWriters(t, { ports, apiKey, callers: 64, pets })
-  const more = (): Promise<void> => writers.reached(writers.acknowledged.length + 300)
+  const load = startLoad(t, { ports, clients: 64, pets })
+  const more = (): Promise<void> => load.served(600)
 
   for (let round = 0; round < ROUNDS; round++) {
     await more()
@@ -49,23 +50,23 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     await setTimeout(100)
     servers[round % 2] = await start(ports[round % 2] ?? 0)
     await database.query(`UPDATE inventory SET quantity = ${19e8 + round} WHERE pet_id = 3`)
-    await load('upsert', `1,${2e9 + round}\n2,${2e9 + round}`)
-    await load('upsert', '9,1')
-    await load('replace', pets.map((pet) => `${pet},${21e8 + round}`).join('\n'))
+    await importLines('upsert', `1,${2e9 + round}\n2,${2e9 + round}`)
+    await importLines('upsert', '9,1')
+    await importLines('replace', pets.map((pet) => `${pet},${21e8 + round}`).join('\n'))
   }
   await more()
-  await writers.stop()
+  await load.stop()
 
   const changes = changesIn(await inventory(['history', '--json'])).reverse()
   const counts = new Map<string | null, number>()
   for (const { requestId } of changes) counts.set(requestId, (counts.get(requestId) ?? 0) + 1)
   const recordedOf = new Map(changes.map((change) => [change.requestId, change]))
-  const wrong = writers.acknowledged.filter(({ requestId, petId, quantity }) => {
-    const change = recordedOf.get(requestId)
-    return counts.get(requestId) !== 1 || change?.petId !== petId || change.newQuantity !== quantity
+  const wrong = load.updates.filter(({ id, pet, quantity }) => {
+    const change = recordedOf.get(id)
+    return counts.get(id) !== 1 || change?.petId !== pet || change?.newQuantity !== quantity
   })
   t.strictSame(wrong, [])
-  const unknown = [...writers.unknown].map((requestId) => counts.get(requestId) ?? 0)
+  const unknown = load.failures.filter(({ kind }) => kind === 'update').map(({ id }) => counts.get(id) ?? 0)
   t.ok(unknown.every((count) => count <= 1))
   t.equal(counts.get(null), (1 + 2 + 1 + pets.length + 1) * ROUNDS, 'statements of SQL and imports')
   t.ok(changes.every(({ key, requestId }) => (key === 'caller') === (requestId !== null)))
@@ -78,6 +79,6 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   t.strictSame(chainErrors(changes, first, new Map(stored)), [])
   const made = unknown.filter((count) => count === 1).length
   t.comment(
-    `${writers.acknowledged.length} acknowledged, ${unknown.length} of unknown outcome, of which ${made} were made; ${changes.length} changes`,
+    `${load.updates.length} acknowledged, ${unknown.length} of unknown outcome, of which ${made} were made; ${changes.length} changes`,
   )
 })

@@ -1,4 +1,3 @@
-import { Transform } from 'node:stream'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startBalancer } from '../support/balancer.ts'
@@ -66,13 +65,7 @@ t.test('while no process is ready, HAProxy answers with the one error body and R
 
 t.test('HAProxy uses a process whose readiness check takes longer than its interval', async (t) => {
   const { url } = await testDatabase(t)
-  const distant = await startRelay(t, {
-    target: () => new URL(url),
-    towardsDatabase: () =>
-      new Transform({
-        transform: (data, _, done) => void setTimeout(150, data).then((it) => done(null, it)),
-      }),
-  })
+  const distant = await startRelay(t, url, { towardsDatabase: (bytes) => setTimeout(150, bytes) })
   const [processPort, closed] = [await freePort(), await freePort()]
   // HAProxy uses each server until checks have failed. This one has to pass a check.
   const { port } = await startBalancer(t, { servers: [processPort, closed], expectedStatus: 503 })

@@ -1,76 +1,39 @@
-import { Agent } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { addEntries, testDatabase } from '../support/database.ts'
-import { callerOf, json } from '../support/http.ts'
+import { testDatabase } from '../support/database.ts'
+import { contradictionIn } from '../support/linearizability.ts'
+import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { startServer } from '../support/running-server.ts'
 
 const REQUESTS = 20_000
 const ROUNDS = 10
 const CLIENTS = 32
-
-interface Counts {
-  answered: number
-  readonly lost: string[]
-}
-
-/** Has clients update and list, each with one request after the other, until the service refuses their connections. */
-async function load(port: number, keepAlive: boolean, counts: Counts): Promise<void> {
-  const client = async (number: number): Promise<void> => {
-    const agent = new Agent({ keepAlive, maxSockets: 1 })
-    const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
-    for (let count = 0; ; count++) {
-      try {
-        const { status } =
-          count % 2 === 0
-            ? await send('GET', '/v1/inventory')
-            : await send('PATCH', `/v1/inventory/${number + 1}`, json({ quantity: count }))
-        if (status === 200) counts.answered++
-        else counts.lost.push(String(status))
-      } catch (error) {
-        const code = error instanceof Error && 'code' in error ? String(error.code) : String(error)
-        // Nothing of the request was sent, so it is not lost.
-        if (code === 'ECONNREFUSED') break
-        counts.lost.push(code)
-      }
-      await setTimeout(Math.random() * 10)
-    }
-    agent.destroy()
-  }
-  await Promise.all(Array.from({ length: CLIENTS }, (_, number) => client(number)))
-}
+const pets = Array.from({ length: CLIENTS }, (_, index) => index + 1)
 
 async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   const database = await testDatabase(t)
-  await addEntries(
-    database,
-    Array.from({ length: CLIENTS }, (_, index) => [String(index + 1), 0, 'available']),
-  )
+  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${CLIENTS}) n`)
   const port = await freePort()
-  const counts: Counts = { answered: 0, lost: [] }
+  const start = (): ReturnType<typeof startServer> =>
+    startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
+  let server = await start()
+  const load = startLoad(t, { ports: [port], clients: CLIENTS, pets, keepAlive })
   for (let round = 1; round <= ROUNDS; round++) {
-    const server = await startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
-    const clients = load(port, keepAlive, counts)
-    // The last requests come while the service stops.
-    const enough = (REQUESTS / ROUNDS) * round
-    const deadline = performance.now() + 120_000
-    while (counts.answered < enough) {
-      if (performance.now() > deadline)
-        throw new Error(`only ${counts.answered} of ${enough} requests are answered`)
-      await setTimeout(5)
-    }
-    server.process.kill('SIGTERM')
-    await clients
-    t.equal((await server.ended).code, 0)
+    await load.served(REQUESTS / ROUNDS)
+    t.equal((await server.stop()).code, 0)
+    server = await start()
   }
-  t.comment(`${counts.lost.length} of ${counts.answered} requests were lost, in ${ROUNDS} stops`)
-  t.ok(counts.lost.length <= ROUNDS, 'at most one connection of each stop was opened as the port closed')
+  await load.stop()
+  // Of a connection that was refused, nothing of the request was sent, so it is not lost.
+  const lost = load.failures.filter(({ error }) => error !== 'ECONNREFUSED')
+  t.comment(`${lost.length} of ${load.successes} requests were lost, in ${ROUNDS} stops`)
+  t.ok(lost.length <= ROUNDS, 'at most one connection of each stop was opened as the port closed')
   t.strictSame(
-    counts.lost.filter((reason) => reason !== 'ECONNRESET'),
+    lost.filter(({ error }) => error !== 'ECONNRESET'),
     [],
     'nothing else was lost',
   )
+  for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined)
 }
 
 t.test('a stop loses no request on persistent connections', (t) => stopUnderLoad(t, true))

@@ -5,7 +5,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('health checks need no key, and their responses are never cached', async (t) => {
@@ -26,7 +26,7 @@ t.test(
   'the service is live but not ready during an outage of the database, and ready after it',
   async (t) => {
     const database = await testDatabase(t)
-    const outage = await outageOf(t, database.url)
+    const outage = await startRelay(t, database.url)
     const { send, log } = await startApp(t, outage.url)
     const readyAfterKeep = async (): Promise<number> => {
       await new Promise((resolve) => setTimeout(resolve, 1100))

@@ -8,8 +8,8 @@ import { errorCodes } from '../../src/contract/errors.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
+import { startRelay } from '../support/relay.ts'
 
 const source = await readFile('openapi.json', 'utf8')
 const document: Record<string, unknown> = JSON.parse(source)
@@ -136,7 +136,7 @@ t.test('every response of the routes is described, and no other', async (t) => {
   await database.query(
     'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()',
   )
-  const outage = await outageOf(t, database.url)
+  const outage = await startRelay(t, database.url)
   const findApiKey = fixedApiKeys([{ name: 'tests', key: apiKey }])
   const { port } = await startApp(t, outage.url, {
     app: {
@@ -202,7 +202,7 @@ t.test('every response of the routes is described, and no other', async (t) => {
     await check(method, 401, message, 'Host: x\r\nConnection: close\r\n')
     await check(method, 400, message, `Authorization: Bearer ${apiKey}\r\nConnection: close\r\n`)
     await check(method, 431, { ...message, headers: large })
-    await outage.cut()
+    outage.fail()
     await check(method, 503, message)
     await outage.restore()
   }

@@ -5,8 +5,8 @@ import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { type Answer, json } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('each request has one log line with id, method, route, path, status, duration and key', async (t) => {
@@ -80,7 +80,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   await addEntries(database, [['1', 9, 'available']])
-  const outage = await outageOf(t, role.urlOf(database.url))
+  const outage = await startRelay(t, role.urlOf(database.url))
   const requestStatistics = new RequestStatistics()
   const { send, log } = await startApp(t, outage.url, {
     app: { requestStatistics },
@@ -105,7 +105,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   outage.stall()
   await isRefused(list, 'late', /^PostgreSQL did not respond in time$/)
   await outage.restore()
-  await outage.cut()
+  outage.fail()
   await isRefused(update, 'database_unreachable', /ECONNREFUSED/)
   t.equal((await send('GET', '/readyz')).status, 503)
   await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)

@@ -4,8 +4,8 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { setUpLocally } from '../../src/local/local-setup.ts'
+import { copyCluster } from '../support/cluster.ts'
 import { openFolder } from '../support/local.ts'
-import { copyCluster } from '../support/own-server.ts'
 
 const isRoot = process.getuid?.() === 0
 

@@ -5,11 +5,11 @@ import { apiKey, startApp, startService, type TestApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { total } from '../support/exposition.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
-import { outageOf } from '../support/outage.ts'
+import { total } from '../support/metrics.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 const DURATIONS = 'http_server_request_duration_seconds'
@@ -21,7 +21,7 @@ t.test('a failure of the database counts once for each caller that lost by it', 
     ['2', 9, 'available'],
     ['3', 9, 'available'],
   ])
-  const outage = await outageOf(t, database.url)
+  const outage = await startRelay(t, database.url)
   const { send, scrape } = await startApp(t, outage.url)
   const failures = async (pool: string): Promise<number> =>
     total(await scrape(), 'inventory_database_failures_total', { db_client_connection_pool_name: pool })
@@ -33,7 +33,7 @@ t.test('a failure of the database counts once for each caller that lost by it', 
   t.ok((await Promise.all(updates)).every(({ status }) => status === 503))
   await release()
   t.equal(await failures('requests'), 0, 'to wait for a lock is no failure of the database')
-  await outage.cut()
+  outage.fail()
   const refused = await Promise.all(
     Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/3', json({ quantity: 5 }))),
   )
@@ -194,7 +194,7 @@ t.test('metrics say whether the service is ready, and why not, without a probe',
   const database = await testDatabase(t)
   const grant = ['migrate', 'up', '--server-role', role.name]
   t.equal((await runCommand(t, grant, { env: { DATABASE_URL: database.url } })).code, 0)
-  const outage = await outageOf(t, role.urlOf(database.url))
+  const outage = await startRelay(t, role.urlOf(database.url))
   const { scrape } = await startApp(t, outage.url)
   const reasons = [
     'unreachable',

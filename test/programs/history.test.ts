@@ -2,8 +2,9 @@ import t, { type Test } from 'tap'
 import { inventory, runCommand } from '../support/command.ts'
 import { addEntries, addKey, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { chainErrors, changesIn, type RecordedChange, startWriters } from '../support/history.ts'
+import { chainErrors, changesIn, type RecordedChange } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
+import { startLoad } from '../support/load.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -32,12 +33,12 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
     database,
     pets.map((pet) => [String(pet), 0, 'available']),
   )
-  const apiKey = await addKey(database, 'billing')
+  const key = await addKey(database, 'billing')
   await history(t, database.url, 'on')
   const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
   const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
   const ports = await Promise.all(servers.map(portOf))
-  const writers = startWriters(t, { ports, apiKey, callers: 64, pets })
+  const load = startLoad(t, { ports, key, clients: 64, pets })
   const sql = (async () => {
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
@@ -50,8 +51,8 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await importLines(t, database, 'upsert', '1,1900000001,pending\n6,1,\n8,1,\n')
   await importLines(t, database, 'replace', '1,1900000002,\n2,1900000003,\n3,0,\n4,0,\n5,0,\n8,9,\n')
   await sql
-  await writers.reached(1000)
-  await writers.stop()
+  await load.served(2000)
+  await load.stop()
   await servers[0]?.output(/listening/)
 
   const text = await history(t, database.url, '--json')
@@ -62,18 +63,18 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
       ...(change.requestId === null ? [] : (recorded.get(change.requestId) ?? [])),
       change,
     ])
-  for (const { requestId, petId, quantity } of writers.acknowledged) {
-    const [change, ...more] = recorded.get(requestId) ?? []
+  for (const { id, pet, quantity } of load.updates) {
+    const [change, ...more] = recorded.get(id) ?? []
     t.strictSame(
       { petId: change?.petId, quantity: change?.newQuantity, key: change?.key, role: change?.role, more },
-      { petId, quantity, key: 'billing', role: serverRole.name, more: [] },
+      { petId: pet, quantity, key: 'billing', role: serverRole.name, more: [] },
     )
   }
-  t.equal(changes.filter(({ requestId }) => requestId !== null).length, writers.acknowledged.length)
+  t.equal(changes.filter(({ requestId }) => requestId !== null).length, load.updates.length)
   t.ok(changes.every(({ key, keyId }) => key === null || /^[0-9a-f]{12}$/.test(keyId ?? '')))
   const first = new Map(pets.map((pet) => [pet, { quantity: 0, status: 'available' }]))
   t.strictSame(chainErrors(changes, first, await entriesOf(database)), [])
-  t.comment(`${writers.acknowledged.length} acknowledged updates, ${changes.length} changes`)
+  t.comment(`${load.updates.length} acknowledged updates, ${changes.length} changes`)
 })
 
 async function entriesOf(database: TestDatabase): Promise<Map<number, { quantity: number; status: string }>> {

@@ -1,4 +1,3 @@
-import { Transform } from 'node:stream'
 import t, { type Test } from 'tap'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -54,16 +53,12 @@ async function silentAfter(t: Test, database: TestDatabase, text: string): Promi
   const silence = new Promise<void>((resolve) => {
     fallSilent = resolve
   })
-  const relay = await startRelay(t, {
-    target: () => new URL(database.url),
-    towardsDatabase: () =>
-      new Transform({
-        transform(bytes: Buffer, _encoding, done) {
-          isSilent ||= bytes.includes(text)
-          if (isSilent) fallSilent()
-          done(null, isSilent ? undefined : bytes)
-        },
-      }),
+  const relay = await startRelay(t, database.url, {
+    towardsDatabase(bytes) {
+      isSilent ||= bytes.includes(text)
+      if (isSilent) fallSilent()
+      return isSilent ? Buffer.alloc(0) : bytes
+    },
   })
   return { url: relay.url, close: relay.close, isSilent: silence }
 }

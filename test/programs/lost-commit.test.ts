@@ -1,10 +1,31 @@
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { runCommand } from '../support/command.ts'
-import { losingCommit } from '../support/commit-proxy.ts'
 import { addEntries, addKey, stockOf, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
+
+/**
+ * Returns the address of a database by a way on which the connection is lost around its first COMMIT: before PostgreSQL receives
+ * it, or after it has committed. Later connections reach the database.
+ */
+async function losingCommit(t: Test, databaseUrl: string, moment: 'before' | 'after'): Promise<string> {
+  let commit: 'awaited' | 'sent' | 'lost' = 'awaited'
+  const relay = await startRelay(t, databaseUrl, {
+    towardsDatabase(bytes) {
+      if (commit !== 'awaited' || !bytes.includes('COMMIT\0')) return bytes
+      commit = moment === 'before' ? 'lost' : 'sent'
+      return moment === 'before' ? undefined : bytes
+    },
+    towardsClient(bytes) {
+      if (commit !== 'sent') return bytes
+      commit = 'lost'
+      return undefined
+    },
+  })
+  return relay.url
+}
 
 async function run(t: Test, url: string, args: string[], input?: string): Promise<Outcome> {
   return runCommand(t, args, { env: { DATABASE_URL: url }, ...(input === undefined ? {} : { input }) })

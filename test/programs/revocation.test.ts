@@ -4,7 +4,7 @@ import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
+import { startRelay } from '../support/relay.ts'
 
 /** The status of a list for the holder of a key. */
 async function statusOf(port: number, key: string): Promise<number> {
@@ -52,13 +52,13 @@ t.test(
 
 t.test('a key that is revoked while the database is away from the server never gets in again', async (t) => {
   const { url } = await testDatabase(t)
-  const outage = await outageOf(t, url)
+  const outage = await startRelay(t, url)
   const revoked = await succeed(t, url, 'keys', 'create', '--name', 'billing')
   const other = await succeed(t, url, 'keys', 'create', '--name', 'shop')
   const { port, log } = await startApp(t, outage.url)
   const isLogged = (message: RegExp): boolean => log.some(({ msg }) => message.test(String(msg)))
   t.equal(await statusOf(port, revoked), 200)
-  await outage.cut()
+  outage.fail()
   await until('the keys to be read in vain', () => isLogged(/^the API keys cannot be read/))
   await succeed(t, url, 'keys', 'revoke', 'billing')
   t.equal(await statusOf(port, revoked), 503)

@@ -3,9 +3,9 @@ import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
-import { outageOf } from '../support/outage.ts'
 import { portOf, startProgram } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 const fixed = 'a-fixed-key-0123456789abcdefghijklmnop'
@@ -17,7 +17,7 @@ t.test(
     const database = await testDatabase(t)
     await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
     await addEntries(database, [['1', 9, 'available']])
-    const way = await outageOf(t, database.url)
+    const way = await startRelay(t, database.url)
     const [stored, unknown] = [makeApiKey(), makeApiKey()]
     await database.query('INSERT INTO api_keys (name, digest) VALUES ($1, $2)', [
       'stored',
@@ -67,7 +67,7 @@ t.test(
     }
     await presentAll()
     const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
-    await way.cut()
+    way.fail()
     await server.output(/the API keys cannot be read/)
     const { status, text } = await callerOf(port, { authorization: `Bearer ${unknown}` })(
       'GET',

@@ -7,9 +7,9 @@ import { eventually, until } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../support/otlp-receiver.ts'
-import { type Outage, outageOf } from '../support/outage.ts'
 import { temporaryFolder } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
+import { type Relay, startRelay } from '../support/relay.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -18,7 +18,7 @@ const traceparent = `00-${traceId}-${parentSpanId}-01`
 
 interface Traced {
   readonly database: TestDatabase
-  readonly outage: Outage
+  readonly outage: Relay
   readonly collector: OtlpReceiver
   readonly server: RunningServer
 }
@@ -30,7 +30,7 @@ async function startTraced(t: Test, env: Record<string, string> = {}): Promise<T
     database,
     pets.map((pet) => [pet, 9, 'available']),
   )
-  const outage = await outageOf(t, database.url)
+  const outage = await startRelay(t, database.url)
   const collector = await startOtlpReceiver(t)
   const server = await startServer(t, {
     DATABASE_URL: outage.url,
@@ -161,7 +161,7 @@ t.test('spans have no keys, values or messages of the database', async (t) => {
 })
 
 t.test('a request that the database fails is a failed span', async (t) => {
-  await outage.cut()
+  outage.fail()
   t.equal((await send('GET', '/v1/inventory')).status, 503)
   const [request] = await collector.received('GET /v1/inventory')
   t.match(request, { status: 2, attributes: { 'error.type': '503', 'http.response.status_code': 503 } })

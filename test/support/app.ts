@@ -8,8 +8,8 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import { addEntries, type TestDatabase, testDatabase } from './database.ts'
-import { type ExposedFamily, parseExposition } from './exposition.ts'
 import { callerOf, type Send } from './http.ts'
+import { type Family, parseMetrics } from './metrics.ts'
 import { apiKey } from './running-server.ts'
 
 export { apiKey }
@@ -31,7 +31,7 @@ export interface TestApp {
   /** The log so far, a parsed line each. */
   readonly log: Record<string, unknown>[]
   /** The metrics of the service, without those of the process. */
-  scrape(): Promise<Map<string, ExposedFamily>>
+  scrape(): Promise<Map<string, Family>>
   close(): Promise<void>
 }
 
@@ -73,7 +73,7 @@ export async function startApp(
     log,
     close,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
-    scrape: async () => parseExposition(await service.metrics.scrape()),
+    scrape: async () => parseMetrics(await service.metrics.scrape()),
   }
 }
 

@@ -1,20 +1,30 @@
 import { Agent } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import type { Test } from 'tap'
+import { until } from './eventually.ts'
 import { type Answer, callerOf, json } from './http.ts'
-import type { Operation } from './linearizability.ts'
+import { contradictionIn, type Operation } from './linearizability.ts'
+import type { OwnServer } from './own-server.ts'
 import { apiKey } from './running-server.ts'
 
 /** The longest pause of a client between two requests, in milliseconds. */
 const PAUSE = 10
+
+/** The longest time that a test waits for answers, in milliseconds: far more than it takes. */
+const LIMIT = 120_000
 
 /** A request of a client, and what became of it. */
 export interface Exchange {
   readonly kind: 'update' | 'list'
   /** Sent as its X-Request-Id: the client's number, a dot, and the number of its request. */
   readonly id: string
+  /** Of an update: the pet, and the quantity that it sets. */
+  readonly pet?: number
+  readonly quantity?: number
   /** Undefined where the connection broke. */
   readonly answer: Answer | undefined
+  /** The code of the error with which it broke. */
+  readonly error?: string
 }
 
 export interface LoadOptions {
@@ -25,158 +35,175 @@ export interface LoadOptions {
   readonly pets: readonly number[]
   /** False where every request has a connection of its own. */
   readonly keepAlive?: boolean
+  /** The key that they present. */
+  readonly key?: string
 }
 
 /** Clients that list and update, each with one request after the other. */
 export interface Load {
+  /** All updates so far that were answered with a 200. */
+  readonly updates: readonly Exchange[]
   /** All exchanges so far that ended with neither a 200 nor a 412. */
   readonly failures: readonly Exchange[]
   /** How many ended so. */
   readonly successes: number
-  /** Resolves with the next exchange of that kind that ends so. */
-  next(kind: Exchange['kind'], outcome: 'success' | 'failure'): Promise<Exchange>
+  /** Resolves when the next exchange of that kind has ended so. */
+  next(kind: Exchange['kind'], outcome: 'success' | 'failure'): Promise<void>
   /** Resolves when every client has ended an exchange from now on. */
   answered(): Promise<void>
-  /** Resolves when that many more exchanges have ended with a 200. */
+  /** Resolves when that many more exchanges have succeeded. */
   served(count: number): Promise<void>
   /** Lets every client finish its last request. */
   stop(): Promise<void>
   /** What was done with a pet so far. */
   historyOf(pet: number): readonly Operation[]
-  /** Adds what was read by other means just now, when nothing was under way. */
-  addRead(pet: number, quantity: number): void
-}
-
-interface Waiter {
-  readonly kind: Exchange['kind']
-  readonly succeeds: boolean
-  readonly resolve: (exchange: Exchange) => void
-}
-
-/** True for a 200, and a 412 to an update whose expected quantity was not there. */
-function isDecided(answer: Answer | undefined): boolean {
-  return answer?.status === 200 || answer?.status === 412
 }
 
 /**
- * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of the quantity
- * that was seen last. A 412 is a read, too, of the quantity in its tag. Pets have the status `available`.
+ * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of what was seen last.
+ * A 412 is a read, too, of the quantity in its tag.
  */
-export function startLoad(t: Test, { ports, clients, pets, keepAlive = true }: LoadOptions): Load {
+export function startLoad(
+  t: Test,
+  { ports, clients, pets, keepAlive = true, key = apiKey }: LoadOptions,
+): Load {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
+  const updates: Exchange[] = []
   const failures: Exchange[] = []
-  /** What a client has last seen of each pet: what an update with a condition expects. */
-  const seen = new Map<number, number>()
-  let waiters: Waiter[] = []
-  let successes = 0
-  let unanswered: { readonly clients: Set<string>; readonly resolve: () => void }[] = []
+  const counts = { update: { success: 0, failure: 0 }, list: { success: 0, failure: 0 } }
+  /** How many exchanges each client has ended. */
+  const ends = Array.from({ length: clients }, () => 0)
+  /** The tag of what was last seen of each pet: what an update with a condition expects. */
+  const seen = new Map<number, string>()
   let events = 0
   let quantities = 0
-  let stopping = false
+  let isStopping = false
+  const successes = (): number => counts.update.success + counts.list.success
 
-  const note = (exchange: Exchange): void => {
-    const succeeds = isDecided(exchange.answer)
-    if (succeeds) successes++
-    else failures.push(exchange)
-    const [client = ''] = exchange.id.split('.')
-    for (const { clients, resolve } of unanswered) {
-      clients.delete(client)
-      if (clients.size === 0) resolve()
-    }
-    unanswered = unanswered.filter(({ clients }) => clients.size > 0)
-    const heard = waiters.filter((waiter) => waiter.kind === exchange.kind && waiter.succeeds === succeeds)
-    waiters = waiters.filter((waiter) => !heard.includes(waiter))
-    for (const { resolve } of heard) resolve(exchange)
+  const note = (exchange: Exchange, isDecided: boolean): void => {
+    counts[exchange.kind][isDecided ? 'success' : 'failure']++
+    if (!isDecided) failures.push(exchange)
+    else if (exchange.kind === 'update' && exchange.answer?.status === 200) updates.push(exchange)
   }
 
-  const list = async (answered: Promise<Answer | undefined>): Promise<void> => {
-    const began = ++events
-    const answer = await answered
-    const ended = ++events
-    if (answer?.status !== 200) return
-    const items: { petId: number; quantity: number }[] = JSON.parse(answer.text)
-    for (const { petId, quantity } of items)
-      histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
-    for (const { petId, quantity } of items) seen.set(petId, quantity)
-  }
-
-  const update = async (
-    pet: number,
-    quantity: number,
-    expected: number | undefined,
-    answered: Promise<Answer | undefined>,
-  ): Promise<void> => {
-    const began = ++events
-    const answer = await answered
-    const ended = isDecided(answer) ? ++events : Number.POSITIVE_INFINITY
-    if (answer?.status === 412) {
-      const current = Number.parseInt(answer.headers.etag?.slice(1) ?? '', 10)
-      histories.get(pet)?.push({ kind: 'refused update', quantity, expected, began, ended })
-      histories.get(pet)?.push({ kind: 'read', quantity: current, began, ended })
-      seen.set(pet, current)
-    } else {
-      histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
-    }
-  }
-
-  const client = async (number: number): Promise<void> => {
+  const client = async (_: unknown, number: number): Promise<void> => {
     const agent = new Agent({ keepAlive, maxSockets: 1 })
-    const port = ports[number % ports.length] ?? 0
-    for (let count = 0; !stopping; count++) {
+    for (let count = 0; !isStopping; count++) {
       const id = `${number}.${count}`
-      const send = callerOf(port, { authorization: `Bearer ${apiKey}`, 'x-request-id': id }, agent)
-      const exchange = async (kind: Exchange['kind'], sent: Promise<Answer>): Promise<Answer | undefined> => {
-        const answer = await sent.catch(() => undefined)
-        note({ kind, id, answer })
-        return answer
-      }
-      if (Math.random() < 0.5) {
-        await list(exchange('list', send('GET', '/v1/inventory')))
-      } else {
-        const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
-        const quantity = ++quantities
-        const expected = Math.random() < 0.3 ? seen.get(pet) : undefined
-        const message = json({ quantity })
-        const condition = expected === undefined ? {} : { 'if-match': `"${expected}-available"` }
-        const headers = { ...message.headers, ...condition }
-        const sent = send('PATCH', `/v1/inventory/${pet}`, { ...message, headers })
-        await update(pet, quantity, expected, exchange('update', sent))
-      }
+      const headers = { authorization: `Bearer ${key}`, 'x-request-id': id }
+      const send = callerOf(ports[number % ports.length] ?? 0, headers, agent)
+      await (Math.random() < 0.5 ? list(send, id) : update(send, id))
+      ends[number] = count + 1
       await setTimeout(Math.random() * PAUSE)
     }
     agent.destroy()
   }
 
-  const running = Promise.all(Array.from({ length: clients }, (_, number) => client(number)))
-  const next: Load['next'] = (kind, outcome) =>
-    new Promise((resolve) => waiters.push({ kind, succeeds: outcome === 'success', resolve }))
-  const stop = async (): Promise<void> => {
-    stopping = true
-    await running
+  const list = async (send: ReturnType<typeof callerOf>, id: string): Promise<void> => {
+    const began = ++events
+    const { answer, ...lost } = await outcomeOf(send('GET', '/v1/inventory'))
+    const ended = ++events
+    note({ kind: 'list', id, answer, ...lost }, answer?.status === 200)
+    if (answer?.status !== 200) return
+    const items: { petId: number; quantity: number; status: string }[] = JSON.parse(answer.text)
+    for (const { petId, quantity, status } of items) {
+      histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
+      seen.set(petId, `"${quantity}-${status}"`)
+    }
   }
+
+  const update = async (send: ReturnType<typeof callerOf>, id: string): Promise<void> => {
+    const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
+    const quantity = ++quantities
+    const tag = Math.random() < 0.3 ? seen.get(pet) : undefined
+    const expected = tag === undefined ? undefined : quantityIn(tag)
+    const message = json({ quantity })
+    const headers = { ...message.headers, ...(tag === undefined ? {} : { 'if-match': tag }) }
+    const began = ++events
+    const { answer, ...lost } = await outcomeOf(
+      send('PATCH', `/v1/inventory/${pet}`, { ...message, headers }),
+    )
+    const isDecided = answer?.status === 200 || answer?.status === 412
+    const ended = isDecided ? ++events : Number.POSITIVE_INFINITY
+    note({ kind: 'update', id, pet, quantity, answer, ...lost }, isDecided)
+    const history = histories.get(pet)
+    if (answer?.status !== 412) {
+      history?.push({ kind: 'update', quantity, expected, began, ended })
+      return
+    }
+    const current = answer.headers.etag ?? ''
+    history?.push({ kind: 'refused update', quantity, expected, began, ended })
+    history?.push({ kind: 'read', quantity: quantityIn(current), began, ended })
+    seen.set(pet, current)
+  }
+
+  const running = Promise.all(Array.from({ length: clients }, client))
   t.teardown(() => {
-    stopping = true
+    isStopping = true
   })
   return {
+    updates,
     failures,
     get successes() {
-      return successes
+      return successes()
     },
-    next,
-    answered: () =>
-      new Promise((resolve) => {
-        const numbers = Array.from({ length: clients }, (_, number) => String(number))
-        unanswered.push({ clients: new Set(numbers), resolve })
-      }),
-    async served(count) {
-      for (const target = successes + count; successes < target; ) {
-        await Promise.race([next('update', 'success'), next('list', 'success')])
-      }
+    next(kind, outcome) {
+      const before = counts[kind][outcome]
+      return until(`the ${outcome} of a ${kind}`, () => counts[kind][outcome] > before, LIMIT)
     },
-    stop,
+    answered() {
+      const before = [...ends]
+      return until('every client', () => ends.every((count, at) => count > (before[at] ?? 0)), LIMIT)
+    },
+    served(count) {
+      const target = successes() + count
+      return until(`${count} answers`, () => successes() >= target, LIMIT)
+    },
+    async stop() {
+      isStopping = true
+      await running
+    },
     historyOf: (pet) => histories.get(pet) ?? [],
-    addRead(pet, quantity) {
-      histories.get(pet)?.push({ kind: 'read', quantity, began: ++events, ended: ++events })
-    },
   }
+}
+
+/** The quantity in the tag of an entry. */
+function quantityIn(tag: string): number {
+  return Number.parseInt(tag.slice(1), 10)
+}
+
+async function outcomeOf(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer' | 'error'>> {
+  try {
+    return { answer: await sent }
+  } catch (error) {
+    return {
+      answer: undefined,
+      error: error instanceof Error && 'code' in error ? String(error.code) : String(error),
+    }
+  }
+}
+
+/**
+ * Shows that all responses to the clients fit one order of the requests, that what is stored is its end, and that every failure
+ * was a 503 that says when to try again.
+ */
+export async function expectOneHistory(
+  t: Test,
+  load: Load,
+  pets: readonly number[],
+  stored: OwnServer,
+): Promise<void> {
+  await load.stop()
+  const rows = await stored.query('SELECT pet_id, quantity FROM inventory')
+  const quantities = new Map(rows.map((row) => [Number(row['pet_id']), Number(row['quantity'])]))
+  for (const pet of pets) {
+    const [began, ended] = [Number.MAX_SAFE_INTEGER - 1, Number.MAX_SAFE_INTEGER]
+    const last: Operation = { kind: 'read', quantity: quantities.get(pet) ?? Number.NaN, began, ended }
+    t.equal(contradictionIn([...load.historyOf(pet), last], 0), undefined, `pet ${pet}`)
+  }
+  const others = load.failures.filter(
+    ({ answer }) => answer?.status !== 503 || !/^[1-9]\d*$/.test(answer.headers['retry-after'] ?? ''),
+  )
+  t.strictSame(others, [], 'every failure was a 503 that says when to try again')
+  t.comment(`${load.successes} requests were served, ${load.failures.length} were answered with a 503`)
 }

@@ -1,24 +1,15 @@
-import { execFile } from 'node:child_process'
 import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import type { Test } from 'tap'
-import { migrate } from '../../src/database/migrate.ts'
 import { serverAccount } from '../../src/local/account.ts'
-import { createFolderOnce } from '../../src/local/create-once.ts'
-import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { installedPrograms, usablePrograms } from '../../src/local/programs.ts'
 import { createCluster, type Place, type ServerProcess, startServer } from '../../src/local/server-process.ts'
+import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
 import { connectTo, onServer, type Row } from './on-server.ts'
 import { freePort } from './other-program.ts'
 import { temporaryFolder } from './program.ts'
-
-const run = promisify(execFile)
-
-/** A role that can do what the service needs, and no superuser. */
-const SERVICE = 'service'
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
 const START_LIMIT = 60_000
@@ -94,31 +85,6 @@ export async function startInstalled(
   await mkdir(place.directory)
   await createCluster(place, 'unused')
   return start(t, place, settings)
-}
-
-/**
- * Fills a folder that does not exist with the data of an embedded server, as `startOwnServer` has it. The first call in a run of
- * the tests makes it; the others copy, as initdb takes ten times as long.
- */
-export async function copyCluster(directory: string): Promise<void> {
-  // The folder for temporary files is one of this run.
-  const original = path.join(tmpdir(), 'cluster')
-  await createFolderOnce(original, makeCluster)
-  await run('cp', ['-a', original, directory])
-}
-
-/** Fills a folder in the same way, with a cluster that PostgreSQL tells from all others by its system identifier. */
-async function makeCluster(directory: string): Promise<void> {
-  const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
-  try {
-    await migrate({ url: server.url, direction: 'up' })
-    await onServer(
-      server.url,
-      `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE}`,
-    )
-  } finally {
-    await server.stop()
-  }
 }
 
 async function makePlace(t: Owner): Promise<Place> {

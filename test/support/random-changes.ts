@@ -1,3 +1,5 @@
+import { randomOf } from './random.ts'
+
 /** Random changes of the table `inventory`, the same for the same seed. */
 export interface RandomChanges {
   /** Returns a number from 0 to below `limit`. */
@@ -7,17 +9,6 @@ export interface RandomChanges {
   change(): string
   /** Returns changes with parts that are undone, and others of subtransactions, for an open transaction. */
   withSavepoints(): string
-}
-
-/** Returns a generator of numbers from 0 to below `limit`, the same for the same seed (mulberry32). */
-function randomOf(seed: number): (limit: number) => number {
-  let state = seed
-  return (limit) => {
-    state = (state + 0x6d2b79f5) | 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % limit
-  }
 }
 
 export function randomChanges(seed: number): RandomChanges {

@@ -1,109 +1,128 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
-import { type Duplex, PassThrough } from 'node:stream'
+import { pipeline } from 'node:stream/promises'
 import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
 
-/** A port of this machine from which connections go on to a database. */
+/** A port of this machine from which connections go on to a database, and which fails when a test wants it to. */
 export interface Relay {
-  /** The address of the database through the relay. */
+  /** The address of the database through the relay, under the same role. */
   readonly url: string
-  /** Both ends of every open connection. */
-  readonly sockets: ReadonlySet<Socket>
-  /** Breaks every connection. */
+  /** How many connections it has accepted so far. */
+  readonly connections: number
+  /** How many bytes have come from the database. */
+  readonly received: number
+  /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
+  leadTo(url: string): void
+  /** Breaks every connection that is open. */
   cut(): void
-  /** Stops listening. */
+  /** Refuses new connections. */
   close(): void
-  /** Listens again, on the same port. */
-  listen(): Promise<void>
+  /** Breaks every connection, and refuses new ones. */
+  fail(): void
+  /** Lets nothing through, in either direction, without closing anything. */
+  stall(): void
+  /** Breaks every connection, and accepts and serves new ones again, on the same port. */
+  restore(): Promise<void>
 }
 
-export interface RelayOptions {
-  /** Returns where a new connection goes. */
-  target(): URL
-  /** Returns false to close a new connection at once. */
-  accepts?(near: Socket): boolean
-  /** Called with the client's and the database's end of a new connection. */
-  onConnection?(near: Socket, far: Socket): void
-  /** Returns what the bytes from the client go through on a new connection, which is cut if that fails. */
-  towardsDatabase?(): Duplex
-  /** Returns what the bytes from the database go through, likewise. */
-  towardsClient?(): Duplex
+/** Returns what goes on in place of the bytes, or undefined to break the connection. */
+type Filter = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>
+
+/** What the bytes go through in either direction. */
+interface Filters {
+  readonly towardsDatabase?: Filter
+  readonly towardsClient?: Filter
 }
 
-/**
- * Listens on a free port of 127.0.0.1 until the test ends and relays every connection, under the target's role and database.
- */
+const everything: Filter = (bytes) => bytes
+
+/** Listens on a free port of 127.0.0.1 until the test ends, and relays every connection to the server at `url`. */
 export async function startRelay(
   t: Pick<Test, 'teardown'>,
-  {
-    target,
-    accepts = () => true,
-    onConnection = () => {},
-    towardsDatabase = () => new PassThrough(),
-    towardsClient = () => new PassThrough(),
-  }: RelayOptions,
+  url: string,
+  { towardsDatabase = everything, towardsClient = everything }: Filters = {},
 ): Promise<Relay> {
+  let target = new URL(url)
+  let connections = 0
+  let received = 0
+  let stalled = Promise.resolve()
+  let goOn = (): void => {}
   const sockets = new Set<Socket>()
+  const carry = (from: Socket, filter: Filter, to: Socket): void => {
+    sockets.add(from)
+    from.on('error', () => {})
+    from.on('close', () => {
+      sockets.delete(from)
+      to.destroy()
+    })
+    const filtered = async function* (source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+      for await (const bytes of source) {
+        await stalled
+        const passed = await filter(bytes)
+        if (passed === undefined) throw new Error('The connection is to break.')
+        yield passed
+      }
+    }
+    pipeline(from, filtered, to).catch(() => {})
+  }
   const server = createServer((near) => {
-    if (!accepts(near)) {
-      near.destroy()
-      return
+    connections++
+    const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
+    carry(near, towardsDatabase, far)
+    const counted: Filter = (bytes) => {
+      received += bytes.length
+      return towardsClient(bytes)
     }
-    const { hostname, port } = target()
-    const far = connect({ host: hostname, port: Number(port || 5432) })
-    for (const [from, to] of [
-      [near, far],
-      [far, near],
-    ] as const) {
-      sockets.add(from)
-      from.on('error', () => {})
-      from.on('close', () => {
-        sockets.delete(from)
-        to.destroy()
-      })
-    }
-    for (const [from, through, to] of [
-      [near, towardsDatabase(), far],
-      [far, towardsClient(), near],
-    ] as const) {
-      through.on('error', () => from.destroy())
-      from.pipe(through).pipe(to)
-    }
-    onConnection(near, far)
+    carry(far, counted, near)
   })
   // An outgoing connection of another process may have the port for a moment.
-  const listenOn = (port: number): Promise<true> =>
+  const listenOn = (port: number): Promise<boolean> =>
     eventually(`port ${port} to be free`, async () => {
       server.listen(port, '127.0.0.1')
       return once(server, 'listening').then(
-        () => true as const,
-        () => undefined,
+        () => true,
+        () => false,
       )
     })
   await listenOn(0)
   const address = server.address()
-  const port = typeof address === 'object' && address !== null ? address.port : 0
-  const url = new URL(target())
-  url.hostname = '127.0.0.1'
-  url.port = String(port)
+  const relayed = new URL(url)
+  relayed.hostname = '127.0.0.1'
+  relayed.port = String(typeof address === 'object' && address?.port)
   const cut = (): void => {
     for (const socket of sockets) socket.destroy()
   }
   const close = (): void => {
     if (server.listening) server.close()
   }
-  t.teardown(() => {
+  const fail = (): void => {
     close()
     cut()
-  })
+  }
+  t.teardown(fail)
   return {
-    url: url.href,
-    sockets,
+    url: relayed.href,
+    get connections() {
+      return connections
+    },
+    get received() {
+      return received
+    },
     cut,
     close,
-    async listen() {
-      if (!server.listening) await listenOn(port)
+    fail,
+    leadTo(next) {
+      target = new URL(next)
+    },
+    stall() {
+      stalled = new Promise((resolve) => (goOn = resolve))
+    },
+    async restore() {
+      cut()
+      goOn()
+      stalled = Promise.resolve()
+      if (!server.listening) await listenOn(Number(relayed.port))
     },
   }
 }

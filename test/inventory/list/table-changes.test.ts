@@ -6,8 +6,8 @@ import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp } from '../../support/app.ts'
 import { onServer } from '../../support/on-server.ts'
-import { outageOf } from '../../support/outage.ts'
 import { startOwnServer } from '../../support/own-server.ts'
+import { startRelay } from '../../support/relay.ts'
 
 /** What the service reads for a list: all entries, the changed ones, or none. */
 type Read = 'read' | 'changed' | 'unchanged'
@@ -37,7 +37,7 @@ async function reset(): Promise<void> {
 
 await reset()
 const statistics = new InventoryStatistics()
-const way = await outageOf(t, server.url)
+const way = await startRelay(t, server.url)
 // The reads of the keys take the same way.
 const { send, log } = await startApp(t, way.url, {
   app: { inventoryStatistics: statistics },
@@ -135,9 +135,9 @@ for (const [title, { before = 'SELECT 1', change, reads, isReused }] of Object.e
     await listIsExact(t, 'before, once more')
     await server.query(change)
     t.equal(await listIsExact(t, 'after it'), reads, 'what is read then')
-    const received = way.received()
+    const received = way.received
     t.equal(await listIsExact(t, 'without a further commit'), isReused ? 'unchanged' : 'read')
-    const bytes = way.received() - received
+    const bytes = way.received - received
     t.equal(bytes < 1000, isReused, `${bytes} bytes from the database`)
   })
 }
