@@ -69,13 +69,11 @@ t.test('every command of the command line is one that it knows, with its options
     ),
   )
   let count = 0
-  for (const { file, text } of commands) {
-    for (const [, call = ''] of text.matchAll(
-      /(?:^|[\s(])inventory ((?:keys|import|export|status|migrate|low|config)\b[^|)>;]*)/g,
-    )) {
+  // The changelog names commands of former versions, too.
+  for (const { file, text } of commands.filter(({ file }) => file !== 'CHANGELOG.md')) {
+    for (const [, call = ''] of text.matchAll(/(?<=^|[\s(])(?<!No )inventory ([a-z]+\b[^|)>;]*)/g)) {
       const [command = '', second = ''] = call.split(/\s+/)
-      const name =
-        /^(keys|migrate)$/.test(command) && /^[a-z]+$/.test(second) ? `${command} ${second}` : command
+      const name = known.has(`${command} ${second}`) ? `${command} ${second}` : command
       t.ok(known.has(name), `${file}: ${call}`)
       for (const [option] of call.matchAll(/--[a-z][a-z0-9-]*/g)) {
         count += 1

@@ -1,18 +1,18 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { promisify } from 'node:util'
-import { Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
 import t, { type Test } from 'tap'
+import { giveTo, serverAccount } from '../support/account.ts'
+import { succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
-import { freePort } from '../support/other-program.ts'
-import { outageOf } from '../support/outage.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
+import { freePort, startOtherProgram } from '../support/other-program.ts'
+import { temporaryFolder } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 import { startServer } from '../support/running-server.ts'
 import { pathOf } from './needs.ts'
@@ -30,81 +30,41 @@ interface Prometheus {
   value(query: string): Promise<number>
 }
 
-const Alerts = Type.Object({
-  data: Type.Object({
-    alerts: Type.Array(Type.Object({ labels: Type.Object({ alertname: Type.String() }) })),
-  }),
-})
-const Rules = Type.Object({
-  data: Type.Object({
-    groups: Type.Array(
-      Type.Object({
-        rules: Type.Array(
-          Type.Object({
-            name: Type.String(),
-            health: Type.String(),
-            lastError: Type.Optional(Type.String()),
-          }),
-        ),
-      }),
-    ),
-  }),
-})
-const Vector = Type.Object({
-  data: Type.Object({
-    result: Type.Array(Type.Object({ value: Type.Tuple([Type.Number(), Type.String()]) })),
-  }),
-})
-
 async function startPrometheus(t: Test, target: string): Promise<Prometheus> {
   const folder = await temporaryFolder(t)
-  const rules = path.resolve('ops/alerts.yml')
-  await writeFile(
-    path.join(folder, 'prometheus.yml'),
-    JSON.stringify({
+  await giveTo(serverAccount(), folder)
+  const port = await freePort()
+  await startOtherProgram(t, 'prometheus', {
+    args: [`--storage.tsdb.path=${folder}/data`, `--web.listen-address=127.0.0.1:${port}`, '--config.file'],
+    ready: /Server is ready/,
+    config: JSON.stringify({
       global: { scrape_interval: '1s', evaluation_interval: '1s' },
-      rule_files: [rules],
+      rule_files: [path.resolve('ops/alerts.yml')],
       scrape_configs: [{ job_name: 'petstore-inventory', static_configs: [{ targets: [target] }] }],
     }),
-  )
-  const port = await freePort()
-  const child: ChildProcess = spawn(
-    (await pathOf('prometheus')) ?? '',
-    [
-      `--config.file=${folder}/prometheus.yml`,
-      `--storage.tsdb.path=${folder}/data`,
-      `--web.listen-address=127.0.0.1:${port}`,
-    ],
-    { stdio: 'ignore' },
-  )
-  const ended = once(child, 'exit')
-  t.teardown(async () => {
-    child.kill('SIGKILL')
-    await ended
   })
   const ask = callerOf(port)
-  const get = async (url: string): Promise<unknown> => JSON.parse((await ask('GET', url)).text)
-  const isReady = (): Promise<boolean> =>
-    ask('GET', '/-/ready').then(
-      ({ status }) => status === 200,
-      () => false,
-    )
-  while (!(await isReady())) await setTimeout(100)
+  const get = async <Data>(path: string): Promise<Data> =>
+    JSON.parse((await ask('GET', `/api/v1/${path}`)).text).data
   return {
     async active() {
-      const { data } = Value.Parse(Alerts, await get('/api/v1/alerts'))
-      return [...new Set(data.alerts.map(({ labels }) => labels.alertname))].sort()
+      const { alerts } = await get<{ alerts: { labels: { alertname: string } }[] }>('alerts')
+      return [...new Set(alerts.map(({ labels }) => labels.alertname))].sort()
     },
     async broken() {
-      const { data } = Value.Parse(Rules, await get('/api/v1/rules'))
-      return data.groups
+      const { groups } = await get<{
+        groups: { rules: { name: string; health: string; lastError?: string }[] }[]
+      }>('rules')
+      return groups
         .flatMap(({ rules }) => rules)
         .filter(({ health }) => health !== 'ok')
         .map(({ name, health, lastError }) => `${name}: ${health} ${lastError}`)
     },
     async value(query) {
-      const { data } = Value.Parse(Vector, await get(`/api/v1/query?query=${encodeURIComponent(query)}`))
-      return Number(data.result[0]?.value[1])
+      const { result } = await get<{ result: { value: [number, string] }[] }>(
+        `query?query=${encodeURIComponent(query)}`,
+      )
+      return Number(result[0]?.value[1])
     },
   }
 }
@@ -138,12 +98,8 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   const role = await testRole(t)
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const migrate = await startProgram(t, 'cli', {
-    args: ['migrate', 'up', '--server-role', role.name],
-    env: { DATABASE_URL: database.url },
-  })
-  t.equal((await migrate.ended).code, 0)
-  const outage = await outageOf(t, role.urlOf(database.url))
+  await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)
+  const outage = await startRelay(t, role.urlOf(database.url))
   const server = await startServer(t, { DATABASE_URL: outage.url, METRICS_PORT: '0' })
   const [, metricsPort] = await server.output(/metrics at http:\/\/[^:]+:(\d+)/)
   const prometheus = await startPrometheus(t, `127.0.0.1:${metricsPort}`)
@@ -172,7 +128,7 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
   await database.query(`GRANT SELECT ON pgmigrations TO ${role.name}`)
   while (await isAlerted('InventoryNotReady')) await setTimeout(100)
 
-  await outage.cut()
+  outage.fail()
   while (!(await isAlerted('InventoryErrors', 'InventoryDatabaseAway', 'InventoryNotReady')))
     await request('GET', '/v1/inventory')
   t.pass('an outage of the database is reported')
