@@ -1,6 +1,6 @@
 #!/bin/sh
 # The two programs of the balancer in docker-compose.yml:
-#   balancer.sh settings   check RATE_LIMIT and the certificate, and hand them over to the balancer, with its configuration
+#   balancer.sh settings   check REPLICAS, RATE_LIMIT and the certificate, and hand them over to the balancer, with its configuration
 #   balancer.sh run        run HAProxy, and reload it after each hand-over, which interrupts no request
 # So a change of these settings replaces no container, and settings with an error never reach HAProxy. The former runs as root,
 # because the files may be readable by their owner alone.
@@ -12,6 +12,7 @@ settings() {
     echo "balancer-settings: $1; nothing was changed" >&2
     exit 1
   }
+  [ "$REPLICAS" -ge 1 ] && [ "$REPLICAS" -le 16 ] || fail "REPLICAS must be a whole number from 1 to 16, not $REPLICAS"
   case "$RATE_LIMIT" in
     *[!0-9]* | 0* | ????????*) fail "RATE_LIMIT must be a whole number from 1 to 9999999, not \"$RATE_LIMIT\"" ;;
   esac

@@ -15,23 +15,34 @@ fail() {
   exit 1
 }
 
-# Compose ignores what it does not know.
+# Compose ignores what it does not know. The names are those of .env.example, those that docker-compose.yml passes on, those that your
+# files beside it use, and Compose's own.
 if [ -f .env ]; then
-  names=$(sed -n 's/^# \([A-Z_]*\)=.*/\1/p' .env.example | paste -sd '|' -)
-  wrong=$(grep -nvE "^[[:space:]]*(#.*)?\$|^[[:space:]]*(export[[:space:]]+)?($names|(COMPOSE|DOCKER|NODE|OTEL)_[A-Z_]+)[[:space:]]*=" .env |
+  names=$({
+    sed -nE 's/^(# |  )([A-Z_]+)(=.*|:)$/\2/p' .env.example docker-compose.yml
+    grep -ohE '\$\{[A-Za-z0-9_]+' ./*.yml | cut -c 3-
+  } | paste -sd '|' -)
+  compose='ANSI|BAKE|COMPATIBILITY|CONVERT_WINDOWS_PATHS|DISABLE_ENV_FILE|ENV_FILES|EXPERIMENTAL|FILE|IGNORE_ORPHANS|MENU|PARALLEL_LIMIT'
+  compose="$compose|PATH_SEPARATOR|PROFILES|PROGRESS|PROJECT_NAME|REMOVE_ORPHANS|STATUS_STDOUT"
+  wrong=$(grep -nvE "^[[:space:]]*(#.*)?\$|^[[:space:]]*(export[[:space:]]+)?($names|COMPOSE_($compose))[[:space:]]*=" .env |
     sed -nE 's/^([0-9]+):[[:space:]]*([A-Za-z0-9_.-]*).*/  line \1: \2/p')
   if [ -n "$wrong" ]; then
-    fail ".env has lines that are not NAME=value with a name from .env.example:
+    fail ".env has lines that are not NAME=value with a name that is known here, such as those in .env.example:
 $wrong"
   fi
 fi
 
-config=$(docker compose config) || fail 'compose refuses the settings; services.api.scale is REPLICAS'
+config=$(docker compose config 2>&1) || {
+  echo "$config" >&2
+  case $config in
+    *services.api.scale*) fail 'REPLICAS must be a whole number from 1 to 16' ;;
+    *) fail 'compose refuses the settings' ;;
+  esac
+}
 project=$(echo "$config" | sed -n 's/^name: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p')
 replicas=$(echo "$config" | sed -n 's/^    scale: //p')
 image=$project-inventory
 services=$(docker compose config --services)
-[ "$replicas" -ge 1 ] && [ "$replicas" -le 16 ] || fail "REPLICAS must be from 1 to 16, not $replicas"
 echo "deploy.sh: project $project, $replicas containers"
 
 has() { echo "$services" | grep -qx "$1"; }

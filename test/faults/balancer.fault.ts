@@ -11,7 +11,7 @@ import { startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
@@ -107,6 +107,27 @@ t.test('a process that shuts down gets no further request', async (t) => {
   await eventually('the other to serve', async () => two.served > other + 50)
   t.ok(one.served <= before + 1)
   t.strictSame(await calls.stop(), [])
+})
+
+t.test('after an answer that did not come, a list is asked for again, and an update is not sent again', async (t) => {
+  const received: string[] = []
+  const ending = createServer((request, response) => {
+    if (request.url === '/readyz') response.end()
+    else {
+      received.push(`${request.method}`)
+      request.socket.destroy()
+    }
+  })
+  const [lost, other] = [await listen(t, ending), await startBackend(t)]
+  const { port } = await startBalancer(t, { servers: [lost, other.port] })
+  const calls = { GET: [] as number[], PATCH: [] as number[] }
+  for (const method of ['GET', 'PATCH'] as const) {
+    while (received.filter((it) => it === method).length < 5)
+      calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
+  }
+  t.strictSame(new Set(calls.GET), new Set([200]))
+  t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
+  t.equal(other.served, calls.GET.length + calls.PATCH.length - 5)
 })
 
 t.test(

@@ -18,6 +18,9 @@ import { releases } from './needs.ts'
 const CLIENTS = 12
 const DEPLOY = 'ops/deploy.sh'
 
+// It builds three images, and replaces some thirty containers.
+t.setTimeout(1_800_000)
+
 interface Deployment {
   readonly port: number
   /** Runs a command in the folder of the deployment. Rejects if it fails. */
@@ -73,7 +76,8 @@ async function startRelease(t: Test, commit: string, ...settings: string[]): Pro
 
 interface Outcome {
   readonly isDone: boolean
-  readonly failures: readonly Exchange[]
+  /** What became of the requests that failed. */
+  readonly failures: readonly string[]
   readonly loads: readonly Load[]
 }
 
@@ -94,16 +98,24 @@ async function underLoad(t: Test, { sh, port }: Deployment, command: string): Pr
   const failures = loads.flatMap((load) => load.failures)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
   t.comment(`${command}: ${failures.length} of ${requests} requests failed`)
-  for (const status of new Set(failures.map(({ answer }) => answer?.text)))
-    t.comment(`failed with: ${status}`)
-  return { isDone, failures, loads }
+  return { isDone, failures: failures.map(describe), loads }
 }
 
-/** Asserts that a command succeeds, and that no request fails meanwhile. */
-async function failsNothing(t: Test, deployment: Deployment, command: string): Promise<Outcome> {
+function describe({ kind, answer }: Exchange): string {
+  return answer === undefined ? `${kind}: no answer` : `${kind}: ${answer.status} ${answer.text}`
+}
+
+/** Asserts that a command succeeds, and that meanwhile no request fails, or only as expected. */
+async function failsNothing(
+  t: Test,
+  deployment: Deployment,
+  command: string,
+  expected = /^$/,
+): Promise<Outcome> {
   const outcome = await underLoad(t, deployment, command)
   t.ok(outcome.isDone, `${command} succeeds`)
-  t.equal(outcome.failures.length, 0, `${command} fails no request`)
+  const unexpected = outcome.failures.filter((failure) => !expected.test(failure))
+  t.strictSame(unexpected, [], `${command} fails no request`)
   return outcome
 }
 
@@ -121,19 +133,17 @@ async function upgradeAndBack(t: Test, release: string, ...settings: string[]): 
   const database = await containers('db')
   const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
 
-  const { isDone, failures } = await underLoad(t, deployment, DEPLOY)
-  t.ok(isDone, 'the upgrade succeeds')
-  t.ok(
-    failures.every(({ answer }) => answer === undefined),
-    'requests fail only while the balancer takes over the port',
-  )
+  // While the balancer takes over the port.
+  await failsNothing(t, deployment, DEPLOY, /: no answer$|: 503 /)
   t.equal(await versionAt(port), version)
   t.equal((await containers('api')).length, 2)
   await sh('docker compose run --rm --no-deps migrate inventory history on')
   await failsNothing(t, deployment, `${DEPLOY} ${release}`)
   t.equal(await versionAt(port), release)
   await sh('docker compose exec -T db psql -U inventory -c "TRUNCATE inventory_history"')
-  const { loads } = await failsNothing(t, deployment, `${DEPLOY} ${version}`)
+  // 1.0.0 closes connections on which an update may just have arrived.
+  const lost = release === '1.0.0' ? /^update: 502 / : undefined
+  const { loads } = await failsNothing(t, deployment, `${DEPLOY} ${version}`, lost)
   t.equal(await versionAt(port), version)
   t.strictSame(await containers('db'), database, 'the container of the database is the same')
 
@@ -162,11 +172,11 @@ t.test('a single container of 1.0.0 is upgraded and rolled back', async (t) => {
   isError(t, parseResponse(await sendRaw(port, long)), 431, 'headers_too_large')
 
   const before = [await containers('api'), await containers('balancer')]
-  for (const wrong of ['LOG_LEVEL=verbose', 'LOG_LEVL=debug', 'RATE_LIMIT=abc', 'REPLICAS=17']) {
+  for (const wrong of ['LOG_LEVEL=verbose', 'OTEL_LOG_LEVL=debug', 'RATE_LIMIT=abc', 'REPLICAS=17']) {
     await deployment.set(wrong)
     const { isDone, failures } = await underLoad(t, deployment, DEPLOY)
     t.notOk(isDone, `${wrong} is refused`)
-    t.equal(failures.length, 0, `${wrong} fails no request`)
+    t.strictSame(failures, [], `${wrong} fails no request`)
     t.strictSame([await containers('api'), await containers('balancer')], before, `${wrong} changes nothing`)
     await sh("sed -i '$d' .env")
   }
