@@ -109,26 +109,29 @@ t.test('a process that shuts down gets no further request', async (t) => {
   t.strictSame(await calls.stop(), [])
 })
 
-t.test('after an answer that did not come, a list is asked for again, and an update is not sent again', async (t) => {
-  const received: string[] = []
-  const ending = createServer((request, response) => {
-    if (request.url === '/readyz') response.end()
-    else {
-      received.push(`${request.method}`)
-      request.socket.destroy()
+t.test(
+  'after an answer that did not come, a list is asked for again, and an update is not sent again',
+  async (t) => {
+    const received: string[] = []
+    const ending = createServer((request, response) => {
+      if (request.url === '/readyz') response.end()
+      else {
+        received.push(`${request.method}`)
+        request.socket.destroy()
+      }
+    })
+    const [lost, other] = [await listen(t, ending), await startBackend(t)]
+    const { port } = await startBalancer(t, { servers: [lost, other.port] })
+    const calls = { GET: [] as number[], PATCH: [] as number[] }
+    for (const method of ['GET', 'PATCH'] as const) {
+      while (received.filter((it) => it === method).length < 5)
+        calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
     }
-  })
-  const [lost, other] = [await listen(t, ending), await startBackend(t)]
-  const { port } = await startBalancer(t, { servers: [lost, other.port] })
-  const calls = { GET: [] as number[], PATCH: [] as number[] }
-  for (const method of ['GET', 'PATCH'] as const) {
-    while (received.filter((it) => it === method).length < 5)
-      calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
-  }
-  t.strictSame(new Set(calls.GET), new Set([200]))
-  t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
-  t.equal(other.served, calls.GET.length + calls.PATCH.length - 5)
-})
+    t.strictSame(new Set(calls.GET), new Set([200]))
+    t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
+    t.equal(other.served, calls.GET.length + calls.PATCH.length - 5)
+  },
+)
 
 t.test(
   'a body that does not arrive gets the one error body from HAProxy, and reaches no process',
