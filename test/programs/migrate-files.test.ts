@@ -1,7 +1,6 @@
 import { cp, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'
@@ -33,14 +32,16 @@ async function checkout(t: Test, migration: string, { empty = false } = {}): Pro
     await cp(name, path.join(folder, name), { recursive: true })
   await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
   const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
+  const start = (...args: string[]): Promise<Program> =>
+    startProgram(t, 'cli', { args: ['migrate', ...args], ...options })
   const write = (text: string): Promise<void> =>
     writeFile(path.join(folder, 'migrations', `${AFTER}.sql`), text)
   await write(migration)
   return {
     database,
     write,
-    run: (...args) => runCommand(t, ['migrate', ...args], options),
-    start: (...args) => startProgram(t, 'cli', { args: ['migrate', ...args], ...options }),
+    start,
+    run: async (...args) => (await start(...args)).ended,
   }
 }
 

@@ -11,12 +11,9 @@ export interface Command {
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
   readonly input: string
-  /** The folder of the built programs, for a copy with other files beside it. */
-  readonly programs: string
 }
 
-/** By the folder of their programs. */
-const idleHosts = new Map<string, ChildProcess[]>()
+const idleHosts: ChildProcess[] = []
 
 /**
  * Runs a command as `dist/cli.js` does, with no other environment than what is given, in an empty folder unless told otherwise.
@@ -26,14 +23,12 @@ const idleHosts = new Map<string, ChildProcess[]>()
 export async function runCommand(
   t: Test,
   args: readonly string[],
-  { env = {}, cwd, input = '', programs = path.join(root, 'dist') }: Partial<Command> = {},
+  { env = {}, cwd, input = '' }: Partial<Command> = {},
 ): Promise<Outcome> {
   // Options of Node need a process of their own.
-  if ('NODE_OPTIONS' in env)
-    return (
-      await startProgram(t, 'cli', { args: [...args], env, input, ...(cwd === undefined ? {} : { cwd }) })
-    ).ended
-  return runInHost({ args, env, cwd: cwd ?? (await temporaryFolder(t)), input, programs })
+  const command = { env, cwd: cwd ?? (await temporaryFolder(t)), input }
+  if ('NODE_OPTIONS' in env) return (await startProgram(t, 'cli', { args: [...args], ...command })).ended
+  return runInHost({ args, ...command })
 }
 
 /** Runs a command on a database. */
@@ -49,9 +44,7 @@ export async function succeed(t: Test, url: string, ...args: string[]): Promise<
 }
 
 async function runInHost(command: Command): Promise<Outcome> {
-  const idle = idleHosts.get(command.programs) ?? []
-  idleHosts.set(command.programs, idle)
-  const running = idle.pop() ?? startHost(command.programs)
+  const running = idleHosts.pop() ?? startHost()
   const ending = new AbortController()
   const { signal } = ending
   running.channel?.ref()
@@ -62,7 +55,7 @@ async function runInHost(command: Command): Promise<Outcome> {
     const [outcome] = await Promise.race([once(running, 'message', { signal }), ended])
     if (typeof outcome !== 'object' || outcome === null)
       throw new Error(`The process ended during "${command.args.join(' ')}"`)
-    idle.push(running)
+    idleHosts.push(running)
     return outcome
   } finally {
     ending.abort()
@@ -71,8 +64,8 @@ async function runInHost(command: Command): Promise<Outcome> {
 }
 
 /** The process ends with this one, and does not keep it running. */
-function startHost(programs: string): ChildProcess {
-  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [programs], {
+function startHost(): ChildProcess {
+  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.join(root, 'dist')], {
     env: { PATH: process.env['PATH'] },
   })
   started.unref()

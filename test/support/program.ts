@@ -33,14 +33,12 @@ export interface Program {
 
 export interface ProgramOptions {
   readonly args?: string[]
-  readonly env?: Record<string, string>
+  readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
   /** What it reads on standard input; undefined for an empty one, null for one that stays open. */
   readonly input?: string | null
   /** The folder of the built programs, for a copy with other files beside it. */
   readonly programs?: string
-  /** The Node.js that runs it; by default, the one that runs the test. */
-  readonly node?: string
 }
 
 /**
@@ -50,10 +48,10 @@ export interface ProgramOptions {
 export async function startProgram(
   t: Test,
   name: 'server' | 'cli',
-  { args = [], env = {}, cwd, input, programs = dist, node = process.execPath }: ProgramOptions = {},
+  { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
 ): Promise<Program> {
   const flags = name === 'server' ? await serverFlags() : []
-  const child = spawn(node, [...flags, path.join(programs, `${name}.js`), ...args], {
+  const child = spawn(process.execPath, [...flags, path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     stdio: ['pipe', 'pipe', 'pipe'],
