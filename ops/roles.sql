@@ -1,6 +1,6 @@
--- The roles of the server and of the operators, to be run once by a superuser who is connected to the service's database, here with
--- the name inventory. Put passwords in the place of the dots. What follows the line REVOKE ALL takes away what PostgreSQL grants to
--- everyone, and must be repeated in a new database. docs/integrations.md says what to do then.
+-- The roles of the server and of the operators. Run it once, as a superuser who is connected to the service's database, here with
+-- the name inventory, and put passwords in the place of the dots. The statements from the first REVOKE on take away what PostgreSQL
+-- grants to everyone; repeat them in a new database. docs/integrations.md says what to do then.
 CREATE ROLE inventory_server LOGIN PASSWORD '…';
 CREATE ROLE inventory_operator LOGIN PASSWORD '…';
 ALTER ROLE inventory_server SET lock_timeout = '250ms';
