@@ -1,14 +1,8 @@
 import type { Static } from '@sinclair/typebox'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { addressErrors, addressForPg, addressWarnings } from './addresses.ts'
-import {
-  Environment,
-  readSettings,
-  readVariables,
-  type Values,
-  type Variables,
-  variableOf,
-} from './variables.ts'
+import { ConfigurationError } from './errors.ts'
+import { type Environment, readSettings, type SettingError, type Variables, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -19,13 +13,8 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
  * @throws {ConfigurationError} if variables are missing or invalid; the message says for each what it must be
  */
 export function loadConfig(env: Variables) {
-  const names = Object.keys(Environment.properties).filter((name) => name !== 'OPERATOR_DATABASE_URL')
-  const values = readSettings(env, names, ({ PORT = 3000, METRICS_PORT, ...rest }) => [
-    ...(METRICS_PORT === PORT && PORT !== 0
-      ? [`METRICS_PORT must be another port than PORT, not ${PORT}`]
-      : []),
-    ...databaseErrors('DATABASE_URL', env, rest),
-  ])
+  const { values, errors } = checkSettings(env)
+  throwAny(errors.filter(([name]) => name !== 'OPERATOR_DATABASE_URL'))
   const { DATABASE_URL: url } = values
   return Object.freeze({
     host: values.HOST,
@@ -56,15 +45,11 @@ export function loadConfig(env: Variables) {
  * @throws {ConfigurationError} if variables are missing or invalid
  */
 export function loadOperatorDatabase(env: Variables) {
+  const { values, errors } = checkSettings(env)
   const name = isSet(env, 'OPERATOR_DATABASE_URL') ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
-  const { [name]: url } = readSettings(env, ['NODE_ENV', 'DATABASE_POOLER', name], (given) => [
-    ...databaseErrors(name, env, given),
-    ...(name === 'DATABASE_URL' && given['DATABASE_POOLER'] === 'transaction'
-      ? [
-          'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
-        ]
-      : []),
-  ])
+  const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
+  throwAny(errors.filter(([setting]) => used.includes(setting)))
+  const { [name]: url } = values
   if (url === undefined) return undefined
   return {
     url: addressForPg(url, env),
@@ -78,20 +63,42 @@ export function loadOperatorDatabase(env: Variables) {
  * has no separate role, or if DATABASE_URL is invalid or contains no role.
  */
 export function serverRoleOf(env: Variables): string | undefined {
-  const { DATABASE_URL: url } = readVariables(env, ['DATABASE_URL'], [])
-  if (!isSet(env, 'OPERATOR_DATABASE_URL') || typeof url !== 'string' || !URL.canParse(url)) return undefined
+  const { DATABASE_URL: url } = readSettings(env).values
+  if (!isSet(env, 'OPERATOR_DATABASE_URL') || url === undefined || !URL.canParse(url)) return undefined
   const { username, searchParams } = new URL(url)
   return searchParams.get('user') || decodeURIComponent(username) || undefined
+}
+
+/** Reads the settings as `readSettings` does, and adds the errors of addresses and those that depend on several settings. */
+export function checkSettings(env: Variables) {
+  const { given, values, errors } = readSettings(env)
+  const { NODE_ENV, PORT, METRICS_PORT, DATABASE_POOLER } = values
+  const refuseIf = (isWrong: boolean, name: string, rule: string): void => {
+    if (isWrong) errors.push([name, `${name} must ${rule}`])
+  }
+  refuseIf(METRICS_PORT === PORT && PORT !== 0, 'METRICS_PORT', `be another port than PORT, not ${PORT}`)
+  for (const name of ['DATABASE_URL', 'OPERATOR_DATABASE_URL'] as const) {
+    const { [name]: url } = values
+    if (url !== undefined)
+      errors.push(...addressErrors(name, url, env).map((message) => [name, message] as const))
+  }
+  const isRequired = NODE_ENV === 'production' && !isSet(env, 'DATABASE_URL')
+  refuseIf(isRequired, 'DATABASE_URL', 'be set when NODE_ENV is production')
+  refuseIf(
+    DATABASE_POOLER === 'transaction' && !isSet(env, 'OPERATOR_DATABASE_URL'),
+    'OPERATOR_DATABASE_URL',
+    'be set if DATABASE_POOLER is: the command line needs a direct connection',
+  )
+  return { given, values, errors }
+}
+
+function throwAny(errors: readonly SettingError[]): void {
+  if (errors.length > 0) throw new ConfigurationError(errors.map(([, message]) => message))
 }
 
 /** Whether a setting has a value or should come from a file, which may be unreadable. */
 function isSet(env: Variables, name: string): boolean {
   return Boolean(env[variableOf(env, name)]?.trim())
-}
-
-function databaseErrors(name: string, env: Variables, { [name]: url, NODE_ENV: mode }: Values): string[] {
-  if (typeof url === 'string') return addressErrors(name, url, env)
-  return mode === 'production' && !isSet(env, name) ? [`${name} must be set when NODE_ENV is production`] : []
 }
 
 /** Returns whether the OpenTelemetry variables turn on traces: with an endpoint, or with the exporter's default endpoint. */

@@ -7,17 +7,6 @@ export class ConfigurationError extends Error {
   }
 }
 
-/** Runs `load`, and returns the lines of its ConfigurationError; empty if it succeeds. Rethrows other errors. */
-export function errorsOf(load: () => unknown): string[] {
-  try {
-    load()
-    return []
-  } catch (error) {
-    if (error instanceof ConfigurationError) return error.message.split('\n')
-    throw error
-  }
-}
-
 /** Returns the message of an error; any other thrown value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
-import { FormatRegistry, KindGuard, type Static, type TSchema, Type } from '@sinclair/typebox'
+import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import { ConfigurationError, readFailureOf } from './errors.ts'
+import { messageOf, readFailureOf } from './errors.ts'
 
 /** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
 function format(name: string, isValid: (text: string) => boolean): { format: string } {
@@ -64,7 +64,9 @@ function oneOf<Text extends string>(texts: readonly Text[], options: { default?:
 }
 
 export type Variables = Readonly<Record<string, string | undefined>>
-export type Values = Readonly<Record<string, unknown>>
+
+/** What a setting must be and, unless that is secret, what it is. */
+export type SettingError = readonly [setting: string, message: string]
 
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
@@ -72,28 +74,46 @@ export function variableOf(env: Variables, name: string): string {
   return hasFile && env[`${name}_FILE`]?.trim() ? `${name}_FILE` : name
 }
 
-/** Returns those of the settings that have a value, converted if possible. Adds errors of files that cannot be used. */
-export function readVariables(env: Variables, names: readonly string[], errors: string[]): Values {
-  const values: Record<string, unknown> = {}
+/**
+ * Reads the settings. Returns the given ones, valid or not, and the values to use: valid ones, and the defaults of the others. Each
+ * error is about one setting alone.
+ */
+export function readSettings(env: Variables) {
+  const given: Record<string, unknown> = {}
+  const valid: Record<string, unknown> = {}
+  const errors: SettingError[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
-    const variable = variableOf(env, name)
-    const given = names.includes(name) ? env[variable]?.trim() : ''
-    const text = variable === name ? given : contentOf(variable, given, errors)
-    if (variable !== name && env[name]?.trim()) errors.push(`${name} and ${variable} must not both be set`)
-    if (text) values[name] = convert(schema, text)
+    try {
+      const text = textOf(env, name)
+      if (!text) continue
+      const value = convert(schema, text)
+      given[name] = value
+      const actual = schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
+      if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
+      valid[name] = value
+    } catch (error) {
+      errors.push([name, messageOf(error)])
+    }
   }
-  return values
+  return { given, values: Value.Parse(Environment, valid), errors }
 }
 
-function contentOf(variable: string, file: string | undefined, errors: string[]): string | undefined {
-  if (!file) return undefined
+/** Returns the text of a setting, which may come from a file. Throws an error that is complete for the operator. */
+function textOf(env: Variables, name: string): string | undefined {
+  const variable = variableOf(env, name)
+  const text = env[variable]?.trim()
+  if (variable === name || !text) return text
+  if (env[name]?.trim()) throw new Error(`${name} and ${variable} must not both be set`)
+  const content = contentOf(variable, text)
+  if (content === '') throw new Error(`${variable} must be a file with a value in it`)
+  return content
+}
+
+function contentOf(variable: string, file: string): string {
   try {
-    const content = readFileSync(file, 'utf8').trim()
-    if (content === '') errors.push(`${variable} must be a file with a value in it`)
-    return content
+    return readFileSync(file, 'utf8').trim()
   } catch (error) {
-    errors.push(`${variable} must be a file that can be read: ${readFailureOf(error)}`)
-    return undefined
+    throw new Error(`${variable} must be a file that can be read: ${readFailureOf(error)}`)
   }
 }
 
@@ -103,32 +123,6 @@ function convert(schema: TSchema, text: string): unknown {
     return entries.filter((entry) => entry !== '')
   }
   return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
-}
-
-/**
- * Reads some of the settings. The others have their defaults.
- *
- * @param otherErrors returns the errors that depend on other settings or on files
- * @throws {ConfigurationError} with a message for each invalid setting: what it must be and, unless that is secret, what it is
- */
-export function readSettings(
-  env: Variables,
-  names: readonly string[],
-  otherErrors: (values: Values) => readonly string[],
-): Static<typeof Environment> {
-  const errors: string[] = []
-  const given = readVariables(env, names, errors)
-  const values: unknown = Value.Default(Environment, { ...given })
-  for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
-    const { [name]: value = schema['default'] } = given
-    if (value === undefined || Value.Check(schema, value)) continue
-    errors.push(
-      `${name} must be ${expectedBy(schema)}${schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`}`,
-    )
-  }
-  errors.push(...otherErrors(given))
-  if (errors.length > 0 || !Value.Check(Environment, values)) throw new ConfigurationError(errors)
-  return values
 }
 
 function expectedBy(schema: TSchema): string {
