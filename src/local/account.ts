@@ -1,6 +1,4 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { statSync } from 'node:fs'
-import path from 'node:path'
 import { StartUpError } from '../config/errors.ts'
 
 /** The user that a program runs as; without ids, the current user. */
@@ -31,18 +29,7 @@ export function serverAccount(): Account {
   )
 }
 
-/** Whether the account can execute a program or enter a folder, and enter all folders above it. */
-export function canExecute(account: Account, target: string): boolean {
-  if (account.uid === undefined) return true
-  const { status } = spawnSync('sh', ['-c', 'test -x "$1"', 'sh', target], { ...account, cwd: '/' })
-  return status === 0
-}
-
-/** Whether only root can replace a folder or one above it, so that root may change what is at a path in it. */
-export function isOnlyOfRoot(folder: string): boolean {
-  const { uid, mode } = statSync(folder)
-  // In a sticky folder such as /tmp, users can replace only what is their own.
-  const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0
-  const parent = path.dirname(folder)
-  return uid === 0 && !isOpen && (parent === folder || isOnlyOfRoot(parent))
+/** Runs a program as an account, and returns whether it succeeds. */
+export function succeedsAs(account: Account, program: string, args: readonly string[]): boolean {
+  return spawnSync(program, args, { ...account, cwd: '/' }).status === 0
 }

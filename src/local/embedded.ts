@@ -7,10 +7,10 @@ import { removeLibpqVariables } from '../config/environment.ts'
 import { messageOf, StartUpError } from '../config/errors.ts'
 import { serverAccount } from './account.ts'
 import { loadOrCreateSecret } from './create-once.ts'
-import { createServerFolder, findServer, runningServer } from './folder.ts'
+import { createServerFolder, findServer, type RunningServer, runningServer } from './folder.ts'
 import { freePort } from './free-port.ts'
-import { installedPrograms, usablePrograms } from './programs.ts'
-import { createCluster, type ServerProcess, startServer } from './server-process.ts'
+import { installedPackage, usablePrograms } from './programs.ts'
+import { createCluster, logOf, type ServerProcess, startServer } from './server-process.ts'
 
 /** A PostgreSQL server of this process, on a free port of 127.0.0.1. It ends with this process, even if that is killed. */
 export interface EmbeddedServer extends ServerProcess {
@@ -18,8 +18,8 @@ export interface EmbeddedServer extends ServerProcess {
   readonly url: string
   /** The folder with the data, which remains when the server stops. */
   readonly directory: string
-  /** Creates a role without privileges, or gives it a new password. Returns the address with that role. */
-  addRole(name: string): Promise<string>
+  /** Runs statements as the superuser. */
+  query(text: string): Promise<unknown>
 }
 
 export interface EmbeddedOptions {
@@ -27,17 +27,14 @@ export interface EmbeddedOptions {
   readonly directory: string
   /** Server settings (PostgreSQL manual, chapter 19). */
   readonly settings?: Readonly<Record<string, string>>
-  /** Ends the start between two of its steps. The promise rejects with the signal's reason, and no server is left running. */
+  /** Ends the start. The promise rejects with the signal's reason, and no program is left running. */
   readonly signal?: AbortSignal
   /** Called with the folder of the data before anything is created in it. */
   readonly onStart?: ((directory: string) => void) | undefined
 }
 
-/** How long a server may take to start, which includes the recovery from a crash. */
-const START_TIMEOUT_MS = 60_000
-
-/** How long the server of a process that was killed may take to stop. */
-const STOP_TIMEOUT_MS = 5000
+/** How long the server of a process that was killed may take to begin to stop. */
+const STOP_DELAY_MS = 2000
 
 const CHECK_INTERVAL_MS = 50
 
@@ -51,38 +48,34 @@ const CHECK_INTERVAL_MS = 50
  * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
  */
 export async function startEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
-  const { settings, signal, onStart } = options
+  const { settings, signal = new AbortController().signal, onStart } = options
   removeLibpqVariables()
-  const native = installedPrograms()
+  const installed = installedPackage()
   const account = serverAccount()
   const directory = await createServerFolder(options.directory, account)
   onStart?.(directory)
-  const programs = await usablePrograms(native, directory, account)
+  const programs = await usablePrograms(installed, directory, account)
   const place = { programs, directory, account }
   const newPassword = (): string => randomBytes(24).toString('base64url')
   const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
-  await createCluster(place, password)
-  await waitUntilUnused(directory)
-  signal?.throwIfAborted()
+  await createCluster(place, password, signal)
+  await waitUntilUnused(directory, signal)
   const port = settings?.['port'] ?? String(await freePort('127.0.0.1'))
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
   const server = await startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)
+  const query = (text: string): Promise<unknown> => queryOnce(url, text)
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {
-    await connectWhenReady(url, AbortSignal.any([failure.signal, ...(signal ? [signal] : [])]))
+    await untilReady(query, AbortSignal.any([failure.signal, signal]))
   } catch (error) {
     await server.stop()
-    signal?.throwIfAborted()
-    throw (await useOf(directory)) ?? notStarted(error, directory)
+    signal.throwIfAborted()
+    const other = await runningServer(directory)
+    throw other ? inUse(other) : notStarted(error, directory)
   }
-  return {
-    ...server,
-    url,
-    directory,
-    addRole: (name) => withClient(url, (client) => addRole(client, url, name)),
-  }
+  return { ...server, url, directory, query }
 }
 
 /** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
@@ -99,21 +92,21 @@ function addressOf(password: string, port: string): string {
 }
 
 /** Waits for the server of a process that was killed to stop. */
-async function waitUntilUnused(directory: string): Promise<void> {
-  const deadline = performance.now() + STOP_TIMEOUT_MS
+async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<void> {
+  const deadline = performance.now() + STOP_DELAY_MS
   for (;;) {
-    const use = await useOf(directory)
-    if (use === undefined) return
-    if (performance.now() > deadline) throw use
+    signal.throwIfAborted()
+    const server = await runningServer(directory)
+    if (server === undefined) return
+    if (!server.isStopping && performance.now() > deadline) throw inUse(server)
     await setTimeout(CHECK_INTERVAL_MS)
   }
 }
 
-/** Returns an error if a server runs on a folder. */
-async function useOf(directory: string): Promise<StartUpError | undefined> {
-  const server = await runningServer(directory)
-  const message = `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process `
-  return server && new StartUpError(`${message}${server.pid}.`)
+function inUse({ directory, pid }: RunningServer): StartUpError {
+  return new StartUpError(
+    `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process ${pid}.`,
+  )
 }
 
 function notStarted(error: unknown, directory: string): StartUpError {
@@ -121,20 +114,19 @@ function notStarted(error: unknown, directory: string): StartUpError {
   const message =
     codeOf(error) === '28P01'
       ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
-      : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${path.join(directory, 'postgres.log')}`
+      : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
   return new StartUpError(message, { cause: error })
 }
 
 /** Resolves when the server accepts a connection with the password of the superuser. */
-async function connectWhenReady(url: string, signal: AbortSignal): Promise<void> {
-  const deadline = performance.now() + START_TIMEOUT_MS
+async function untilReady(query: EmbeddedServer['query'], signal: AbortSignal): Promise<void> {
   for (;;) {
     try {
-      return await withClient(url, async () => {})
+      await query('')
+      return
     } catch (error) {
       // It does not listen yet, or is starting up (57P03).
-      const isStarting = codeOf(error) === 'ECONNREFUSED' || codeOf(error) === '57P03'
-      if (!isStarting || performance.now() > deadline) throw error
+      if (codeOf(error) !== 'ECONNREFUSED' && codeOf(error) !== '57P03') throw error
     }
     await setTimeout(CHECK_INTERVAL_MS)
     signal.throwIfAborted()
@@ -145,27 +137,13 @@ function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined
 }
 
-async function withClient<Result>(
-  url: string,
-  work: (client: pg.Client) => Promise<Result>,
-): Promise<Result> {
+async function queryOnce(url: string, text: string): Promise<unknown> {
   const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory' })
   client.on('error', () => {})
   await client.connect()
   try {
-    return await work(client)
+    return await client.query(text)
   } finally {
     await client.end()
   }
-}
-
-async function addRole(client: pg.Client, url: string, name: string): Promise<string> {
-  const role = pg.escapeIdentifier(name)
-  const address = new URL(url)
-  address.username = name
-  address.password = randomBytes(24).toString('base64url')
-  const { rowCount } = await client.query('SELECT FROM pg_roles WHERE rolname = $1', [name])
-  if (rowCount === 0) await client.query(`CREATE ROLE ${role} LOGIN`)
-  await client.query(`ALTER ROLE ${role} PASSWORD ${pg.escapeLiteral(address.password)}`)
-  return address.href
 }

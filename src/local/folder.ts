@@ -1,9 +1,10 @@
+import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { existsSync } from 'node:fs'
-import { access, chmod, chown, constants, mkdir, readFile, readlink, realpath, rm } from 'node:fs/promises'
+import { statSync } from 'node:fs'
+import { access, chmod, chown, constants, mkdir, readFile, realpath, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { messageOf, StartUpError } from '../config/errors.ts'
-import { type Account, canExecute, isOnlyOfRoot } from './account.ts'
+import { type Account, succeedsAs } from './account.ts'
 
 /**
  * Creates the folder of a server, and returns its path. As root, only `data` in it will belong to the account of the server, and
@@ -26,7 +27,8 @@ export async function createServerFolder(wanted: string, account: Account): Prom
       { cause: error },
     )
   }
-  const isUsable = uid === undefined || (isOnlyOfRoot(await realpath(parent)) && canExecute(account, parent))
+  const isUsable =
+    uid === undefined || (isOnlyOfRoot(await realpath(parent)) && succeedsAs(account, 'test', ['-x', parent]))
   const [first, fallback] = foldersOf(wanted)
   const directory = isUsable ? first : fallback
   await mkdir(directory, { recursive: true, mode: 0o700 })
@@ -36,6 +38,15 @@ export async function createServerFolder(wanted: string, account: Account): Prom
   // Version 2 gave the folder to the account.
   await chown(directory, 0, 0)
   return directory
+}
+
+/** Whether only root can replace a folder or one above it, so that root may change what is at a path in it. */
+function isOnlyOfRoot(folder: string): boolean {
+  const { uid, mode } = statSync(folder)
+  // In a sticky folder such as /tmp, users can replace only what is their own.
+  const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0
+  const parent = path.dirname(folder)
+  return uid === 0 && !isOpen && (parent === folder || isOnlyOfRoot(parent))
 }
 
 /** Returns the wanted folder of a server, and the one that root uses instead if it must. */
@@ -48,8 +59,9 @@ function foldersOf(wanted: string): [string, string] {
 /** A server that runs on a folder. */
 export interface RunningServer {
   readonly directory: string
-  readonly pid: number
+  readonly pid: string
   readonly port: string
+  readonly isStopping: boolean
 }
 
 /** Returns the server that runs on the folder that `createServerFolder` returned for the wanted one, if any. */
@@ -65,28 +77,24 @@ export async function findServer(wanted: string): Promise<RunningServer | undefi
 export async function runningServer(directory: string): Promise<RunningServer | undefined> {
   const data = path.join(directory, 'data')
   const file = path.join(data, 'postmaster.pid')
-  // Its lines (PostgreSQL manual, section 66.1): the process id, the folder, the time of the start, the port.
-  const [pid = '', , , port = ''] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
+  // The process id, the folder, the time of the start, the port, three others, and what pg_ctl waits for.
+  const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n')
+  const [pid = '', , , port = '', , , , status = ''] = lines
   if (!/^\d+$/.test(pid)) return undefined
-  if (await worksIn(pid, data)) return { directory, pid: Number(pid), port }
+  if ((await commandLineOf(pid)).includes(` -D ${data} `)) {
+    return { directory, pid, port, isStopping: status.startsWith('stopping') }
+  }
   await rm(file, { force: true })
   return undefined
 }
 
-/** Whether a process works in a folder, as a server does in that of its data. Without /proc, any process may. */
-async function worksIn(pid: string, data: string): Promise<boolean> {
-  if (!existsSync('/proc/self')) return isRunning(Number(pid))
-  const folder = await readlink(`/proc/${pid}/cwd`).catch(() => undefined)
-  if (folder !== undefined) return folder === (await realpath(data))
-  // Root in a container may not see it, but the command line.
-  const commandLine = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')
-  return commandLine.split('\0').includes(data)
-}
-
-function isRunning(pid: number): boolean {
+/** Returns the program and the arguments of a process, each followed by a space; empty if there is no such process. */
+async function commandLineOf(pid: string): Promise<string> {
   try {
-    return process.kill(pid, 0)
-  } catch (error) {
-    return error instanceof Error && 'code' in error && error.code === 'EPERM'
+    if (process.platform === 'linux')
+      return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
+    return execFileSync('ps', ['-o', 'command=', '-p', pid], { encoding: 'utf8' }).replace('\n', ' ')
+  } catch {
+    return ''
   }
 }

@@ -1,20 +1,32 @@
+import { randomBytes } from 'node:crypto'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import pg from 'pg'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrate.ts'
-import { inTransaction } from '../database/transaction.ts'
-import { COLUMN_NAMES, columns } from '../inventory/entry/columns.ts'
-import { countEntries } from '../inventory/transfer/export.ts'
-import { loadOrCreateSecret } from './create-once.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
-import { sampleInventory } from './sample-inventory.ts'
+import { logOf } from './server-process.ts'
 
 /** The folder of the local setup, below the working directory. */
 export const LOCAL_DIRECTORY = '.data'
 
 /** The role of the server. The command line connects as the superuser. */
 const SERVER_ROLE = 'inventory_server'
+
+const CREATE_ROLE = `
+  DO $$ BEGIN
+    CREATE ROLE ${SERVER_ROLE} LOGIN;
+  EXCEPTION WHEN duplicate_object THEN NULL;
+  END $$`
+
+/** Adds entries to an empty table, one of them with a petId that a JavaScript number cannot represent. */
+const ADD_SAMPLE_ENTRIES = `
+  INSERT INTO inventory (pet_id, quantity, status)
+  SELECT * FROM (
+    VALUES (1, 12, 'available'), (2, 3, 'available'), (3, 0, 'sold'), (4, 1, 'pending'),
+      (9007199254740993, 7, 'available')
+  ) AS sample
+  WHERE NOT EXISTS (SELECT FROM inventory)`
 
 /** A database with sample entries, and an API key. */
 export interface LocalSetup {
@@ -42,21 +54,19 @@ export async function setUpLocally(
 ): Promise<LocalSetup> {
   const server = await startEmbeddedServer({ directory: serverDirectory(directory), signal, onStart })
   try {
-    const databaseUrl = await server.addRole(SERVER_ROLE)
+    const databaseUrl = new URL(server.url)
+    databaseUrl.username = SERVER_ROLE
+    databaseUrl.password = randomBytes(24).toString('base64url')
+    await server.query(`${CREATE_ROLE}; ALTER ROLE ${SERVER_ROLE} PASSWORD '${databaseUrl.password}'`)
+    await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, signal })
+    await server.query(ADD_SAMPLE_ENTRIES)
     signal.throwIfAborted()
-    await migrate({
-      url: server.url,
-      direction: 'up',
-      roles: { server: SERVER_ROLE },
-      signal,
-    })
-    await addSampleEntries(server.url, signal)
-    const key = { name: 'local', key: await loadOrCreateSecret(path.join(directory, 'api-key'), makeApiKey) }
+    const key = { name: 'local', key: await loadOrCreateKey(path.join(directory, 'api-key')) }
     return {
-      databaseUrl,
+      databaseUrl: databaseUrl.href,
       key,
       ended: server.ended.then(
-        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${server.directory}/postgres.log`,
+        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(server.directory)}`,
       ),
       welcome: (address, apiKey) => welcomeText(address, server.directory, apiKey),
       stop: () => server.stop(),
@@ -67,16 +77,14 @@ export async function setUpLocally(
   }
 }
 
-/** Adds the sample entries to a table without entries. */
-async function addSampleEntries(url: string, signal: AbortSignal): Promise<void> {
-  await inTransaction({ url, readOnly: false, signal }, async (transaction) => {
-    if ((await countEntries(transaction)) > 0) return
-    const rows = sampleInventory.map((item) => {
-      const values = columns.map(({ field }) => pg.escapeLiteral(`${item[field]}`))
-      return `(${values.join()})`
-    })
-    await transaction.query(`INSERT INTO inventory (${COLUMN_NAMES}) VALUES ${rows.join()}`)
-  })
+/** Reads the API key, or creates one. An empty file, which a full disk can leave, counts as none. */
+async function loadOrCreateKey(file: string): Promise<string> {
+  const existing = (await readFile(file, 'utf8').catch(() => '')).trim()
+  if (existing !== '') return existing
+  const key = makeApiKey()
+  await rm(file, { force: true })
+  await writeFile(file, `${key}\n`, { mode: 0o600, flag: 'wx' })
+  return key
 }
 
 /** Returns the address of the local database that another process is running in `directory`; undefined if none is. */

@@ -1,17 +1,14 @@
-import { execFile, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chown, constants, mkdir, open } from 'node:fs/promises'
 import path from 'node:path'
-import { promisify } from 'node:util'
-import { messageOf, StartUpError } from '../config/errors.ts'
+import { StartUpError } from '../config/errors.ts'
 import type { Account } from './account.ts'
 import { createFolderOnce } from './create-once.ts'
 
-const run = promisify(execFile)
-
 /** Where a server runs, and how. */
 export interface Place {
-  /** The folder with PostgreSQL's programs in `bin`. */
+  /** The folder of PostgreSQL's programs. */
   readonly programs: string
   /** The folder of the server, with `data` and `postgres.log`. */
   readonly directory: string
@@ -19,28 +16,35 @@ export interface Place {
 }
 
 /**
- * Creates the database cluster (PostgreSQL manual, section 18.2), unless it exists.
+ * Becomes initdb, which opens the password by a path. Another account may open neither root's files nor Node's pipes so, but a
+ * here-document of its own shell.
+ */
+const INITDB_SCRIPT = 'read -r password; exec "$@" <<END\n$password\nEND\n'
+
+/**
+ * Creates the database cluster (PostgreSQL manual, section 18.2), unless it exists. When the signal is aborted, ends initdb and
+ * rejects.
  *
  * @param password that of its superuser
  */
-export async function createCluster(
-  { programs, directory, account }: Place,
-  password: string,
-): Promise<void> {
-  const { uid, gid } = account
-  await createFolderOnce(path.join(directory, 'data'), async (temporary) => {
+export async function createCluster(place: Place, password: string, signal: AbortSignal): Promise<void> {
+  const { uid, gid } = place.account
+  await createFolderOnce(path.join(place.directory, 'data'), async (temporary) => {
     await mkdir(temporary, { mode: 0o700 })
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
-    const initdb = [path.join(programs, 'bin', 'initdb'), `--pgdata=${temporary}`, '--pwfile=/dev/stdin']
     const options = ['--username=postgres', '--auth=scram-sha-256', '--encoding=UTF8', '--no-locale']
-    // Another account may not open root's files or Node's pipes by a path, but the pipe of its own shell.
-    const creation = run('sh', ['-c', 'cat | "$@"', 'sh', ...initdb, ...options], { ...account, cwd: '/' })
-    creation.child.stdin?.end(`${password}\n`)
-    await creation.catch((error: unknown) => {
-      throw new StartUpError(`The embedded PostgreSQL cannot create its data: ${messageOf(error)}`, {
-        cause: error,
-      })
-    })
+    const initdb = ['initdb', `--pgdata=${temporary}`, '--pwfile=/dev/stdin', ...options]
+    const child = await startProgram(place, INITDB_SCRIPT, initdb, `${password}\n`)
+    const kill = (): void => killGroup(child)
+    signal.addEventListener('abort', kill)
+    if (signal.aborted) kill()
+    const how = await endOf(child)
+    signal.removeEventListener('abort', kill)
+    signal.throwIfAborted()
+    if (child.exitCode === 0) return
+    throw new StartUpError(
+      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}`,
+    )
   })
 }
 
@@ -60,29 +64,13 @@ export interface ServerProcess {
 
 /** Starts the server on an existing cluster. It may not accept connections yet. */
 export async function startServer(
-  { programs, directory, account }: Place,
+  place: Place,
   settings: Readonly<Record<string, string>>,
 ): Promise<ServerProcess> {
-  const server = [path.join(programs, 'bin', 'postgres'), '-D', path.join(directory, 'data')]
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
-  const log = await open(
-    path.join(directory, 'postgres.log'),
-    O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY,
-    0o600,
-  )
-  const child = spawn('sh', ['-c', SERVER_SCRIPT, 'sh', ...server, ...options], {
-    ...account,
-    cwd: '/',
-    // In a session of its own, so that Ctrl-C does not reach it.
-    detached: true,
-    stdio: ['pipe', log.fd, log.fd],
-  })
-  const ended = once(child, 'exit').then(([code, signal]) => {
-    killGroup(child.pid)
-    return signal === null ? `it exited with code ${code}` : `${signal} ended it`
-  })
-  await log.close()
+  const server = ['postgres', '-D', path.join(place.directory, 'data'), ...options]
+  const child = await startProgram(place, SERVER_SCRIPT, server)
+  const ended = endOf(child)
   return {
     ended,
     async stop() {
@@ -92,8 +80,41 @@ export async function startServer(
   }
 }
 
-/** Ends what is left of the group: the process that waits for standard input to close. PostgreSQL's others have left it. */
-function killGroup(pid: number | undefined): void {
+/** The file with the output of the programs. */
+export function logOf(directory: string): string {
+  return path.join(directory, 'postgres.log')
+}
+
+/** Starts a shell script that becomes a program of PostgreSQL. */
+async function startProgram(
+  { programs, directory, account }: Place,
+  script: string,
+  [name = '', ...args]: readonly string[],
+  input?: string,
+): Promise<ChildProcess> {
+  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
+  const log = await open(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
+  const child = spawn('sh', ['-c', script, 'sh', path.join(programs, name), ...args], {
+    ...account,
+    cwd: '/',
+    // In a session of its own, so that Ctrl-C does not reach it.
+    detached: true,
+    stdio: ['pipe', log.fd, log.fd],
+  })
+  if (input !== undefined) child.stdin?.end(input)
+  await log.close()
+  return child
+}
+
+/** Waits for a program, and for what is left of its process group. Returns how it ended. */
+async function endOf(child: ChildProcess): Promise<string> {
+  const [code, signal] = await once(child, 'exit')
+  // The process that waits for standard input to close. PostgreSQL's others have left the group.
+  killGroup(child)
+  return signal === null ? `it exited with code ${code}` : `${signal} ended it`
+}
+
+function killGroup({ pid }: ChildProcess): void {
   try {
     if (pid !== undefined) process.kill(-pid, 'SIGKILL')
   } catch {

@@ -1,8 +1,9 @@
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
@@ -15,15 +16,12 @@ const sample =
   '{"petId":3,"quantity":0,"status":"sold"},{"petId":4,"quantity":1,"status":"pending"},' +
   '{"petId":9007199254740993,"quantity":7,"status":"available"}]'
 const changed = sample.replace('"quantity":12', '"quantity":20')
+const strictUmask = { NODE_OPTIONS: '--import data:text/javascript,process.umask(0o077)' }
 const isRoot = process.getuid?.() === 0
 
 t.test('a server without settings starts a local database with sample entries, and keeps it', async (t) => {
   const cwd = await openFolder(t)
-  // What a crash or a full disk can leave.
-  await mkdir(path.join(cwd, '.data'))
-  await chmod(path.join(cwd, '.data'), 0o755)
-  await writeFile(path.join(cwd, '.data', 'api-key'), '')
-  const first = await startLocally(t, cwd)
+  const first = await startLocally(t, cwd, strictUmask)
   t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
   t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
   const data = path.join(cwd, '.data', 'postgres')
@@ -37,8 +35,11 @@ t.test('a server without settings starts a local database with sample entries, a
     stderr: /DATABASE_URL must be set.*and none is running/,
   })
 
-  const second = await startLocally(t, cwd)
-  t.equal(second.key, first.key)
+  // What a full disk can leave.
+  await writeFile(path.join(cwd, '.data', 'api-key'), '')
+  const second = await startLocally(t, cwd, strictUmask)
+  t.match(second.key, /^inv_/)
+  t.not(second.key, first.key)
   t.equal((await second.send('GET', '/v1/inventory')).text, changed)
   t.match(await runCommand(t, ['migrate', 'up'], { cwd }), {
     code: 0,
@@ -52,6 +53,7 @@ t.test('a server without settings starts a local database with sample entries, a
   const database = await serverProcess(cwd)
   second.server.process.kill('SIGKILL')
   const third = await startLocally(t, cwd)
+  t.equal(third.key, second.key)
   t.notOk(isRunning(database), 'the database of a killed process ends')
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
@@ -73,34 +75,35 @@ t.test('one of two concurrent first starts serves, and the other one reports it'
   t.equal((await serving.send('GET', '/v1/inventory')).status, 200)
   t.equal(await stopLocally(serving), 0)
   t.equal((await readFile(path.join(cwd, '.data', 'api-key'), 'utf8')).trim(), serving.key)
-  const left = (await readdir(path.join(cwd, '.data'), { recursive: true })).filter((name) =>
-    /unfinished/.test(name),
-  )
-  t.strictSame(left, [])
+  t.strictSame(await unfinished(cwd), [])
 })
 
-t.test('a signal in the middle of a first start ends it, and leaves no database running', async (t) => {
-  const interrupt = async (file: string): Promise<void> => {
+t.test('a signal during a first start ends it, and leaves nothing running', async (t) => {
+  const interrupt = async (file: RegExp): Promise<void> => {
     const cwd = await openFolder(t)
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
-    const created = path.join(cwd, '.data', 'postgres', file)
-    await eventually(`the file ${file}`, async () => existsSync(created) || undefined)
+    const [created = ''] = await eventually(`a file ${file}`, async () => {
+      const found = (await filesBelow(cwd)).filter((name) => file.test(name))
+      return found.length > 0 ? found : undefined
+    })
+    // However long initdb takes: it is halted.
+    if (created.includes('unfinished')) for (const pid of programsBelow(cwd)) process.kill(pid, 'SIGSTOP')
     server.process.kill('SIGINT')
-    t.match(await server.ended, { code: 0, stderr: '' }, file)
+    t.match(await server.ended, { code: 0, stderr: '' }, created)
     t.equal(await serverProcess(cwd), undefined)
+    t.strictSame(await unfinished(cwd), [])
+    t.strictSame(programsBelow(cwd), [])
   }
-  // Created one after the other: before initdb, after it, and by the starting database.
-  await Promise.all(['password', 'data', 'data/postmaster.pid'].map(interrupt))
+  // While initdb runs, after it, and while the database starts.
+  await Promise.all([/data\.unfinished-\d+\/PG_VERSION$/, /\/data$/, /postmaster\.pid$/].map(interrupt))
 })
 
 t.test('a start that fails leaves nothing running, also with a Ctrl-C while it stops', async (t) => {
   const taken = String(await listen(t, createServer()))
-  const unused = await openFolder(t)
-  const early = await (await startProgram(t, 'server', { cwd: unused, env: { PORT: taken } })).ended
-  t.match(early, { code: 1, stdout: '', stderr: /is in use/ }, 'before anything is set up')
-  t.notOk(existsSync(path.join(unused, '.data')))
-
   const cwd = await openFolder(t)
+  const early = await (await startProgram(t, 'server', { cwd, env: { PORT: taken } })).ended
+  t.match(early, { code: 1, stdout: '', stderr: /is in use/ }, 'before anything is set up')
+  t.notOk(existsSync(path.join(cwd, '.data')))
   for (const isInterrupted of [false, true]) {
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', METRICS_PORT: taken } })
     await server.output(/is in use/)
@@ -113,41 +116,23 @@ t.test('a start that fails leaves nothing running, also with a Ctrl-C while it s
 })
 
 t.test('a server that cannot start a local database says what to do', async (t) => {
-  const cwd = await openFolder(t)
-  const failure = async (env: Record<string, string> = {}): Promise<string> => {
-    const { code, stderr } = await (await startProgram(t, 'server', { cwd, env: { PORT: '0', ...env } }))
-      .ended
-    t.equal(code, 1)
-    return stderr
-  }
   const onWindows = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
-  t.match(
-    await failure({ NODE_OPTIONS: `--import data:text/javascript,${onWindows}` }),
-    /^petstore-inventory: The embedded PostgreSQL does not run on Windows\. Set DATABASE_URL .* WSL 2/,
-  )
-  await rm(path.join(cwd, '.data'), { recursive: true, force: true })
+  const cwd = await openFolder(t)
   // Root can write to every folder, but not below a file.
   await writeFile(path.join(cwd, '.data'), '')
-  t.match(
-    await failure(),
-    /^petstore-inventory: The embedded PostgreSQL cannot keep its data in .*\.data: .*, or set DATABASE_URL .*\.\n$/,
-  )
-})
-
-async function startPrivately(t: Test, cwd: string): Promise<string> {
-  const running = await startLocally(t, cwd, {
-    NODE_OPTIONS: '--import data:text/javascript,process.umask(0o077)',
-  })
-  t.equal((await running.send('GET', '/v1/inventory')).text, sample)
-  t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')
-  t.equal(await stopLocally(running), 0)
-  return running.firstLine.replace(/^Starting PostgreSQL in (.*)…$/, '$1')
-}
-
-t.test('with a strict umask, the first start and later ones succeed', async (t) => {
-  const cwd = await openFolder(t)
-  for (let start = 0; start < 2; start++)
-    t.equal(await startPrivately(t, cwd), path.join(cwd, '.data', 'postgres'))
+  for (const [NODE_OPTIONS, message] of [
+    [
+      `--import data:text/javascript,${onWindows}`,
+      /^petstore-inventory: The embedded PostgreSQL does not run on Windows\. Set DATABASE_URL .* WSL 2/,
+    ],
+    [
+      '',
+      /^petstore-inventory: The embedded PostgreSQL cannot keep its data in .*\.data: .*, or set DATABASE_URL .*\.\n$/,
+    ],
+  ] as const) {
+    const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', NODE_OPTIONS } })
+    t.match(await server.ended, { code: 1, stderr: message })
+  }
 })
 
 t.test(
@@ -157,9 +142,27 @@ t.test(
     for (const mode of [0o700, 0o777]) {
       const cwd = await openFolder(t)
       await chmod(cwd, mode)
-      const directory = await startPrivately(t, cwd)
+      const running = await startLocally(t, cwd, strictUmask)
+      t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')
+      t.equal(await stopLocally(running), 0)
+      const [, directory = ''] = /^Starting PostgreSQL in (.*)…$/.exec(running.firstLine) ?? []
       t.match(directory, /^\/var\/lib\/petstore-inventory\//)
       await rm(directory, { recursive: true })
     }
   },
 )
+
+async function filesBelow(cwd: string): Promise<string[]> {
+  // Files come and go while they are listed.
+  return readdir(cwd, { recursive: true }).catch(() => [])
+}
+
+async function unfinished(cwd: string): Promise<string[]> {
+  return (await filesBelow(cwd)).filter((name) => name.includes('unfinished'))
+}
+
+/** The programs of PostgreSQL whose data is below a folder. */
+function programsBelow(folder: string): number[] {
+  const { stdout } = spawnSync('pgrep', ['-f', `(-D |--pgdata=)${folder}`], { encoding: 'utf8' })
+  return stdout.split('\n').filter(Boolean).map(Number)
+}
