@@ -2,6 +2,7 @@
 import type { Logger } from 'pino'
 import { type Config, loadConfig } from './config/config.ts'
 import { readEnvironment } from './config/environment.ts'
+import { StartUpError } from './config/errors.ts'
 import { version } from './config/version.ts'
 import { hostAndDatabaseOf } from './database/address.ts'
 import { listenAddress } from './http/listen-address.ts'
@@ -45,16 +46,16 @@ async function closeNewestFirst(): Promise<void> {
 /**
  * Starts the service. Without DATABASE_URL, starts a local database first.
  *
- * @param stop ends this process
+ * @param onError stops this process
  */
-async function start(config: Config, log: Logger, stop: (reason: string) => void): Promise<void> {
+async function start(config: Config, log: Logger, onError: (error: unknown) => void): Promise<void> {
   const localSetup = config.databaseUrl === undefined ? setUpLocally(config) : undefined
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.
   closers.push(async () => (await localSetup?.catch(() => undefined))?.stop())
   const local = await localSetup
   stopping.signal.throwIfAborted()
   void local?.ended.then((reason) => {
-    if (!stopping.signal.aborted) stop(reason)
+    if (!stopping.signal.aborted) onError(new StartUpError(reason))
   })
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys

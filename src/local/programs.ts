@@ -42,7 +42,7 @@ function hasGlibc(report: object): boolean {
 }
 
 /**
- * Returns the folder of programs that the account can run: those of the package or, if the account cannot run them there, of a
+ * Returns the folder with the programs in `bin`, as the account can run them: that of the package or, if need be, of a
  * copy below `directory`.
  */
 export async function usablePrograms(
@@ -63,12 +63,12 @@ export async function usablePrograms(
 }
 
 function programsOf(folder: string): string {
-  return path.join(folder, 'native', 'bin')
+  return path.join(folder, 'native')
 }
 
 function canRun(account: Account, folder: string): boolean {
   return ['initdb', 'postgres'].every((name) =>
-    succeedsAs(account, path.join(programsOf(folder), name), ['--version']),
+    succeedsAs(account, path.join(programsOf(folder), 'bin', name), ['--version']),
   )
 }
 

@@ -8,7 +8,7 @@ import { createFolderOnce } from './create-once.ts'
 
 /** Where a server runs, and how. */
 export interface Place {
-  /** The folder of PostgreSQL's programs. */
+  /** The folder with PostgreSQL's programs in `bin`. */
   readonly programs: string
   /** The folder of the server, with `data` and `postgres.log`. */
   readonly directory: string
@@ -94,7 +94,7 @@ async function startProgram(
 ): Promise<ChildProcess> {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
   const log = await open(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
-  const child = spawn('sh', ['-c', script, 'sh', path.join(programs, name), ...args], {
+  const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
     ...account,
     cwd: '/',
     // In a session of its own, so that Ctrl-C does not reach it.

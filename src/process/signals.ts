@@ -40,17 +40,16 @@ export function ignoreInspectorSignal(): void {
  * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal or error exits
  * at once.
  *
- * @returns a function that shuts down in the same way, with a fatal log line for the reason
+ * @returns the function that shuts down on an error
  */
 export function closeOnSignals(
   log: Logger,
   timeoutMs: number,
   close: () => Promise<void>,
-): (reason: string) => void {
+): (error: unknown) => void {
   let isStopping = false
 
   const stop = async (exitCode: number): Promise<void> => {
-    if (isStopping) return
     isStopping = true
     void setTimeout(timeoutMs).then(() => {
       log.error(`not stopped within ${timeoutMs} ms: exiting`)
@@ -63,7 +62,7 @@ export function closeOnSignals(
     process.exit(exitCode)
   }
   const onError = (err: unknown): void => {
-    log.fatal({ err }, 'stopping after an internal error')
+    log.fatal({ err }, 'stopping after an error')
     // What fails while it stops is such an error, too.
     if (isStopping) process.exit(1)
     void stop(1)
@@ -74,18 +73,14 @@ export function closeOnSignals(
     stopSignals,
     (signal) => {
       log.info(`${signal}: stopping`)
-      void stop(0)
+      if (!isStopping) void stop(0)
     },
     (signal) => {
       log.error(`second ${signal}: exiting at once`)
       process.exit(1)
     },
   )
-  return (reason) => {
-    if (isStopping) return
-    log.fatal(reason)
-    void stop(1)
-  }
+  return onError
 }
 
 /** A signal interrupted the command, which has rolled back its changes. */

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { serverAccount } from '../../src/local/account.ts'
-import { installedPrograms, usablePrograms } from '../../src/local/programs.ts'
+import { installedPackage, usablePrograms } from '../../src/local/programs.ts'
 import { createCluster, type Place, type ServerProcess, startServer } from '../../src/local/server-process.ts'
 import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
@@ -83,7 +83,7 @@ export async function startInstalled(
 ): Promise<OwnServer> {
   const place = { ...(await makePlace(t)), programs }
   await mkdir(place.directory)
-  await createCluster(place, 'unused')
+  await createCluster(place, 'unused', new AbortController().signal)
   return start(t, place, settings)
 }
 
@@ -92,7 +92,7 @@ async function makePlace(t: Owner): Promise<Place> {
   await chmod(parent, 0o755)
   const account = serverAccount()
   return {
-    programs: await usablePrograms(installedPrograms(), tmpdir(), account),
+    programs: await usablePrograms(installedPackage(), tmpdir(), account),
     directory: path.join(parent, 'postgres'),
     account,
   }
