@@ -32,25 +32,6 @@ async function use(t: Test, directory: string): Promise<void> {
   }
 }
 
-t.test("libpq's variables have no effect on the server, its programs and its connections", async (t) => {
-  const variables = {
-    PGSSLMODE: 'require',
-    PGOPTIONS: '-c work_mem=1MB',
-    PGHOST: 'nowhere.invalid',
-    PGPORT: '1',
-    PGUSER: 'nobody',
-    PGDATABASE: 'none',
-    PGCLIENTENCODING: 'LATIN1',
-    PGDATA: '/nowhere',
-  }
-  Object.assign(process.env, variables)
-  const fresh = path.join(await openFolder(t), 'postgres')
-  const server = await startEmbeddedServer({ directory: fresh, settings: { fsync: 'off' } })
-  await server.stop()
-  Object.assign(process.env, variables)
-  await use(t, await usedFolder(t))
-})
-
 t.test('a start succeeds if the number of its former process belongs to another program', async (t) => {
   const other = await startEmbeddedServer({ directory: await usedFolder(t), settings: { fsync: 'off' } })
   t.teardown(other.stop)
@@ -111,8 +92,19 @@ t.test(
   },
 )
 
-t.test('the local database accepts only generated passwords, and only from this machine', async (t) => {
+t.test("the local database accepts only generated passwords, and ignores libpq's variables", async (t) => {
+  const variables = {
+    PGSSLMODE: 'require',
+    PGOPTIONS: '-c work_mem=1MB',
+    PGHOST: 'nowhere.invalid',
+    PGPORT: '1',
+    PGUSER: 'nobody',
+    PGDATABASE: 'none',
+    PGCLIENTENCODING: 'LATIN1',
+    PGDATA: '/nowhere',
+  }
   const directory = path.join(await openFolder(t), '.data')
+  Object.assign(process.env, variables)
   const setup = await setUpLocally(directory, new AbortController().signal)
   try {
     for (const role of ['postgres', new URL(setup.databaseUrl).username]) {
@@ -132,4 +124,6 @@ t.test('the local database accepts only generated passwords, and only from this 
   } finally {
     await setup.stop()
   }
+  Object.assign(process.env, variables)
+  await use(t, await usedFolder(t))
 })

@@ -16,12 +16,16 @@ async function isOpen(host: string, port: number): Promise<boolean> {
   return opened.finally(() => socket.destroy())
 }
 
-/** Makes every host the name of an IPv6 and an IPv4 address in the process that imports it, whatever this machine's is. */
+/** Makes `localhost` the name of an IPv6 and an IPv4 address in the process that imports it, whatever this machine's is. */
 const namedTwice = `
 import dns from 'node:dns'
 import { syncBuiltinESMExports } from 'node:module'
 const addresses = [{ address: '::1', family: 6 }, { address: '127.0.0.1', family: 4 }]
-dns.lookup = (host, { all }, done) => setImmediate(done, null, ...(all ? [addresses] : ['::1', 6]))
+const { lookup } = dns
+dns.lookup = (host, options, done) => {
+  if (host !== 'localhost') return lookup(host, options, done)
+  setImmediate(done ?? options, null, ...(options.all ? [addresses] : ['::1', 6]))
+}
 dns.promises.lookup = async (host, { order }) => addresses[order === 'ipv4first' ? 1 : 0]
 syncBuiltinESMExports()`
 

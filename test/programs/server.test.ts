@@ -200,7 +200,7 @@ t.test('a start that fails has one message, without secrets, and a nonzero exit 
     [{ NODE_ENV: 'production' }, /DATABASE_URL must be set/],
     [{ DATABASE_URL, PORT: taken }, new RegExp(`127\\.0\\.0\\.1:${taken} is in use.*set PORT`)],
     [{ DATABASE_URL, PORT: '0', METRICS_PORT: taken }, new RegExp(`:${taken} is in use.*METRICS_PORT`)],
-    [{ DATABASE_URL, HOST: '192.0.2.1' }, /: 192\.0\.2\.1 is not an address of this machine/],
+    [{ DATABASE_URL, HOST: '192.0.2.1' }, /: 192\.0\.2\.1:3000 is not an address of this machine/],
     [{ DATABASE_URL, HOST: 'nowhere.invalid' }, /: The host nowhere\.invalid cannot be found .*Set HOST to /],
     [{ DATABASE_URL: wrongLogin.href }, /: PostgreSQL refuses the connection: .*Check DATABASE_URL/],
     [{ DATABASE_URL: wrongDatabase.href }, /"no_such_database" does not exist/],
