@@ -3,6 +3,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { ENTRY_FIELDS } from '../../src/inventory/entry/columns.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
@@ -205,11 +206,11 @@ t.test('Ctrl-C cancels the statement of the command, and none of another client'
   await Promise.all(clients.map((client) => client.query('SELECT pg_sleep(0.5)')))
 
   const command = await startProgram(t, 'cli', { args: ['export'], env: { DATABASE_URL: url } })
-  const count = 'SELECT count(*) AS count FROM inventory'
-  await untilRunning(count)
+  const copy = `COPY (SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id) TO STDOUT (FORMAT csv, HEADER)`
+  await untilRunning(copy)
   const other = 'SELECT pg_sleep(3600)'
   clients[0]?.query(other).catch(() => {})
-  await untilRunning(count, other)
+  await untilRunning(copy, other)
   command.process.kill('SIGINT')
   await untilRunning(other)
   t.match(await command.ended, { code: 130, stderr: 'inventory: interrupted; nothing was changed\n' })
