@@ -4,7 +4,7 @@ import { type Config, loadConfig } from './config/config.ts'
 import { readEnvironment } from './config/environment.ts'
 import { StartUpError } from './config/errors.ts'
 import { version } from './config/version.ts'
-import { hostAndDatabaseOf } from './database/address.ts'
+import { parseAddress } from './database/address.ts'
 import { listenAddress } from './http/listen-address.ts'
 import type { LocalSetup } from './local/local-setup.ts'
 import { measureProcess } from './metrics/process.ts'
@@ -65,7 +65,7 @@ async function start(config: Config, log: Logger, onError: (error: unknown) => v
     {
       version,
       node: process.version,
-      database: hostAndDatabaseOf(databaseUrl),
+      database: parseAddress(databaseUrl).name,
       databasePoolSize,
       metricsPort,
       traces,

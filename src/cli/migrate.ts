@@ -1,7 +1,13 @@
 import type { Command } from 'commander'
 import type { Roles } from '../database/grants.ts'
 import { type MigrateOptions, migrate, migrationSql } from '../database/migrate.ts'
-import { createMigration, MigrationError, migrationRecords, namesToRollBack } from '../database/migrations.ts'
+import {
+  createMigration,
+  knownMigrations,
+  MigrationError,
+  migrationRecords,
+  namesToRollBack,
+} from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { confirm } from './confirmation.ts'
@@ -103,7 +109,8 @@ export function addMigrateCommands(
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
-      const records = await withDatabase(await databaseUrl(), migrationRecords)
+      const known = await knownMigrations()
+      const records = await withDatabase(await databaseUrl(), (database) => migrationRecords(database, known))
       const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt?.toISOString() ?? '-'])
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),

@@ -5,7 +5,7 @@ import type { Database } from '../database/database.ts'
 import { isDiskFull } from '../database/disk-full.ts'
 import { missingPrivileges } from '../database/grants.ts'
 import { lastBackup } from '../database/last-backup.ts'
-import { appliedMigrations, knownMigrations } from '../database/migrations.ts'
+import { knownMigrations, migrationRecords, namesOf } from '../database/migrations.ts'
 import {
   disabledTriggers,
   hasTable,
@@ -68,7 +68,7 @@ async function statusOf(
 ) {
   const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
   const known = await knownMigrations()
-  const applied = (await appliedMigrations(database)).map(({ name }) => name)
+  const migrations = await migrationRecords(database, known)
   const warnings = [
     ...asynchronousCommit.map(
       (whom) =>
@@ -80,14 +80,14 @@ async function statusOf(
     ),
   ]
   return {
-    database: { version, address: addressOf(url), readOnly },
+    database: { version, address: parseAddress(url).name, readOnly },
     schema: {
       /** The newest migration of this version. */
       expected: known.at(-1),
       /** Migrations of this version that have not been applied. */
-      pending: known.filter((name) => !applied.includes(name)),
+      pending: namesOf(migrations, 'pending'),
       /** Applied migrations that this version does not know: a newer version is deployed. */
-      unknown: applied.filter((name) => !known.includes(name)),
+      unknown: namesOf(migrations, 'unknown'),
     },
     /** Null if the table does not exist yet. */
     entries: (await hasTable(database, 'inventory')) ? entriesByStatus(await stockLevels(database)) : null,
@@ -123,11 +123,6 @@ async function serverRoleOf(
   if (role !== undefined && missing !== undefined) return { role, missing }
   if (named !== undefined) throw new CommandFailure(`There is no role "${printable(named)}".`)
   return null
-}
-
-/** Host, port and database, without role, password and other parameters, which may contain secrets. */
-function addressOf(url: string): string {
-  return `${parseAddress(url).name}${new URL(url).pathname}`
 }
 
 const readOnlyTexts: Readonly<Record<NonNullable<ServerStatus['readOnly']>, string>> = {

@@ -2,7 +2,7 @@
 export interface DatabaseAddress {
   /** The address, without the parameters that have no effect. */
   readonly url: string
-  /** Host and port, for messages. */
+  /** Host, port and database, without anything secret. */
   readonly name: string
 }
 
@@ -66,7 +66,7 @@ export function parseAddress(url: string): DatabaseAddress {
   // A URL cannot have a login without a host, although the parameter `host` replaces it.
   const one = `${scheme}${login}${authority || (login && 'localhost')}${path}?${parameters}`
   if (!URL.canParse(one)) throw new AddressError(SHAPE)
-  return { url: one, name: nameOf(authority, parameters) }
+  return { url: one, name: `${nameOf(authority, parameters)}${path}` }
 }
 
 function nameOf(authority: string, parameters: URLSearchParams): string {
@@ -76,11 +76,4 @@ function nameOf(authority: string, parameters: URLSearchParams): string {
   if (!/^\d{1,5}$/.test(number) || Number(number) > 65535)
     throw new AddressError('have a port from 1 to 65535')
   return `${host || 'localhost'}:${number}`
-}
-
-/** Returns the hosts and the database name of an address for logs, without the user and the password. */
-export function hostAndDatabaseOf(url: string): { host: string; database: string } {
-  const parts = /^\w+:\/\/(?:[^/?#]*@)?([^/?#]*)\/?([^?#]*)\??([^#]*)/.exec(url)
-  const [, authority = '', database = '', parameters] = parts ?? []
-  return { host: new URLSearchParams(parameters).get('host') ?? authority, database }
 }

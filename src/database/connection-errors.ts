@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { hasCause } from './error-meaning.ts'
-import { causeOf, IgnoredSettingsError } from './errors.ts'
+import { causeOf } from './errors.ts'
 
 /**
  * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name, a certificate or a
@@ -15,7 +15,7 @@ export function isRefusal(error: unknown): boolean {
  * startup message.
  */
 export function isPoolerRefusal(error: unknown): boolean {
-  if (error instanceof IgnoredSettingsError) return true
+  if (hasCause(error, 'settings')) return true
   return (
     error instanceof pg.DatabaseError &&
     /^unsupported startup parameter|support command-line options/.test(error.message)
@@ -42,12 +42,12 @@ export function isConnectTimeout(error: unknown): boolean {
 
 const connectTimeout = /^(timeout expired|Connection terminated due to connection timeout)$/
 
-/** Messages of pg, pg-pool and this service about a response or a connection of the pool that did not come in time. */
-const lateness =
-  /^(PostgreSQL did not respond in time|Query read timeout|timeout exceeded when trying to connect)$/
+/** Messages of pg and pg-pool about a response or a connection of the pool that did not come in time. */
+const lateness = /^(Query read timeout|timeout exceeded when trying to connect)$/
 
 /** Whether a server that is connected did not respond in time, or all connections were in use. */
 export function isLate(error: unknown): boolean {
   const cause = causeOf(error)
-  return hasCause(error, 'canceled') || (cause instanceof Error && lateness.test(cause.message))
+  const isReported = hasCause(cause, 'canceled') || hasCause(cause, 'late')
+  return isReported || (cause instanceof Error && lateness.test(cause.message))
 }

@@ -1,22 +1,17 @@
 import pg from 'pg'
+import { parseAddress } from './address.ts'
 import { CommitWatch } from './commit-warnings.ts'
-import { IgnoredSettingsError } from './errors.ts'
+import { ConnectionFault } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import type { PrimaryServer } from './primary.ts'
+import { type SessionUse, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-export interface ConnectionOptions extends Pick<DatabaseOptions, 'size' | 'onConnectionLost'> {
-  readonly config: pg.ClientConfig
-  readonly server: PrimaryServer | undefined
-  /** How long a caller waits for a connection, in milliseconds. */
-  readonly connectMs: number
-  readonly lifetimeSeconds: number
-  /** Whether the sessions were asked for the settings of `directSession`. */
-  readonly hasSettings: boolean
-}
+/** How long a connection is used, unless the options say it. */
+const LIFETIME_SECONDS = 1800
 
 /** An open connection, and what is known about it. */
 export interface Connection {
@@ -42,20 +37,25 @@ export class Connections {
   readonly #open = new Map<pg.ClientBase, Connection>()
   #opened = 0
 
-  constructor({ config, server, size, connectMs, lifetimeSeconds, ...options }: ConnectionOptions) {
+  constructor(options: DatabaseOptions, session: SessionUse) {
+    const { server, limits } = options
     this.#server = server
     this.#pool = new pg.Pool({
-      ...config,
-      max: size,
-      connectionTimeoutMillis: connectMs,
+      ...sessionConfig(parseAddress(options.url).url, session.options),
+      max: options.size,
+      connectionTimeoutMillis: limits.connect,
       idleTimeoutMillis: IDLE_TIMEOUT_MS,
-      maxLifetimeSeconds: lifetimeSeconds,
+      maxLifetimeSeconds: options.lifetimeSeconds ?? LIFETIME_SECONDS,
       Client: TimedClient,
       onConnect: async (client) => {
         this.#opened++
         const since = client instanceof TimedClient ? client.createdAt : performance.now()
-        const found = await askServer(client, Math.max(1, since + connectMs - performance.now()))
-        if (options.hasSettings && !found.hasSettings) throw new IgnoredSettingsError()
+        const found = await askServer(client, Math.max(1, since + limits.connect - performance.now()))
+        if (session.options !== '' && !found.hasSettings)
+          throw new ConnectionFault(
+            'settings',
+            'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
+          )
         this.#verified.set(client, { pid: found.pid, generation: server?.verify(found) ?? 0 })
       },
     })

@@ -1,11 +1,5 @@
 import pg from 'pg'
-import {
-  causeOf,
-  DatabaseUnavailableError,
-  FormerPrimaryError,
-  ReadOnlyServerError,
-  ServerChangedError,
-} from './errors.ts'
+import { ConnectionFault, causeOf, DatabaseUnavailableError } from './errors.ts'
 
 /** What an error of PostgreSQL means for the caller of a statement, and whether its connection can be used again. */
 interface Meaning {
@@ -95,9 +89,10 @@ export function isInFunction(error: unknown): error is pg.DatabaseError {
   return !/^while executing command on /m.test(error.where)
 }
 
-/** Whether PostgreSQL reported an error with this cause, also behind a DatabaseUnavailableError. */
-export function hasCause(error: unknown, name: Meaning['cause']): boolean {
+/** Whether an error has this cause, also behind a DatabaseUnavailableError. */
+export function hasCause(error: unknown, name: Meaning['cause'] | ConnectionFault['kind']): boolean {
   const cause = causeOf(error)
+  if (cause instanceof ConnectionFault) return cause.kind === name
   return cause instanceof pg.DatabaseError && meaningOf(cause)?.cause === name
 }
 
@@ -133,9 +128,7 @@ const lossOfConnection =
 export function lossOf(error: unknown): string | undefined {
   const cause = causeOf(error)
   if (!(cause instanceof Error)) return undefined
-  const isLost =
-    cause instanceof ServerChangedError || hasCause(cause, 'lost') || lossOfConnection.test(cause.message)
-  return isLost ? cause.message : undefined
+  return hasCause(cause, 'lost') || lossOfConnection.test(cause.message) ? cause.message : undefined
 }
 
 /**
@@ -201,16 +194,6 @@ const SERVER_STATE = /^(08|25|40|53|55|57|58|XX)/
 /** Returns PostgreSQL's message with its details, such as the row that violates a constraint. */
 export function messageWithDetail({ message, detail }: pg.DatabaseError): string {
   return detail === undefined ? message : `${message} (${detail.replace(/\.$/, '')})`
-}
-
-/** Whether the server is read-only. */
-export function isReadOnly(error: unknown): boolean {
-  return hasCause(error, 'readOnly') || causeOf(error) instanceof ReadOnlyServerError
-}
-
-/** Whether the server is a former primary. */
-export function isFormerPrimary(error: unknown): boolean {
-  return causeOf(error) instanceof FormerPrimaryError
 }
 
 /**

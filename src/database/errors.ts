@@ -23,55 +23,22 @@ export function causeOf(error: unknown): unknown {
   return error instanceof DatabaseUnavailableError ? error.cause : error
 }
 
-/** The server is read-only: it is a standby, or `default_transaction_read_only` is on. */
-export class ReadOnlyServerError extends Error {
-  override readonly name = 'ReadOnlyServerError'
+/** What this process finds out itself about a connection; `hasCause` tells the kinds apart. */
+export class ConnectionFault extends Error {
+  override readonly name = 'ConnectionFault'
 
-  constructor(isStandby: boolean) {
-    super(
-      isStandby
-        ? 'the server is a standby, which is read-only'
-        : 'the server is read-only: default_transaction_read_only is on',
-    )
-  }
-}
+  /**
+   * - `readOnly`: the server is a standby, or `default_transaction_read_only` is on.
+   * - `formerPrimary`: another server, which was promoted, was in use since.
+   * - `settings`: a connection pooler has ignored the settings of the session: its time limits and its isolation level.
+   * - `late`: no response came in time. The connection must not be used again before it has.
+   * - `lost`: all connections were renewed meanwhile, so the result may come from the wrong server.
+   */
+  readonly kind: 'readOnly' | 'formerPrimary' | 'settings' | 'late' | 'lost'
 
-/** The server is a former primary: this service has since used another server that was promoted. */
-export class FormerPrimaryError extends Error {
-  override readonly name = 'FormerPrimaryError'
-
-  constructor(timeline: number, newest: number) {
-    super(
-      `the server is a former primary: it is on timeline ${timeline}, and timeline ${newest} was in use since; ` +
-        'restart the service to use this server nevertheless',
-    )
-  }
-}
-
-/** A connection pooler has ignored the settings of the session, so that its time limits and its isolation level are unknown. */
-export class IgnoredSettingsError extends Error {
-  override readonly name = 'IgnoredSettingsError'
-
-  constructor() {
-    super('the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)')
-  }
-}
-
-/** PostgreSQL did not respond to a statement in time. The connection must not be used again before it has. */
-export class LateStatementError extends Error {
-  override readonly name = 'LateStatementError'
-
-  constructor() {
-    super('PostgreSQL did not respond in time')
-  }
-}
-
-/** All connections were renewed while a statement was running, so its result may come from the wrong server. */
-export class ServerChangedError extends Error {
-  override readonly name = 'ServerChangedError'
-
-  constructor() {
-    super('the connections were renewed while the statement was under way')
+  constructor(kind: ConnectionFault['kind'], message: string) {
+    super(message)
+    this.kind = kind
   }
 }
 

@@ -40,7 +40,7 @@ export async function grantPrivileges(
   } catch (error) {
     if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
     throw new MigrationError(
-      `The migrations were applied, but no privileges were granted: ${messageWithDetail(error)}.`,
+      `The privileges cannot be granted: ${messageWithDetail(error)}; nothing was changed.`,
     )
   }
 }

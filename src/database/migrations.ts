@@ -11,7 +11,10 @@ export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', impor
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
 
-/** A migration that the database, this version or both know. */
+/**
+ * A migration that the database, this version or both know. A database may have more than this version: in a rolling deployment, the
+ * older version sees the migrations of the newer one.
+ */
 export interface MigrationRecord {
   readonly name: string
   /** `unknown`: applied by another version. */
@@ -35,42 +38,35 @@ export async function knownMigrations(): Promise<string[]> {
 }
 
 /**
- * Returns all applied migrations by name. Their times cannot order them: the time zone of a database may have changed, and the
- * end of daylight saving time repeats an hour.
+ * Returns the applied migrations and the known ones, by name. Their times cannot order them: the time zone of a database may have
+ * changed, and the end of daylight saving time repeats an hour.
+ *
+ * @param known the names of all migrations of this version
  */
-export async function appliedMigrations(
-  database: StatementRunner,
-): Promise<{ readonly name: string; readonly appliedAt: Date }[]> {
-  if (!(await hasTable(database, APPLIED_TABLE))) return []
-  const rows = await database.query<{ name: string; appliedAt: string }>(
-    `SELECT name, ${timeText("run_on AT TIME ZONE 'UTC'")} AS "appliedAt" FROM ${APPLIED_TABLE} ORDER BY name COLLATE "C"`,
-  )
-  return rows.map(({ name, appliedAt }) => ({ name, appliedAt: parseTime(appliedAt) }))
-}
-
-/**
- * Returns the known migrations that were not applied. A database may have more than the known ones: in a rolling deployment,
- * the older version sees the migrations of the newer one.
- */
-export async function pendingMigrations(
+export async function migrationRecords(
   database: StatementRunner,
   known: readonly string[],
-): Promise<string[]> {
-  const applied = await appliedMigrations(database)
-  return known.filter((name) => !applied.some((migration) => migration.name === name))
+): Promise<MigrationRecord[]> {
+  const applied = new Map<string, Date>()
+  if (await hasTable(database, APPLIED_TABLE)) {
+    const rows = await database.query<{ name: string; time: string }>(
+      `SELECT name, ${timeText("run_on AT TIME ZONE 'UTC'")} AS time FROM ${APPLIED_TABLE}`,
+    )
+    for (const { name, time } of rows) applied.set(name, parseTime(time))
+  }
+  return [...new Set([...known, ...applied.keys()])].sort().map((name) => {
+    const appliedAt = applied.get(name) ?? null
+    if (appliedAt === null) return { name, state: 'pending', appliedAt }
+    return { name, state: known.includes(name) ? 'applied' : 'unknown', appliedAt }
+  })
 }
 
-/** Compares the applied migrations with those of this version, and returns all of them sorted by name. */
-export async function migrationRecords(database: StatementRunner): Promise<MigrationRecord[]> {
-  const applied = await appliedMigrations(database)
-  const known = await knownMigrations()
-  const records: MigrationRecord[] = [
-    ...applied.map((row) => ({ ...row, state: known.includes(row.name) ? 'applied' : 'unknown' }) as const),
-    ...(await pendingMigrations(database, known)).map(
-      (name) => ({ name, state: 'pending', appliedAt: null }) as const,
-    ),
-  ]
-  return records.sort((a, b) => (a.name < b.name ? -1 : 1))
+/** Returns the names of the migrations in one of these states, oldest first. */
+export function namesOf(
+  records: readonly MigrationRecord[],
+  ...states: MigrationRecord['state'][]
+): string[] {
+  return records.filter(({ state }) => states.includes(state)).map(({ name }) => name)
 }
 
 /**
@@ -79,12 +75,9 @@ export async function migrationRecords(database: StatementRunner): Promise<Migra
  * @throws {MigrationError} if one of them was applied by another version
  */
 export async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
-  const names = (await appliedMigrations(database))
-    .map(({ name }) => name)
-    .slice(-count)
-    .reverse()
-  const known = await knownMigrations()
-  const unknown = names.find((name) => !known.includes(name))
+  const records = await migrationRecords(database, await knownMigrations())
+  const names = namesOf(records, 'applied', 'unknown').slice(-count).reverse()
+  const unknown = namesOf(records, 'unknown').find((name) => names.includes(name))
   if (unknown === undefined) return names
   throw new MigrationError(
     `This version does not know the migration ${unknown}. Roll it back with the version that introduced it.`,

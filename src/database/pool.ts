@@ -1,42 +1,21 @@
 import pg from 'pg'
-import { parseAddress } from './address.ts'
 import { type Connection, Connections } from './connections.ts'
 import type { Database, Statement } from './database.ts'
-import { hasCause, isFatal, isOutdatedStatement, isReadOnly, isUnavailable } from './error-meaning.ts'
-import {
-  DatabaseUnavailableError,
-  LateStatementError,
-  ReadOnlyServerError,
-  ServerChangedError,
-} from './errors.ts'
+import { hasCause, isFatal, isOutdatedStatement, isUnavailable } from './error-meaning.ts'
+import { ConnectionFault, DatabaseUnavailableError } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import { PreparedStatement } from './prepared-statement.ts'
 import { hasCitus } from './server-status.ts'
-import { directSession, pooledSession, resultTypes, sessionConfig } from './session.ts'
+import { directSession, pooledSession, resultTypes } from './session.ts'
+
+/** How often it is asked whether a late statement still runs, unless the options say it. */
+const LATE_CHECK_MS = 60_000
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
-export function openDatabase({
-  url,
-  server,
-  size,
-  limits,
-  behindPooler = false,
-  settings = {},
-  lifetimeSeconds = 1800,
-  isRunning,
-  lateCheckMs = 60_000,
-  onConnectionLost,
-}: DatabaseOptions): Database {
-  const session = behindPooler ? pooledSession(limits) : directSession(limits, settings)
-  const connections = new Connections({
-    config: sessionConfig(parseAddress(url).url, session.options),
-    server,
-    size,
-    connectMs: limits.connect,
-    lifetimeSeconds,
-    hasSettings: !behindPooler,
-    onConnectionLost,
-  })
+export function openDatabase(options: DatabaseOptions): Database {
+  const { server, size, limits, isRunning } = options
+  const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
+  const connections = new Connections(options, session)
   const late = new Set<pg.PoolClient>()
   let failures = 0
 
@@ -50,14 +29,15 @@ export function openDatabase({
       throw unavailable(error)
     })
 
-  /** @throws {ServerChangedError} if the response may come from a server that is no longer in use */
+  /** Throws if the response may come from a server that is no longer in use. */
   const checkGeneration = ({ generation }: Connection): void => {
-    if (generation !== connections.generation) throw new ServerChangedError()
+    if (generation !== connections.generation)
+      throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
   }
 
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = async (error: unknown, { client, generation }: Connection): Promise<unknown> => {
-    if (isReadOnly(error) && generation === connections.generation)
+    if (hasCause(error, 'readOnly') && generation === connections.generation)
       server?.renew('the server has become read-only')
     if (isUnavailable(error)) return unavailable(error)
     // Citus reports some failures of its workers as internal errors, although the statement is correct.
@@ -95,7 +75,7 @@ export function openDatabase({
   const inTime = <Result>(response: Promise<Result>): Promise<Result> => {
     let timer: NodeJS.Timeout | undefined
     const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new LateStatementError()), limits.answer)
+      timer = setTimeout(() => reject(lateResponse()), limits.answer)
     })
     return Promise.race([response, timeout]).finally(() => clearTimeout(timer))
   }
@@ -104,7 +84,7 @@ export function openDatabase({
     const check = async (): Promise<void> => {
       if (!(await isRunning?.(pid))) client.connection.stream.destroy()
     }
-    const timer = setInterval(() => check().catch(() => {}), lateCheckMs).unref()
+    const timer = setInterval(() => check().catch(() => {}), options.lateCheckMs ?? LATE_CHECK_MS).unref()
     late.add(client)
     void response
       .then(() => false, isFatal)
@@ -136,7 +116,7 @@ export function openDatabase({
             client.release(true)
             continue
           }
-          if (isRunning !== undefined && error instanceof LateStatementError) {
+          if (isRunning !== undefined && hasCause(error, 'late')) {
             releaseWhenAnswered(connection, response)
             throw unavailable(error)
           }
@@ -154,7 +134,7 @@ export function openDatabase({
       let isBroken = false
       try {
         await new Promise<void>((resolve, reject) => {
-          timer = setTimeout(() => reject(new LateStatementError()), limits.answer)
+          timer = setTimeout(() => reject(lateResponse()), limits.answer)
           const isNamed = typeof statement !== 'string' && session.hasNames
           const text = isNamed ? statement : { text: inOneTransaction(textOf(statement)) }
           const config: pg.QueryArrayConfig = { ...text, rowMode: 'array', types: asText }
@@ -177,7 +157,7 @@ export function openDatabase({
     },
 
     refuseServer() {
-      const error = new ReadOnlyServerError(false)
+      const error = new ConnectionFault('readOnly', 'the server has become read-only')
       server?.renew(error.message)
       return unavailable(error)
     },
@@ -192,6 +172,8 @@ export function openDatabase({
     },
   }
 }
+
+const lateResponse = (): ConnectionFault => new ConnectionFault('late', 'PostgreSQL did not respond in time')
 
 /** Leaves every value as the text that PostgreSQL sends. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }

@@ -1,4 +1,4 @@
-import { FormerPrimaryError, ReadOnlyServerError } from './errors.ts'
+import { ConnectionFault } from './errors.ts'
 import type { ServerIdentity, SessionServer } from './session-server.ts'
 
 /** How long no new connection is opened after a server was read-only, because each attempt costs it a process. */
@@ -54,12 +54,14 @@ export class PrimaryServer {
   /**
    * Verifies the server of a new connection, and returns the generation that the connection belongs to.
    *
-   * @throws {ReadOnlyServerError} if the server is read-only
-   * @throws {FormerPrimaryError} if a newer primary has been in use
+   * @throws {ConnectionFault} if the server is read-only, or a newer primary has been in use
    */
   verify(server: SessionServer): number {
     if (server.isReadOnly) {
-      const error = new ReadOnlyServerError(server.isStandby)
+      const why = server.isStandby
+        ? 'a standby, which is read-only'
+        : 'read-only: default_transaction_read_only is on'
+      const error = new ConnectionFault('readOnly', `the server is ${why}`)
       this.renew(error.message)
       this.#refusal = { error, until: performance.now() + REFUSAL_MS }
       throw error
@@ -78,7 +80,11 @@ export class PrimaryServer {
       if (identity.systemIdentifier !== previous.systemIdentifier) {
         this.renew('the address leads to another database cluster')
       } else if (timeline < previous.timeline) {
-        throw new FormerPrimaryError(timeline, previous.timeline)
+        throw new ConnectionFault(
+          'formerPrimary',
+          `the server is a former primary: it is on timeline ${timeline}, and timeline ${previous.timeline} was in use since; ` +
+            'restart the service to use this server nevertheless',
+        )
       } else if (timeline > previous.timeline) {
         this.renew(`another server was promoted: timeline ${timeline} after ${previous.timeline}`)
       } else if (startedAt !== previous.startedAt) {

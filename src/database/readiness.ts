@@ -1,7 +1,7 @@
 import type { Database } from './database.ts'
-import { hasCause, isFormerPrimary, isReadOnly, isRemoteRefusal } from './error-meaning.ts'
-import { DatabaseUnavailableError } from './errors.ts'
-import { pendingMigrations } from './migrations.ts'
+import { hasCause, isRemoteRefusal } from './error-meaning.ts'
+import { causeOf, DatabaseUnavailableError } from './errors.ts'
+import { migrationRecords, namesOf } from './migrations.ts'
 import { hasCitus, isServerReadOnly, rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
@@ -27,16 +27,6 @@ export interface NotReady {
   readonly cause?: unknown
 }
 
-const reasons = {
-  privileges:
-    'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.',
-  read_only:
-    'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.',
-  former_primary:
-    'The address leads to a former primary, which may lack acknowledged updates. See the log for details.',
-  unreachable: 'The database cannot be reached.',
-} as const
-
 /** What the service needs of the database. */
 export interface Needs {
   /** Names of the migrations. */
@@ -53,7 +43,7 @@ export interface Needs {
 export async function reasonNotReady(database: Database, needs: Needs): Promise<NotReady | undefined> {
   try {
     if (await isServerReadOnly(database)) throw database.refuseServer()
-    const pending = await pendingMigrations(database, needs.migrations)
+    const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')
     if (pending.length > 0) {
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables.`
       return { kind: 'schema_behind', reason }
@@ -72,31 +62,33 @@ export async function reasonNotReady(database: Database, needs: Needs): Promise<
 }
 
 function notReadyBecause(error: unknown): NotReady {
-  // For example a damaged table, or an error in the check.
-  if (!(error instanceof DatabaseUnavailableError))
-    return {
-      kind: 'unreachable',
-      reason: 'The database cannot be checked. See the log for details.',
-      cause: error,
-    }
-  error.countFailure()
-  const { cause } = error
+  if (error instanceof DatabaseUnavailableError) error.countFailure()
+  const cause = causeOf(error)
+  const because = (kind: NotReadyKind, reason: string): NotReady => ({ kind, reason, cause })
   // What a statement needs and the server does not know, in PostgreSQL's words.
   const said = cause instanceof Error ? `: ${cause.message}` : ''
-  if (hasCause(error, 'unknownTable'))
-    return { kind: 'schema_behind', reason: `The database lacks a table${said}.`, cause }
-  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn')) {
-    const reason = `The database does not support a statement that this service needs${said}.`
-    return { kind: 'unsupported', reason, cause }
-  }
-  const kind = knownKindOf(error)
-  return { kind, reason: reasons[kind], cause }
-}
-
-function knownKindOf(error: unknown): keyof typeof reasons {
-  if (hasCause(error, 'forbidden')) return 'privileges'
-  if (isReadOnly(error)) return 'read_only'
-  return isFormerPrimary(error) ? 'former_primary' : 'unreachable'
+  if (hasCause(error, 'unknownTable')) return because('schema_behind', `The database lacks a table${said}.`)
+  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
+    return because('unsupported', `The database does not support a statement that this service needs${said}.`)
+  if (hasCause(error, 'forbidden'))
+    return because(
+      'privileges',
+      'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.',
+    )
+  if (hasCause(error, 'readOnly'))
+    return because(
+      'read_only',
+      'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.',
+    )
+  if (hasCause(error, 'formerPrimary'))
+    return because(
+      'former_primary',
+      'The address leads to a former primary, which may lack acknowledged updates. See the log for details.',
+    )
+  if (error instanceof DatabaseUnavailableError)
+    return because('unreachable', 'The database cannot be reached.')
+  // For example a damaged table, or an error in the check.
+  return because('unreachable', 'The database cannot be checked. See the log for details.')
 }
 
 /**

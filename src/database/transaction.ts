@@ -26,30 +26,25 @@ const SHOW_ALL_ROWS = 'SET LOCAL row_security = off'
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 
 /** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
-export const NO_TRANSACTION_TIMEOUT =
+const NO_TRANSACTION_TIMEOUT =
   "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 
 const CONNECT_TIMEOUT_MS = 10_000
 
-export interface ClientOptions {
+export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
+  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
+  readonly readOnly: boolean
   /**
    * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
    * with the signal's reason.
    */
-  readonly signal: AbortSignal
+  readonly signal?: AbortSignal
   /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
   /** How long PostgreSQL may take to respond to a statement, in milliseconds. There is no limit by default. */
   readonly answerTimeoutMs?: number
-  /** Further parameters of the session. */
-  readonly session?: pg.ClientConfig
-}
-
-export interface TransactionOptions extends ClientOptions {
-  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
-  readonly readOnly: boolean
 }
 
 /** Runs statements in a transaction. */
@@ -70,42 +65,12 @@ export interface Transaction extends StatementRunner {
  * Runs `work` in one transaction on a connection of its own. Only waiting for a lock and idle time are limited. The
  * transaction is committed when `work` resolves, and rolled back when it rejects.
  *
- * @throws what `withClient` throws
- */
-export function inTransaction<Result>(
-  { readOnly, ...options }: TransactionOptions,
-  work: (transaction: Transaction) => Promise<Result>,
-): Promise<Result> {
-  return withClient(options, async (client, commit) => {
-    // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and `work` decides when.
-    await client.query(NO_TRANSACTION_TIMEOUT)
-    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
-    await client.query(
-      `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
-    )
-    await noticeClosedConnections(client)
-    options.signal.throwIfAborted()
-    try {
-      const result = await work(transactionOf(client))
-      if (!readOnly) await commit()
-      return result
-    } catch (error) {
-      // PostgreSQL waits until a COPY that nobody reads any more is read.
-      if (readOnly) client.connection.stream.destroy()
-      throw error
-    }
-  })
-}
-
-/**
- * Runs `work` on a connection of its own. `work` begins a transaction and calls `commit`; otherwise it is rolled back.
- *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
-export async function withClient<Result>(
-  { url, signal, onCommit, answerTimeoutMs, session }: ClientOptions,
-  work: (client: pg.Client, commit: () => Promise<void>) => Promise<Result>,
+export async function inTransaction<Result>(
+  { url, readOnly, signal = new AbortController().signal, onCommit, answerTimeoutMs }: TransactionOptions,
+  work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
   const client = new pg.Client({
     connectionString: url,
@@ -113,7 +78,6 @@ export async function withClient<Result>(
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
     query_timeout: answerTimeoutMs,
-    ...session,
   })
   let lost: Error | undefined
   client.on('error', (error) => {
@@ -122,20 +86,24 @@ export async function withClient<Result>(
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
   let isCommitting = false
-  const commit = async (): Promise<void> => {
-    signal.throwIfAborted()
-    signal.removeEventListener('abort', close)
-    isCommitting = true
-    onCommit?.()
-    await sendCommit(client)
-  }
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error)
     })
-    return await work(client, commit)
+    await begin(client, readOnly)
+    signal.throwIfAborted()
+    const result = await work(transactionOf(client))
+    if (readOnly) return result
+    signal.throwIfAborted()
+    signal.removeEventListener('abort', close)
+    isCommitting = true
+    onCommit?.()
+    await sendCommit(client)
+    return result
   } catch (error) {
+    // PostgreSQL waits until a COPY that nobody reads any more is read.
+    if (readOnly) close()
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
     const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isLate(error)
@@ -146,6 +114,16 @@ export async function withClient<Result>(
     await client.end()
     signal.removeEventListener('abort', close)
   }
+}
+
+async function begin(client: pg.Client, readOnly: boolean): Promise<void> {
+  // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and its user decides when.
+  await client.query(NO_TRANSACTION_TIMEOUT)
+  await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
+  await client.query(
+    `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
+  )
+  await noticeClosedConnections(client)
 }
 
 /**

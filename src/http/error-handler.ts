@@ -1,7 +1,7 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
 import { isLate } from '../database/connection-errors.ts'
-import { hasCause, isFormerPrimary, isReadOnly } from '../database/error-meaning.ts'
+import { hasCause } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
 import { bodyTooLarge, unsupportedMediaType } from './json-body.ts'
 
@@ -71,7 +71,7 @@ export function databaseUnavailable(cause: UnavailableCause): ApiError {
 }
 
 function causeOf(error: DatabaseUnavailableError): UnavailableCause {
-  if (isReadOnly(error) || isFormerPrimary(error)) return 'read_only'
+  if (hasCause(error, 'readOnly') || hasCause(error, 'formerPrimary')) return 'read_only'
   if (hasCause(error, 'locked')) return 'locked'
   return isLate(error) ? 'late' : 'database_unreachable'
 }

@@ -31,11 +31,11 @@ t.test('a host in the parameters may come with a login, and may have colons in i
     [
       'postgres://u:p@/db?host=/cloudsql/project:region:name',
       'postgres://u:p@localhost/db?host=/cloudsql/project:region:name',
-      '/cloudsql/project:region:name:5432',
+      '/cloudsql/project:region:name:5432/db',
     ],
-    ['postgres://u@/db?host=::1&port=5433', 'postgres://u@localhost/db?host=::1&port=5433', '::1:5433'],
-    ['postgres://u@ignored:5433/db?host=h', 'postgres://u@ignored:5433/db?host=h', 'h:5433'],
-    ['postgres://u:p@/db', 'postgres://u:p@localhost/db', 'localhost:5432'],
+    ['postgres://u@/db?host=::1&port=5433', 'postgres://u@localhost/db?host=::1&port=5433', '::1:5433/db'],
+    ['postgres://u@ignored:5433/db?host=h', 'postgres://u@ignored:5433/db?host=h', 'h:5433/db'],
+    ['postgres://u:p@/db', 'postgres://u:p@localhost/db', 'localhost:5432/db'],
   ] as const) {
     t.strictSame(configOf(parseAddress(url).url), configOf(passedOn))
     t.equal(parseAddress(url).name, name)

@@ -171,7 +171,6 @@ for (const [config, said] of [
     for (const [program, args] of [
       ['server', []],
       ['cli', ['status']],
-      ['cli', ['migrate', 'up']],
     ] as const) {
       const { code, stderr } = await (
         await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
