@@ -1,12 +1,11 @@
 import { ApiError } from '../../contract/errors.ts'
-import { hasCause, isRuleViolation, mayConcernOneRow } from '../../database/error-meaning.ts'
+import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { InventoryStatistics } from '../statistics.ts'
 import { FastestStatement } from './fastest-statement.ts'
+import type { Lanes } from './lanes.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import type { RefusedBacklogs } from './refused-backlogs.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /**
@@ -32,7 +31,7 @@ const EXECUTION_MS = 0.02
  * | no time is left to check                     |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
  * |                                              | or the whole table is locked      | ones                              |
- * | refusal that one update may have caused,     | nothing changed                   | see `RefusedBacklogs`              |
+ * | refusal that one update may have caused,     | nothing changed                   | sent again in parts; see `Lanes`  |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
@@ -42,28 +41,24 @@ const EXECUTION_MS = 0.02
 export class BatchSender {
   readonly fastest = new FastestStatement()
   readonly #repository: UpdateRepository
-  readonly #statistics: InventoryStatistics
-  readonly #refused: RefusedBacklogs
+  readonly #lanes: Lanes
   readonly #waitMs: number
 
   /** @param waitMs how long after its arrival an update may still be sent */
-  constructor(
-    repository: UpdateRepository,
-    statistics: InventoryStatistics,
-    refused: RefusedBacklogs,
-    waitMs: number,
-  ) {
+  constructor(repository: UpdateRepository, lanes: Lanes, waitMs: number) {
     this.#repository = repository
-    this.#statistics = statistics
-    this.#refused = refused
+    this.#lanes = lanes
     this.#waitMs = waitMs
   }
 
-  /** Sends a batch until its updates are decided, and returns the pets that are not: their row is locked, or it was refused. */
+  /**
+   * Sends a batch until its updates are decided, and returns the pets that are not, because their row is locked or PostgreSQL has
+   * refused the batch.
+   */
   async send(batch: readonly PendingUpdates[], attempt = 1): Promise<readonly PendingUpdates[]> {
     const pets = this.#inTime(batch)
     if (pets.length === 0) return []
-    this.#statistics.batches.observe(pets.length)
+    this.#lanes.statistics.batches.observe(pets.length)
     const sentAt = performance.now()
     let entries: ReadonlyMap<bigint, InventoryItem>
     try {
@@ -71,7 +66,7 @@ export class BatchSender {
     } catch (error) {
       return this.#afterError(pets, error, attempt)
     }
-    this.#refused.onExecuted(pets)
+    this.#lanes.onExecuted(pets)
     this.fastest.observe(performance.now() - sentAt - pets.length * EXECUTION_MS)
     const without: PendingUpdates[] = []
     for (const pet of pets) {
@@ -94,11 +89,10 @@ export class BatchSender {
     attempt: number,
   ): Promise<readonly PendingUpdates[]> {
     if (hasCause(error, 'locked')) return this.#withoutLocked(pets, attempt)
-    if (pets.length > 1 && mayConcernOneRow(error)) {
-      this.#refused.onRefused(pets)
-      return []
+    if (mayConcernOneRow(error)) {
+      this.#lanes.onRefused(pets)
+      if (pets.length > 1) return pets
     }
-    if (isRuleViolation(error)) this.#refused.onRefused(pets)
     for (const pet of pets) pet.reject(error)
     return []
   }

@@ -1,5 +1,5 @@
 import type { Context } from '@opentelemetry/api'
-import { TransientMap } from '../../collections/transient-map.ts'
+import type { TransientMap } from '../../collections/transient-map.ts'
 import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
@@ -15,29 +15,23 @@ export interface Update extends QuantityUpdate {
   readonly reject: (error: unknown) => void
 }
 
-/** Pets with an update that can be sent, longest waiting first. */
-export type Lane = TransientMap<PendingUpdates, true>
+/** Where pets wait whose updates may share a statement; see `Lane` in lanes.ts. */
+export interface WaitingPets {
+  readonly pets: TransientMap<PendingUpdates, true>
+}
 
-/** Updates without an outcome that may share a statement. */
-export class Backlog {
-  /** All pets that have one. Those without an update in flight are in one of the lanes. */
-  readonly pets = new TransientMap<bigint, PendingUpdates>()
-  readonly ready: Lane = new TransientMap()
-  /** The pets whose row another transaction has locked, those of every backlog. */
-  readonly locked: Lane
+/** What a pet needs to know of the others; see `Lanes`. */
+export interface AllPets {
   readonly statistics: InventoryStatistics
-  /** Maximum number of updates in a statement. */
-  limit = Number.POSITIVE_INFINITY
-
-  constructor(statistics: InventoryStatistics, locked: Lane = new TransientMap()) {
-    this.statistics = statistics
-    this.locked = locked
-  }
+  readonly pets: TransientMap<bigint, PendingUpdates>
+  readonly locked: WaitingPets
+  readonly areSeparated: boolean
+  of(update: Update): WaitingPets
 }
 
 /**
- * All updates of one pet in a backlog that have no outcome yet, oldest first. At most one of them is in flight, so no update
- * overtakes an older one, even if that one is retried several times.
+ * All updates of one pet that have no outcome yet. At most one of them is in flight, and it is the oldest of its lane, so no
+ * update overtakes an older one of its API key, even if that one is retried several times.
  */
 export class PendingUpdates {
   readonly petId: bigint
@@ -45,16 +39,13 @@ export class PendingUpdates {
   isLocked = false
   /** Whether the last statement of the update in flight, or of the next one, did not get a lock: on the row or on the table. */
   waitsForLock = false
-  /** The largest statement that the update in flight, or the next one, may be part of, as PostgreSQL has refused larger ones. */
-  maxBatchSize = Number.POSITIVE_INFINITY
-  readonly #backlog: Backlog
-  #lane: Lane | undefined
+  readonly #lanes: AllPets
   #inFlight: Update | undefined
   #waiting: Update[] = []
 
-  constructor(petId: bigint, backlog: Backlog) {
+  constructor(petId: bigint, lanes: AllPets) {
     this.petId = petId
-    this.#backlog = backlog
+    this.#lanes = lanes
   }
 
   /** The update in flight, if any. */
@@ -62,52 +53,33 @@ export class PendingUpdates {
     return this.#inFlight
   }
 
-  /** The name of the API key of the update in flight, or of the next one. */
-  get key(): string {
-    return keyOf(this.#inFlight ?? this.#waiting[0])
-  }
-
-  /** Whether one of the updates was made with the API key of this name. */
-  has(key: string): boolean {
-    return [this.#inFlight, ...this.#waiting].some((update) => update && keyOf(update) === key)
-  }
-
   add(update: Update): void {
     this.#waiting.push(update)
-    this.#backlog.statistics.waitingUpdates++
-    if (this.#inFlight === undefined && this.#lane === undefined) this.#enqueue()
+    this.#lanes.statistics.waitingUpdates++
+    if (this.#inFlight === undefined) this.#laneOf(update).pets.set(this, true)
   }
 
-  /** Makes the oldest waiting update the one in flight. */
-  take(): void {
-    this.#leaveLane()
-    this.#inFlight = this.#waiting.shift()
-    this.#backlog.statistics.waitingUpdates--
+  /** Makes the oldest waiting update of the lane the one in flight. Returns false if there is none, or if another one is. */
+  take(lane: WaitingPets): boolean {
+    if (this.#inFlight !== undefined) return false
+    lane.pets.delete(this)
+    const index = this.#waiting.findIndex((update) => this.#laneOf(update) === lane)
+    if (index === -1) {
+      this.enqueue()
+      return false
+    }
+    this.#inFlight = this.#waiting.splice(index, 1)[0]
+    this.#lanes.statistics.waitingUpdates--
+    return true
   }
 
   /** Makes the update in flight the first waiting one again. Call it if its statement has changed nothing. */
   putBack(): void {
     if (this.#inFlight === undefined) return
     this.#waiting.unshift(this.#inFlight)
+    this.#lanes.statistics.waitingUpdates++
     this.#inFlight = undefined
-    this.#backlog.statistics.waitingUpdates++
-    this.#enqueue()
-  }
-
-  /** Puts the update in flight back, and moves it to another backlog, with all others of its API key. */
-  moveTo(backlog: Backlog, maxBatchSize: number): void {
-    this.maxBatchSize = maxBatchSize
-    const { key } = this
-    this.putBack()
-    if (backlog === this.#backlog) return
-    const moved = new PendingUpdates(this.petId, backlog)
-    moved.maxBatchSize = maxBatchSize
-    for (const update of this.#waiting) if (keyOf(update) === key) moved.add(update)
-    const others = this.#waiting.filter((update) => keyOf(update) !== key)
-    this.#backlog.statistics.waitingUpdates -= this.#waiting.length - others.length
-    this.#waiting = others
-    this.maxBatchSize = Number.POSITIVE_INFINITY
-    this.#enqueue()
+    this.enqueue()
   }
 
   /** Gives the caller of the update in flight the entry as stored, or undefined if there is none. */
@@ -122,11 +94,12 @@ export class PendingUpdates {
 
   /** Rejects the waiting updates that arrived before `time` (`performance.now()`). */
   rejectWaiting(time: number): void {
-    while (this.#waiting[0] !== undefined && this.#waiting[0].arrivedAt < time) {
-      this.#waiting.shift()?.reject(this.#late())
-      this.#backlog.statistics.waitingUpdates--
-    }
-    if (this.#inFlight === undefined && this.#waiting.length === 0) this.#enqueue()
+    const late = this.#waiting.filter(({ arrivedAt }) => arrivedAt < time)
+    if (late.length === 0) return
+    this.#waiting = this.#waiting.filter(({ arrivedAt }) => arrivedAt >= time)
+    this.#lanes.statistics.waitingUpdates -= late.length
+    for (const update of late) update.reject(this.#late())
+    this.enqueue()
   }
 
   /**
@@ -148,27 +121,24 @@ export class PendingUpdates {
   #takeDecided(): Update | undefined {
     const update = this.#inFlight
     this.#inFlight = undefined
-    this.maxBatchSize = Number.POSITIVE_INFINITY
-    this.#enqueue()
+    this.enqueue()
     return update
   }
 
-  /** Goes to the end of the lane for the next update, or leaves the backlog if there is none. */
-  #enqueue(): void {
-    const { pets, ready, locked } = this.#backlog
-    this.#leaveLane()
-    if (this.#waiting.length === 0) {
-      pets.delete(this.petId)
-      return
+  /** Unless an update is in flight, goes to the end of the lanes of the waiting ones, except those that it is in. */
+  enqueue(): void {
+    if (this.#inFlight !== undefined) return
+    for (const update of this.#waiting) {
+      this.#laneOf(update).pets.set(this, true)
+      if (!this.#lanes.areSeparated) return
     }
-    pets.set(this.petId, this)
-    this.#lane = this.isLocked ? locked : ready
-    this.#lane.set(this, true)
+    // An instance that is left in a lane may have a successor.
+    if (this.#waiting.length === 0 && this.#lanes.pets.get(this.petId) === this)
+      this.#lanes.pets.delete(this.petId)
   }
 
-  #leaveLane(): void {
-    this.#lane?.delete(this)
-    this.#lane = undefined
+  #laneOf(update: Update): WaitingPets {
+    return this.isLocked ? this.#lanes.locked : this.#lanes.of(update)
   }
 
   #late(): Error {
@@ -176,10 +146,6 @@ export class PendingUpdates {
       ? unchanged('locked', 'Another transaction has locked the entry or the whole inventory.')
       : unchanged('late', 'The database is too busy.')
   }
-}
-
-function keyOf(update: Update | undefined): string {
-  return update?.caller?.key?.name ?? ''
 }
 
 function unchanged(cause: 'locked' | 'late', reason: string): Error {

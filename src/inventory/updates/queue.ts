@@ -3,9 +3,9 @@ import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { BatchSender } from './batch.ts'
-import { Backlog, PendingUpdates } from './pending-updates.ts'
+import { type Lane, Lanes } from './lanes.ts'
+import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import { RefusedBacklogs, takeFrom } from './refused-backlogs.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
@@ -32,16 +32,13 @@ const NEAR_BATCHES = 2
 /** If even the fastest statement takes this long, both sides are idle most of the time, and more batches are in flight. */
 const FAR_STATEMENT_MS = 0.8
 
-/** What connections are used for. Locked and refused updates share a few, so that they never delay batches. */
-type Kind = 'batches' | 'locked' | 'refused'
-
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
  * update of each pet. This class decides when a batch is sent; `BatchSender` sends it and decides its updates.
  *
  * At most two batches are in flight, or as many as there are connections if PostgreSQL is far away or Citus distributes the
- * table. On connections of their own are retried, individually, pets whose row is locked, the one that was tried longest ago
- * first, and what PostgreSQL has refused.
+ * table. Pets whose row is locked, and keys whose updates PostgreSQL has refused, share one or two other connections, so that they
+ * never delay batches; see `Lanes`.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -50,14 +47,15 @@ export class UpdateQueue {
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #sender: BatchSender
-  readonly #backlog: Backlog
-  readonly #refused: RefusedBacklogs
-  readonly #inFlight: Record<Kind, number> = { batches: 0, locked: 0, refused: 0 }
-  #lastRetry: Kind = 'refused'
+  readonly #lanes: Lanes
+  /** Statements in flight that are no batches. */
+  #retries = 0
   readonly #maxRetries: number
   readonly #maxBatches: number
   #isScheduled = false
-  /** Number of updates in the last statement that was sent. */
+  /** Number of statements that were sent. */
+  #turns = 0
+  /** Number of updates in the last one. */
   #batchSize = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -68,11 +66,10 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#backlog = new Backlog(statistics)
-    this.#refused = new RefusedBacklogs(this.#backlog)
+    this.#lanes = new Lanes(statistics)
     this.#tracer = tracer
     this.#times = times
-    this.#sender = new BatchSender(repository, statistics, this.#refused, times.wait)
+    this.#sender = new BatchSender(repository, this.#lanes, times.wait)
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
@@ -88,9 +85,8 @@ export class UpdateQueue {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      const backlog = this.#refused.of(petId, caller?.key?.name ?? '')
-      const pet = backlog.pets.get(petId) ?? new PendingUpdates(petId, backlog)
-      pet.add({ petId, quantity, condition, caller, arrivedAt, context, resolve, reject })
+      const update = { petId, quantity, condition, caller, arrivedAt, context, resolve, reject }
+      this.#lanes.petOf(petId).add(update)
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -102,7 +98,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#inFlight.batches === 0 && this.#batchSize <= 1
+    const isSingle = this.#lanes.batches.inFlight === 0 && this.#batchSize <= 1
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -111,11 +107,9 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    while (this.#inFlight.batches < this.#batchLimit() && this.#start('batches'));
-    while (this.#inFlight.locked + this.#inFlight.refused < this.#maxRetries) {
-      const [next, other] = this.#retryOrder()
-      if (!this.#start(next) && !this.#start(other)) break
-    }
+    const { batches } = this.#lanes
+    while (batches.inFlight < this.#batchLimit() && this.#start(batches));
+    while (this.#retries < this.#maxRetries && this.#lanes.retries().some((lane) => this.#start(lane)));
   }
 
   #batchLimit(): number {
@@ -123,45 +117,34 @@ export class UpdateQueue {
     return isNear ? Math.min(NEAR_BATCHES, this.#maxBatches) : this.#maxBatches
   }
 
-  /** A locked row occupies a connection until the lock timeout, so neither kind may take all connections while both wait. */
-  #retryOrder(): readonly [Kind, Kind] {
-    const { locked, refused } = this.#inFlight
-    const isLockedNext = locked === refused ? this.#lastRetry === 'refused' : locked < refused
-    return isLockedNext ? ['locked', 'refused'] : ['refused', 'locked']
+  /** Sends the next statement of a lane. Returns whether there is one. */
+  #start(lane: Lane): boolean {
+    const pets = lane.take(this.#repository.maxBatchSize())
+    if (pets.length > 0) void this.#send(pets, lane)
+    return pets.length > 0
   }
 
-  /** Sends the next statement of a kind. Returns whether there is one. */
-  #start(kind: Kind): boolean {
-    const pets = this.#take(kind)
-    if (pets.length === 0) return false
-    if (kind !== 'batches') this.#lastRetry = kind
-    void this.#send(pets, kind)
-    return true
-  }
-
-  #take(kind: Kind): PendingUpdates[] {
-    if (kind === 'refused') return this.#refused.take()
-    const { locked, ready } = this.#backlog
-    return kind === 'locked' ? takeFrom(locked, 1) : takeFrom(ready, this.#repository.maxBatchSize())
-  }
-
-  async #send(pets: readonly PendingUpdates[], kind: Kind): Promise<void> {
-    this.#inFlight[kind]++
+  async #send(pets: readonly PendingUpdates[], lane: Lane): Promise<void> {
+    const retries = lane === this.#lanes.batches ? 0 : 1
+    this.#retries += retries
+    lane.inFlight++
+    lane.turn = ++this.#turns
     this.#batchSize = pets.length
     const send = (): Promise<readonly PendingUpdates[]> => this.#sender.send(pets)
-    const locked = await (this.#tracer?.run(contextsOf(pets), send) ?? send())
-    for (const pet of locked) pet.putBack()
-    this.#inFlight[kind]--
+    const undecided = await (this.#tracer?.run(contextsOf(pets), send) ?? send())
+    for (const pet of undecided) pet.putBack()
+    lane.inFlight--
+    this.#retries -= retries
     this.#dispatch()
   }
 
   #check(): void {
     const time = performance.now() - this.#times.wait
-    const backlogs = [this.#backlog, ...this.#refused]
-    for (const { pets } of backlogs) for (const pet of pets.values()) pet.rejectWaiting(time)
+    const { pets } = this.#lanes
+    for (const pet of pets.values()) pet.rejectWaiting(time)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
-    if (backlogs.some(({ pets }) => pets.size > 0)) return
+    if (pets.size > 0) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }

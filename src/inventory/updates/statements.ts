@@ -55,6 +55,16 @@ const setManyIf = {
 }
 
 /** The setting is made once, before the triggers run, and for this transaction only. */
+const setOneRecorded = {
+  name: 'inventory_set_quantity_recorded',
+  text: `UPDATE inventory SET quantity = $2
+         WHERE pet_id = $1::bigint
+           AND ($3::text IS NULL OR ${TAG} = ANY (string_to_array($3, ',')))
+           AND ($4::text IS NULL OR ${TAG} <> ALL (string_to_array($4, ',')))
+           AND (SELECT set_config('inventory.callers', $5::text, true)) IS NOT NULL
+         RETURNING $1::bigint AS key, ${ENTRY_FIELDS}`,
+}
+
 const setManyRecorded = {
   name: 'inventory_set_quantities_recorded',
   text: `UPDATE inventory SET quantity = change.amount
@@ -67,7 +77,9 @@ const setManyRecorded = {
 }
 
 /** The texts of all statements that update entries. */
-export const statementTexts = [setOne, setOneIf, setMany, setManyIf, setManyRecorded].map(({ text }) => text)
+export const statementTexts = [setOne, setOneIf, setOneRecorded, setMany, setManyIf, setManyRecorded].map(
+  ({ text }) => text,
+)
 
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
@@ -77,23 +89,19 @@ export const statementTexts = [setOne, setOneIf, setMany, setManyIf, setManyReco
  * @param namesCallers whether the statement says who makes the updates, for the history
  */
 export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean): UpdateStatement {
-  const isConditional = updates.some(({ condition }) => condition !== undefined)
-  const [only] = updates
-  if (only !== undefined && updates.length === 1 && !namesCallers) {
-    const values = [only.petId, only.quantity]
-    return isConditional
-      ? { statement: setOneIf, values: [...values, anyOf(only), noneOf(only)] }
-      : { statement: setOne, values }
+  const callers = namesCallers ? [callersOf(updates)] : []
+  const isConditional = namesCallers || updates.some(({ condition }) => condition !== undefined)
+  const [only, ...others] = updates
+  if (only !== undefined && others.length === 0) {
+    const conditions = isConditional ? [anyOf(only), noneOf(only)] : []
+    const statement = namesCallers ? setOneRecorded : isConditional ? setOneIf : setOne
+    return { statement, values: [only.petId, only.quantity, ...conditions, ...callers] }
   }
-  const values = [
-    arrayOf(updates.map(({ petId }) => petId)),
-    arrayOf(updates.map(({ quantity }) => quantity)),
-  ]
-  if (!isConditional && !namesCallers) return { statement: setMany, values }
-  values.push(textArrayOf(updates.map(anyOf)), textArrayOf(updates.map(noneOf)))
-  return namesCallers
-    ? { statement: setManyRecorded, values: [...values, callersOf(updates)] }
-    : { statement: setManyIf, values }
+  const ids = arrayOf(updates.map(({ petId }) => petId))
+  const quantities = arrayOf(updates.map(({ quantity }) => quantity))
+  const conditions = isConditional ? [textArrayOf(updates.map(anyOf)), textArrayOf(updates.map(noneOf))] : []
+  const statement = namesCallers ? setManyRecorded : isConditional ? setManyIf : setMany
+  return { statement, values: [ids, quantities, ...conditions, ...callers] }
 }
 
 function anyOf({ condition }: QuantityUpdate): string | null {

@@ -76,6 +76,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
       quantity = next
       t.equal(status, 200, name)
       t.equal(answered.etag, `"${next}-available"`)
+      t.equal(answered['cache-control'], 'no-transform', 'compressed, its tag would be weak')
     } else {
       t.equal(status, 412, name)
       t.equal(answered.etag, `"${quantity}-available"`, 'what the entry has instead')
@@ -85,18 +86,6 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
     t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: String(quantity) }])
   }
 })
-
-t.test(
-  'the response to an update asks proxies not to compress it, which would weaken its ETag',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 0, 'available']])
-    const { send } = await startApp(t, database.url)
-    const { headers } = await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
-    t.equal(headers.etag, '"5-available"')
-    t.equal(headers['cache-control'], 'no-transform')
-  },
-)
 
 t.test('401, 404 and 400 come before 412', async (t) => {
   const database = await testDatabase(t)

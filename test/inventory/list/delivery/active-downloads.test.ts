@@ -58,16 +58,6 @@ t.test('a new list waits for downloads of older snapshots to end', async (t) => 
   t.ok(client.complete)
 })
 
-t.test('downloads that take too long are cut off, so that their clients notice', async (t) => {
-  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 100 })
-  const { response, client } = await openResponse(t)
-  downloads.add(snapshotOf(200_000), response)
-  const closed = new Promise((resolve) => client.once('close', resolve))
-  await downloads.waitForMemory(undefined)
-  await closed
-  t.notOk(client.complete)
-})
-
 t.test(
   'waits only once, however many versions of the list are downloaded by clients that do not read',
   async (t) => {
@@ -93,24 +83,6 @@ t.test(
     for (const response of slow) response.end()
   },
 )
-
-t.test('a new list does not wait for a response on a lost connection', async (t) => {
-  const responses: ServerResponse[] = []
-  const server = createServer((_request, response) => responses.push(response)).listen(0, '127.0.0.1')
-  t.teardown(() => server.close())
-  await once(server, 'listening')
-  const address = server.address()
-  const socket = connect({ host: '127.0.0.1', port: typeof address === 'object' ? (address?.port ?? 0) : 0 })
-  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2))
-  await until('both requests', () => responses.length >= 2)
-  const [first, second] = responses
-  if (first === undefined || second === undefined) return
-  const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 10_000 })
-  downloads.add(snapshotOf(200_000), second)
-  socket.destroy()
-  await once(first, 'close')
-  await downloads.waitForMemory(snapshotOf(300_000))
-})
 
 t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
   const database = await testDatabase(t)

@@ -1,0 +1,200 @@
+import t from 'tap'
+import { requestLimits } from '../../../src/database/pool-options.ts'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
+import type { ServiceTimings } from '../../../src/service.ts'
+import { apiKey, longTimings, startApp } from '../../support/app.ts'
+import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
+import { eventually } from '../../support/eventually.ts'
+import { type Answer, callerOf, json } from '../../support/http.ts'
+import { sendRaw } from '../../support/raw.ts'
+import { testRole } from '../../support/roles.ts'
+
+const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
+  database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
+
+/** Nothing but the test ends a wait. */
+const endless: Partial<ServiceTimings> = {
+  ...longTimings,
+  requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
+}
+
+/** Sends updates on one connection without waiting, which are served one after the other, and returns all that came back. */
+async function pipeline(
+  port: number,
+  updates: readonly (readonly [petId: number, quantity: number])[],
+): Promise<string> {
+  const messages = updates.map(([petId, quantity], index) => {
+    const body = JSON.stringify({ quantity })
+    const close = index === updates.length - 1 ? 'Connection: close\r\n' : ''
+    return (
+      `PATCH /v1/inventory/${petId} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n` +
+      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n${close}\r\n${body}`
+    )
+  })
+  return sendRaw(port, messages.join(''))
+}
+
+t.test(
+  'answers with what is stored where triggers and constraints of the operator are at work',
+  async (t) => {
+    const database = await testDatabase(t)
+    await addMany(database, 50)
+    await database.query(
+      `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$
+     BEGIN
+       IF NEW.pet_id = 7 THEN RETURN NULL; END IF;
+       NEW.quantity = least(NEW.quantity, 100);
+       RETURN NEW;
+     END $$`,
+    )
+    await database.query(
+      'CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()',
+    )
+    await database.query('ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50)')
+    const { send } = await startApp(t, database.url)
+    const update = (petId: number, quantity: number): Promise<Answer> =>
+      send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
+    t.match(await update(1, 500), { status: 200, text: '{"petId":1,"quantity":100,"status":"sold"}' })
+    const answers = await Promise.all(
+      Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index)),
+    )
+    for (const [index, { status, text }] of answers.entries()) {
+      const petId = (index % 51) + 1
+      if (petId === 51) t.equal(status, 404)
+      else if (petId === 7 || petId === 8)
+        t.match([status, text], [400, /The database rejects this quantity/])
+      else t.ok(status === 200 && JSON.parse(text).quantity <= 100, text)
+    }
+    t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id IN (7, 8)'), [
+      { quantity: '0' },
+      { quantity: '0' },
+    ])
+  },
+)
+
+t.test('one bad update among 500 takes few statements, and fails alone', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 500)
+  await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 499 OR quantity < 5); CREATE SEQUENCE statements;
+    CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
+    CREATE TRIGGER number BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
+  const statistics = new InventoryStatistics()
+  const app = { inventoryStatistics: statistics }
+  const { send } = await startApp(t, database.url, { app, timings: endless })
+  const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
+  const update = (petId: number): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  // One statement each, so that all others wait.
+  const updates = [update(1)]
+  await waitForLocks(database)
+  updates.push(update(2))
+  await eventually('two statements', async () => {
+    const waiting = await database.query('SELECT FROM pg_locks WHERE NOT granted')
+    return waiting.length === 2
+  })
+  for (let petId = 3; petId <= 500; petId++) updates.push(update(petId))
+  await eventually('all updates to arrive', async () => statistics.waitingUpdates === 498)
+  await release()
+  const answers = (await Promise.all(updates)).map(({ status, text }) => ({ status, text }))
+  t.match(
+    answers.filter(({ status }) => status !== 200),
+    [{ status: 400, text: 'The database rejects this quantity.' }],
+  )
+  t.equal(answers.filter(({ status }) => status === 200).length, 499)
+  const [row] = await database.query('SELECT last_value FROM statements')
+  t.ok(Number(row?.['last_value']) < 40, `${row?.['last_value']} statements`)
+})
+
+t.test('updates of a key that the database rejects delay none of other keys, of the same pets', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 50)
+  await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'; END $$;
+    CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity > 1000) EXECUTE FUNCTION rule()`)
+  const other = 'k'.repeat(40)
+  const env = { API_KEYS: `tests:${apiKey},other:${other}` }
+  const { port, send } = await startApp(t, database.url, { timings: endless, env })
+  const sendBad = callerOf(port, { authorization: `Bearer ${other}` })
+  const bad = (petId: number): Promise<Answer> =>
+    sendBad('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5000 }))
+  t.equal((await bad(1)).status, 400)
+  const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+  const first = [bad(1), bad(2)]
+  await waitForLocks(database)
+  let answered = 0
+  const rejected = [...first, ...Array.from({ length: 48 }, (_, index) => bad(index + 3))].map((answer) =>
+    answer.finally(() => answered++),
+  )
+  for (let round = 1; round <= 3; round++) {
+    const answers = await Promise.all(
+      Array.from({ length: 48 }, (_, index) =>
+        send('PATCH', `/v1/inventory/${index + 3}`, json({ quantity: round })),
+      ),
+    )
+    t.ok(answers.every(({ status }) => status === 200))
+  }
+  t.equal(answered, 0, 'all of it happened while the rejected ones still waited')
+  await release()
+  for (const { status } of await Promise.all(rejected)) t.equal(status, 400)
+})
+
+t.test('what may have been committed, or every update would meet, is never sent again', async (t) => {
+  const ends: Readonly<Record<string, readonly [attempts: string, status: number]>> = {
+    "RAISE 'no' USING ERRCODE = '57014'": ['1', 503],
+    "RAISE 'no' USING ERRCODE = '40003'": ['1', 500],
+    "RAISE 'no' USING ERRCODE = '25006'": ['1', 503],
+    'PERFORM pg_terminate_backend(pg_backend_pid())': ['1', 503],
+    // It may have been changed or replaced at the same time.
+    'RETURN NULL': ['3', 400],
+  }
+  for (const [end, [attempts, expected]] of Object.entries(ends)) {
+    const database = await testDatabase(t)
+    await addMany(database, 3)
+    await database.query(`CREATE SEQUENCE pet_1; CREATE SEQUENCE pet_2; CREATE SEQUENCE pet_3;
+      CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM nextval('pet_' || NEW.pet_id); ${end}; RETURN NEW; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
+    const { send } = await startApp(t, database.url)
+    const answers = await Promise.all(
+      [1, 2, 3].map((petId) => send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))),
+    )
+    for (const { status } of answers) t.equal(status, expected, end)
+    t.strictSame(
+      await database.query("SELECT max(last_value) FROM pg_sequences WHERE sequencename LIKE 'pet%'"),
+      [{ max: attempts }],
+      end,
+    )
+  }
+})
+
+t.test('a quantity that the store does not allow is refused, and no older update of its pet', async (t) => {
+  const role = await testRole(t)
+  const ways = {
+    constraint: 'ALTER TABLE inventory ADD CHECK (quantity <> 50)',
+    'check option of a view': `ALTER TABLE inventory RENAME TO stock;
+      CREATE VIEW inventory AS SELECT * FROM stock WHERE quantity <> 50 WITH CHECK OPTION`,
+    'trigger that raises at the commit': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+      CREATE CONSTRAINT TRIGGER rule AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'trigger that raises with an SQLSTATE of its own': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE 'no' USING ERRCODE = 'IN001'; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+    'generated column': `ALTER TABLE inventory ADD value integer NOT NULL
+      GENERATED ALWAYS AS (2000000000 + quantity / 50 * 2000000000) STORED`,
+    'skipping trigger': `CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+      CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
+  }
+  for (const [way, definition] of Object.entries(ways)) {
+    const database = await testDatabase(t)
+    await addMany(database, 1)
+    await database.query(`${definition}; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
+    const { port } = await startApp(t, role.urlOf(database.url), { timings: longTimings })
+    const text = await pipeline(
+      port,
+      Array.from({ length: 10 }, (_, index) => [1, index + 41] as const),
+    )
+    const statuses = Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status))
+    t.strictSame(statuses, [...Array.from({ length: 9 }, () => 200), 400], way)
+    t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '49' }], way)
+  }
+})
