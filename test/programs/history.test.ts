@@ -5,6 +5,7 @@ import { until } from '../support/eventually.ts'
 import { chainErrors, changesIn, type RecordedChange } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
+import { onServer } from '../support/on-server.ts'
 import { type Program, portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -222,15 +223,13 @@ t.test('operators read the history, and only the owner of the tables can change 
   const select = await inventory(t, server.urlOf(database.url), 'history')
   t.match(select, { code: 1, stderr: /lacks a privilege/ })
   // A writer cannot put a table of its own in the place of the history.
-  await database.query(
-    `GRANT TEMPORARY ON DATABASE ${new URL(database.url).pathname.slice(1)} TO ${operator.name}`,
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`GRANT TEMPORARY ON DATABASE ${name} TO ${operator.name}`)
+  await onServer(
+    operator.urlOf(database.url),
+    `CREATE TEMPORARY TABLE inventory_history (LIKE public.inventory_history INCLUDING ALL);
+     UPDATE inventory SET quantity = 2`,
   )
-  const { default: pg } = await import('pg')
-  const client = new pg.Client({ connectionString: operator.urlOf(database.url) })
-  await client.connect()
-  await client.query('CREATE TEMPORARY TABLE inventory_history (LIKE public.inventory_history INCLUDING ALL)')
-  await client.query('UPDATE inventory SET quantity = 2')
-  await client.end()
   t.match(changesIn(await history(t, database.url, '--json'))[0], { newQuantity: 2, role: operator.name })
 })
 

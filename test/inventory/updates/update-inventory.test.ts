@@ -200,39 +200,30 @@ t.test('a pet without an entry gets a 404, and an invalid body a 400 before that
 })
 
 for (const type of ['integer', 'numeric']) {
-  t.test(`a pet is found whose id is stored as ${type}, such as in a table under a view`, async (t) => {
+  t.test(`a pet is found whose id is stored as ${type} in a table under a view`, async (t) => {
     const database = await testDatabase(t)
     await addEntries(database, [
       ['1', 0, 'sold'],
       ['2', 0, 'pending'],
     ])
-    await database.query(`ALTER TABLE inventory ALTER pet_id TYPE ${type}`)
-    await database.query('ALTER TABLE inventory RENAME TO stock')
-    await database.query('CREATE VIEW inventory AS SELECT * FROM stock')
+    await database.query(`ALTER TABLE inventory ALTER pet_id TYPE ${type}; ALTER TABLE inventory RENAME TO stock;
+      CREATE VIEW inventory AS SELECT * FROM stock`)
     const { send } = await startApp(t, database.url)
-    const entry = { status: 200, text: '{"petId":1,"quantity":5,"status":"sold"}' }
-    t.match(await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })), entry)
-    const conditional = {
-      ...json({ quantity: 6 }),
-      headers: { 'content-type': 'application/json', 'if-match': '"5-sold"' },
+    const update = async (petId: string, quantity: number, headers = {}): Promise<number> => {
+      const message = json({ quantity })
+      const sent = { ...message, headers: { ...message.headers, ...headers } }
+      return (await send('PATCH', `/v1/inventory/${petId}`, sent)).status
     }
-    t.match(await send('PATCH', '/v1/inventory/1', conditional), {
-      status: 200,
-      text: entry.text.replace('5', '6'),
-    })
-    t.match(await send('PATCH', '/v1/inventory/1', conditional), { status: 412 })
-    const several = await Promise.all(
-      ['1', '2', '3', '3000000000'].map((id) => send('PATCH', `/v1/inventory/${id}`, json({ quantity: 7 }))),
-    )
-    t.strictSame(
-      several.map(({ status }) => status),
-      [200, 200, 404, 404],
-    )
-    t.match(await send('PATCH', '/v1/inventory/3000000000', json({ quantity: 7 })), { status: 404 })
-    const hold = await database.hold('SELECT FROM stock WHERE pet_id = 1 FOR UPDATE')
-    const waiting = send('PATCH', '/v1/inventory/1', json({ quantity: 8 }))
-    t.match(await send('PATCH', '/v1/inventory/2', json({ quantity: 8 })), { status: 200 })
-    await hold()
-    t.match(await waiting, { status: 200 })
+    t.equal(await update('1', 5), 200)
+    t.equal(await update('1', 6, { 'if-match': '"5-sold"' }), 200)
+    t.equal(await update('1', 6, { 'if-match': '"5-sold"' }), 412)
+    t.equal(await update('3000000000', 7), 404)
+    const several = ['1', '2', '3', '3000000000'].map((id) => update(id, 7))
+    t.strictSame(await Promise.all(several), [200, 200, 404, 404])
+    const release = await database.hold('SELECT FROM stock WHERE pet_id = 1 FOR UPDATE')
+    const waiting = update('1', 8)
+    t.equal(await update('2', 8), 200)
+    await release()
+    t.equal(await waiting, 200)
   })
 }
