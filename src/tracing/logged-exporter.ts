@@ -1,9 +1,9 @@
-import { type ExportResult, ExportResultCode } from '@opentelemetry/core'
+import { type ExportResult, ExportResultCode, setGlobalErrorHandler } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace-base'
 import type { Logger } from 'pino'
 
-/** Sends spans by OTLP, and logs when that starts to fail, and when it works again. */
+/** Sends spans by OTLP, and logs when that, or anything else in the SDK, starts to fail, and when spans can be sent again. */
 export class LoggedExporter extends OTLPTraceExporter {
   readonly #log: Logger
   #isFailing = false
@@ -11,19 +11,19 @@ export class LoggedExporter extends OTLPTraceExporter {
   constructor(log: Logger) {
     super()
     this.#log = log
+    setGlobalErrorHandler((error) => this.#failed(error))
   }
 
   override export(spans: ReadableSpan[], onResult: (result: ExportResult) => void): void {
     super.export(spans, (result) => {
-      if (result.code !== ExportResultCode.SUCCESS) this.failed(result.error)
+      if (result.code !== ExportResultCode.SUCCESS) this.#failed(result.error)
       else if (this.#isFailing) this.#log.info('traces can be sent again')
       this.#isFailing = result.code !== ExportResultCode.SUCCESS
       onResult(result)
     })
   }
 
-  /** Records a failed export. */
-  failed(error: unknown): void {
+  #failed(error: unknown): void {
     if (!this.#isFailing) this.#log.warn({ reason: reasonOf(error) }, 'traces cannot be sent')
     this.#isFailing = true
   }

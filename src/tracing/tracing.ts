@@ -2,14 +2,14 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
 import { context, DiagLogLevel, diag, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
+import { globalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
 import {
   defaultResource,
   detectResources,
   envDetector,
   resourceFromAttributes,
 } from '@opentelemetry/resources'
-import { BasicTracerProvider, BatchSpanProcessor } from '@opentelemetry/sdk-trace-base'
+import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Database } from '../database/database.ts'
@@ -38,9 +38,11 @@ export interface Tracing {
  * Starts to trace this process and to send the spans by OTLP. The SDK itself reads the endpoint, the interval and the sampler
  * from the environment (OpenTelemetry, Environment Variable Specification). Imported only if traces are configured.
  */
-export function startTracing(version: string, log: Logger): Tracing {
-  const exporter = new LoggedExporter(log)
-  setGlobalErrorHandler((error) => exporter.failed(error))
+export function startTracing(
+  version: string,
+  log: Logger,
+  exporter: SpanExporter = new LoggedExporter(log),
+): Tracing {
   const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
   diag.setLogger(
@@ -69,7 +71,7 @@ export function startTracing(version: string, log: Logger): Tracing {
     statements: (database, pool) => traceStatements(database, pool, tracer),
     async close() {
       await Promise.race([
-        provider.shutdown().catch((error: unknown) => exporter.failed(error)),
+        provider.shutdown().catch(globalErrorHandler),
         setTimeout(FLUSH_TIMEOUT_MS, undefined, { ref: false }),
       ])
     },

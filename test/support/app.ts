@@ -7,6 +7,7 @@ import { listLimits, requestLimits } from '../../src/database/pool-options.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
+import type { Tracing } from '../../src/tracing/tracing.ts'
 import { addEntries, type TestDatabase, testDatabase } from './database.ts'
 import { callerOf, type Send } from './http.ts'
 import { type Family, parseMetrics } from './metrics.ts'
@@ -41,13 +42,14 @@ export interface TestAppOptions {
   readonly timings?: Partial<ServiceTimings>
   /** Environment variables that are added to, or replace, those of the database, the port and the key. */
   readonly env?: Readonly<Record<string, string>>
+  readonly tracing?: Tracing
 }
 
 /** Starts the service in this process on a free port, configured and wired as in production, and keeps its log. */
 export async function startApp(
   t: Test,
   databaseUrl: string,
-  { app = {}, timings = {}, env = {} }: TestAppOptions = {},
+  { app = {}, timings = {}, env = {}, tracing }: TestAppOptions = {},
 ): Promise<TestApp> {
   const log: Record<string, unknown>[] = []
   const stream = new Writable({
@@ -58,7 +60,7 @@ export async function startApp(
   })
   const logger = pino({ base: null }, stream)
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
-  const options = { ...config, version, databaseUrl, tracing: undefined }
+  const options = { ...config, version, databaseUrl, tracing }
   const parts = await connectService(options, { ...serviceTimings, ...timings }, logger)
   const service = await serve({ ...parts, app: { ...parts.app, ...app } }, options, logger)
   let closed: Promise<void> | undefined

@@ -1,0 +1,147 @@
+import { inspect } from 'node:util'
+import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
+import { InMemorySpanExporter, type ReadableSpan } from '@opentelemetry/sdk-trace-base'
+import { pino } from 'pino'
+import t from 'tap'
+import { startTracing } from '../../src/tracing/tracing.ts'
+import { apiKey, startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { until } from '../support/eventually.ts'
+import { json, type Message } from '../support/http.ts'
+import { startRelay } from '../support/relay.ts'
+
+const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
+const parentSpanId = '00f067aa0ba902b7'
+const UPDATE = 'PATCH /v1/inventory/:petId'
+
+process.env['OTEL_BSP_SCHEDULE_DELAY'] = '50'
+const exporter = new InMemorySpanExporter()
+const tracing = startTracing('1.2.3', pino({ level: 'silent' }), exporter)
+const database = await testDatabase(t)
+await addEntries(
+  database,
+  Array.from({ length: 20 }, (_, index) => [String(index + 1), 9, 'available']),
+)
+const outage = await startRelay(t, database.url)
+const { send, log } = await startApp(t, outage.url, { tracing })
+t.teardown(() => tracing.close())
+
+const idOf = (span: ReadableSpan | undefined): string | undefined => span?.spanContext().spanId
+
+/** Waits for that many spans with a name. */
+async function received(name: string, count = 1): Promise<ReadableSpan[]> {
+  const found = (): ReadableSpan[] => exporter.getFinishedSpans().filter((span) => span.name === name)
+  await until(`${count} spans ${name}`, () => found().length >= count)
+  return found()
+}
+
+/** The statements that have ended. */
+function statements(): ReadableSpan[] {
+  return exporter.getFinishedSpans().filter(({ kind }) => kind === SpanKind.CLIENT)
+}
+
+function ofTrace(trace: string, quantity: number): Message {
+  const { headers, body = '' } = json({ quantity })
+  return { headers: { ...headers, traceparent: `00-${trace}-${parentSpanId}-01` }, body }
+}
+
+t.beforeEach(() => exporter.reset())
+
+t.test('a request goes on in the trace of its caller, and its statement and log lines with it', async (t) => {
+  await send('PATCH', '/v1/inventory/1?token=hidden', ofTrace(traceId, 5))
+  const [request] = await received(UPDATE)
+  t.match(request, {
+    kind: SpanKind.SERVER,
+    status: { code: SpanStatusCode.UNSET },
+    parentSpanContext: { traceId, spanId: parentSpanId },
+    attributes: {
+      'http.request.method': 'PATCH',
+      'http.route': '/v1/inventory/:petId',
+      'url.path': '/v1/inventory/1',
+      'http.response.status_code': 200,
+    },
+    resource: {
+      attributes: {
+        'service.name': 'petstore-inventory',
+        'service.version': '1.2.3',
+        'service.instance.id': /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/,
+      },
+    },
+  })
+  const statement = statements().at(-1)
+  t.match(statement, {
+    name: /^inventory_set_quantit/,
+    parentSpanContext: { traceId, spanId: idOf(request) },
+    attributes: { 'db.system.name': 'postgresql', 'db.operation.name': /^(UPDATE|WITH)$/ },
+  })
+  t.strictSame(statement?.links, [])
+  t.match(
+    log.find(({ trace_id }) => trace_id === traceId),
+    { msg: 'request', span_id: idOf(request) },
+  )
+})
+
+t.test('a list has its statements, and health checks make no spans', async (t) => {
+  for (const path of ['/livez', '/readyz', '/v1/inventory', '/v1/inventory', '/v1/nothing'])
+    await send('GET', path)
+  const lists = await received('GET /v1/inventory', 2)
+  for (const list of lists)
+    t.ok(statements().some(({ parentSpanContext }) => parentSpanContext?.spanId === idOf(list)))
+  t.match(await received('GET'), [{ attributes: { 'http.response.status_code': 404 } }])
+  t.notOk(exporter.getFinishedSpans().some(({ name }) => /livez|readyz/.test(name)))
+  t.notOk(statements().some(({ attributes }) => attributes['db.client.connection.pool.name'] === 'probe'))
+})
+
+t.test('updates that share a statement and that statement link to each other', async (t) => {
+  const count = 100
+  // All at once, so that most of them wait.
+  await Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      send(
+        'PATCH',
+        `/v1/inventory/${1 + (index % 20)}`,
+        ofTrace((index + 1).toString(16).padStart(32, '0'), 3),
+      ),
+    ),
+  )
+  const served = await received(UPDATE, count)
+  t.equal(new Set(served.map((span) => span.spanContext().traceId)).size, count)
+  // Each request by the statements that serve it.
+  const servedBy = statements().flatMap(({ parentSpanContext, links }) =>
+    parentSpanContext === undefined ? links.map(({ context }) => context.spanId) : parentSpanContext.spanId,
+  )
+  t.strictSame([...new Set(servedBy)].sort(), served.map(idOf).sort())
+  const shared = statements().filter(({ links }) => links.length > 1)
+  t.ok(shared.length > 0)
+  for (const statement of shared) {
+    t.equal(statement.parentSpanContext, undefined, 'it is in a trace of its own')
+    for (const { context } of statement.links) {
+      const linked = served.find((request) => idOf(request) === context.spanId)
+      t.match(linked?.links, [{ context: { spanId: idOf(statement) } }])
+    }
+  }
+})
+
+t.test('spans have no keys, values or messages of the database', async (t) => {
+  await send('PATCH', '/v1/inventory/1?secret=in-the-query', json({ quantity: 1_234_567 }))
+  await database.query('ALTER TABLE inventory ADD CONSTRAINT forbidden_number CHECK (quantity <> 7654321)')
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 7_654_321 }))).status, 400)
+  await received(UPDATE, 2)
+  const failed = statements().find(({ status }) => status.code === SpanStatusCode.ERROR)
+  t.equal(failed?.attributes['error.type'], '23514')
+  const spans = inspect(exporter.getFinishedSpans(), { depth: null, maxStringLength: null })
+  t.match(spans, 'url.path')
+  for (const hidden of [apiKey, 'in-the-query', 'forbidden_number', 'SET quantity', '1234567', '7654321'])
+    t.notOk(spans.includes(hidden), hidden)
+})
+
+t.test('a request that the database fails is a failed span', async (t) => {
+  outage.fail()
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  t.match(await received('GET /v1/inventory'), [
+    {
+      status: { code: SpanStatusCode.ERROR },
+      attributes: { 'error.type': '503', 'http.response.status_code': 503 },
+    },
+  ])
+})
