@@ -1,14 +1,14 @@
 import t from 'tap'
+import { hasContentCoding } from '../../src/http/json-body.ts'
 import { startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
 import { json } from '../support/http.ts'
 import { authorization, host, json as jsonType } from '../support/messages.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
 
-const entries = [['1', 9, 'available']] as const
+const { port, send, log, database } = await startService(t, [['1', 9, 'available']])
 
 t.test('a 404 for a path says where the inventory and its documentation are', async (t) => {
-  const { send } = await startService(t)
   for (const path of ['/', '/inventory', '/v1', '/v1/', '/v1/inventory/', '/v2/inventory', '/docs/x']) {
     const { status, text } = await send('GET', path)
     t.equal(status, 404, path)
@@ -17,7 +17,6 @@ t.test('a 404 for a path says where the inventory and its documentation are', as
 })
 
 t.test('a 415 names what was sent', async (t) => {
-  const { send } = await startService(t)
   const type = 'application/json'
   for (const [headers, named] of [
     [{ 'content-type': 'text/plain' }, /Content-Type: text\/plain\./],
@@ -33,7 +32,6 @@ t.test('a 415 names what was sent', async (t) => {
 })
 
 t.test('a 400 for malformed HTTP says what to check', async (t) => {
-  const { port } = await startService(t)
   const { socket, received } = await openRaw(port)
   socket.end(
     `PATCH /v1/inventory/1 HTTP/1.1\r\n${host}${authorization}${jsonType}Content-Length: 14\r\n\r\n{"qua`,
@@ -44,7 +42,6 @@ t.test('a 400 for malformed HTTP says what to check', async (t) => {
 })
 
 t.test('a 500 has no details, and the log has them under the same id', async (t) => {
-  const { send, log, database } = await startService(t, entries)
   await database.query(
     `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a secret of the table'::integer; END $$`,
   )
@@ -61,4 +58,11 @@ t.test('a 500 has no details, and the log has them under the same id', async (t)
   const line = log.find(({ msg }) => msg === 'request failed')
   t.equal(line?.['requestId'], 'the-failing-one')
   t.match(JSON.stringify(line?.['err']), /a secret of the table/)
+})
+
+t.test('a Content-Encoding full of spaces takes linear time', async (t) => {
+  // With quadratic time, this would take hours.
+  const spaces = ' '.repeat(1_000_000)
+  t.equal(hasContentCoding({ 'content-encoding': `identity,${spaces}x` }), true)
+  t.equal(hasContentCoding({ 'content-encoding': `${spaces}Identity${spaces},${spaces}` }), false)
 })

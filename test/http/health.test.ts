@@ -1,10 +1,14 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
+import type { Database } from '../../src/database/database.ts'
+import { notReadyKindOf, readinessOf } from '../../src/service/readiness.ts'
 import { longTimings, startApp, startService } from '../support/app.ts'
+import { runCommand } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
+import { openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -22,36 +26,76 @@ t.test('health checks need no key, and their responses are never cached', async 
   }
 })
 
-t.test(
-  'the service is live but not ready during an outage of the database, and ready after it',
-  async (t) => {
-    const database = await testDatabase(t)
-    const outage = await startRelay(t, database.url)
-    const { send, log } = await startApp(t, outage.url)
-    const readyAfterKeep = async (): Promise<number> => {
-      await new Promise((resolve) => setTimeout(resolve, 1100))
-      return (await send('GET', '/readyz')).status
-    }
-    t.equal((await send('GET', '/readyz')).status, 200)
-    outage.stall()
-    t.equal(await readyAfterKeep(), 503)
-    t.equal((await send('GET', '/livez')).status, 200)
-    await outage.restore()
-    t.equal(await readyAfterKeep(), 200)
-    t.strictSame(
-      log.map((line) => line['msg']).filter((message) => /ready/.test(String(message))),
-      ['not ready: The database cannot be reached.', 'ready again'],
-    )
-  },
-)
-
-t.test('the service is not ready while the schema is behind, and says why', async (t) => {
+t.test('/readyz, the metrics and the log say whether the service is ready, and why not', async (t) => {
+  const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
-  const { send } = await startApp(t, database.url)
-  const answer = await send('GET', '/readyz')
-  isError(t, answer, 503, 'service_unavailable')
-  t.equal(answer.headers['cache-control'], 'no-store')
-  t.match(JSON.parse(answer.text).message, /schema is behind.*create-inventory.*inventory migrate up/)
+  const outage = await startRelay(t, role.urlOf(database.url))
+  const { send, log, scrape } = await startApp(t, outage.url)
+  /** Waits until the check has a result: ready, or this kind of reason, in these words. */
+  const see = async (kind?: string, words = /./): Promise<void> => {
+    const answer = await eventually(kind ?? 'ready', async () => {
+      const { series = [] } = (await scrape()).get('inventory_not_ready') ?? {}
+      const kinds = series.filter(({ value }) => value === 1).map(({ labels }) => labels['reason'])
+      const found = await send('GET', '/readyz')
+      return kinds.join() === (kind ?? '') && found.status === (kind === undefined ? 200 : 503) && found
+    })
+    t.equal(answer.headers['cache-control'], 'no-store')
+    if (kind === undefined) return
+    isError(t, answer, 503, 'service_unavailable', kind)
+    t.match(JSON.parse(answer.text).message, words)
+    t.equal((await send('GET', '/livez')).status, 200)
+  }
+  await see('schema_behind', /schema is behind.*create-inventory.*inventory migrate up/)
+  const up = ['migrate', 'up', '--server-role', role.name]
+  t.equal((await runCommand(t, up, { env: { DATABASE_URL: database.url } })).code, 0)
+  await see()
+  for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
+    await database.query(`REVOKE ${privilege} FROM ${role.name}`)
+    await see('privileges')
+    await database.query(`GRANT ${privilege} TO ${role.name}`)
+    await see()
+  }
+  const before = log.length
+  outage.stall()
+  await see('unreachable', /^The database cannot be reached\.$/)
+  await outage.restore()
+  await see()
+  t.strictSame(
+    log
+      .slice(before)
+      .map(({ msg }) => String(msg))
+      .filter((msg) => /ready/.test(msg)),
+    ['not ready: The database cannot be reached.', 'ready again'],
+  )
+  // For new sessions alone, as the setting counts from a session's start.
+  await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
+  await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
+    role.name,
+  ])
+  await see('read_only')
+})
+
+t.test('questions at the same time, of /readyz and of the metrics, share one check', async (t) => {
+  const { pool } = await openPool(t)
+  let statements = 0
+  const probe: Database = {
+    ...pool,
+    query: (statement, values) => {
+      statements++
+      return pool.query(statement, values)
+    },
+  }
+  const statementsFor = async (questions: number): Promise<number> => {
+    statements = 0
+    const readiness = await readinessOf({ probe, requests: pool, lists: pool, close: pool.close })
+    const kinds = notReadyKindOf(readiness)
+    const asked = Array.from({ length: questions }, () => [readiness(), kinds()]).flat()
+    t.strictSame(new Set(await Promise.all(asked)), new Set([undefined]), 'it is ready')
+    return statements
+  }
+  const alone = await statementsFor(1)
+  t.ok(alone > 0)
+  t.equal(await statementsFor(10), alone)
 })
 
 t.test('the service stays ready while all connections of the pool are busy', async (t) => {
@@ -76,15 +120,11 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
   // The connection for readiness and keys is replaced every few seconds.
   await eventually('a new connection to be refused', async () => {
     if ((await update()) !== 200) t.fail('an update was refused')
-    return log.some(({ msg }) => /^the API keys cannot be read/.test(String(msg))) ? true : undefined
+    return log.some(({ msg }) => /^the API keys cannot be read/.test(String(msg)))
   })
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
   await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
     role.name,
   ])
-  const away = await eventually('the service to be not ready', async () => {
-    const answer = await send('GET', '/readyz')
-    return answer.status === 503 ? answer : undefined
-  })
-  t.match(away.text, 'The database cannot be reached.')
+  await eventually('the service to be not ready', async () => (await send('GET', '/readyz')).status === 503)
 })

@@ -8,7 +8,6 @@ import { errorCodes } from '../../src/contract/errors.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf } from '../support/http.ts'
-import { parseResponse, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
 
 const source = await readFile('openapi.json', 'utf8')
@@ -26,61 +25,80 @@ function at(document: unknown, ...names: string[]): unknown {
   return value
 }
 
+const JSON_CONTENT = ['content', 'application/json'] as const
+
+/** A schema that is that of the JSON content at a path of names in the document. */
+function schemaAt(...names: string[]): { $ref: string } {
+  const pointer = [...names, ...JSON_CONTENT, 'schema']
+    .map((name) => encodeURIComponent(name.replaceAll('~', '~0').replaceAll('/', '~1')))
+    .join('/')
+  return { $ref: `openapi.json#/${pointer}` }
+}
+
 t.test('the description has both operations with the names and bounds of the interface', async (t) => {
-  t.match(document['openapi'], /^3\.1\.\d$/)
-  t.equal(at(document, 'info', 'version'), '1.0.0')
-  t.strictSame(Object.keys(Object(document['paths'])), ['/inventory', '/inventory/{petId}'])
-  t.strictSame(Object.keys(Object(at(document, 'paths', '/inventory'))), ['get'])
-  t.strictSame(Object.keys(Object(at(document, 'paths', '/inventory/{petId}'))), ['patch'])
+  t.match(document, {
+    openapi: /^3\.1\.\d$/,
+    info: { version: '1.0.0' },
+    components: { securitySchemes: { apiKey: { scheme: 'bearer' } } },
+  })
+  t.strictSame(document['servers'], [{ url: '/v1' }])
+  const paths = Object.entries(Object(document['paths']))
+  t.strictSame(
+    paths.map(([path, operations]) => [path, Object.keys(Object(operations))]),
+    [
+      ['/inventory', ['get']],
+      ['/inventory/{petId}', ['patch']],
+    ],
+  )
   const list = at(document, 'paths', '/inventory', 'get')
   const update = at(document, 'paths', '/inventory/{petId}', 'patch')
-  t.equal(at(list, 'operationId'), 'listInventory')
-  t.equal(at(list, 'x-stability'), undefined)
-  t.equal(at(update, 'operationId'), 'updateInventory')
-  t.equal(at(update, 'x-stability'), 'experimental')
-  t.match(at(update, 'description'), /Experimental/)
-  t.strictSame(at(document, 'components', 'securitySchemes', 'apiKey', 'scheme'), 'bearer')
-  for (const operation of [list, update]) t.strictSame(at(operation, 'security'), [{ apiKey: [] }])
+  t.match(list, {
+    operationId: 'listInventory',
+    'x-stability': undefined,
+    security: [{ apiKey: [] }],
+    parameters: [
+      { in: 'header', name: 'If-None-Match', required: false },
+      { in: 'header', name: 'If-Match', required: false },
+    ],
+  })
+  t.match(update, {
+    operationId: 'updateInventory',
+    'x-stability': 'experimental',
+    description: /Experimental/,
+    security: [{ apiKey: [] }],
+    requestBody: {
+      required: true,
+      content: { 'application/json': { schema: { $ref: '#/components/schemas/InventoryUpdate' } } },
+    },
+  })
   t.match(at(update, 'parameters', '0'), {
     in: 'path',
     name: 'petId',
     required: true,
     schema: { type: 'integer', format: 'int64' },
   })
-  const schemas = at(document, 'components', 'schemas')
-  t.strictSame(Object.keys(Object(schemas)).sort(), [
-    'Error',
-    'InventoryItem',
-    'InventoryUpdate',
-    'PetStatus',
-  ])
+  const schemas = Object(at(document, 'components', 'schemas'))
+  t.strictSame(Object.keys(schemas).sort(), ['Error', 'InventoryItem', 'InventoryUpdate', 'PetStatus'])
   const quantity = { type: 'integer', minimum: 0, maximum: 2147483647 }
   t.match(schemas, {
     InventoryItem: {
       required: ['petId', 'quantity', 'status'],
-      properties: { petId: { type: 'integer', format: 'int64' }, quantity },
+      properties: {
+        petId: { type: 'integer', format: 'int64' },
+        quantity,
+        status: { $ref: '#/components/schemas/PetStatus' },
+      },
     },
     InventoryUpdate: { required: ['quantity'], properties: { quantity } },
     PetStatus: { type: 'string', enum: ['available', 'pending', 'sold'] },
-    Error: { required: ['code', 'message', 'status'], properties: { code: { type: 'string' } } },
+    // A closed enum would make generated clients fail on a code that is added later.
+    Error: {
+      required: ['code', 'message', 'status'],
+      properties: { code: { type: 'string', enum: undefined, 'x-extensible-enum': errorCodes } },
+    },
   })
-  // A closed enum would make generated clients fail on a code that is added later.
-  const code = at(schemas, 'Error', 'properties', 'code')
-  t.equal(at(code, 'enum'), undefined)
-  t.strictSame(at(code, 'x-extensible-enum'), errorCodes)
-  for (const known of errorCodes) t.match(at(code, 'description'), known)
-  t.match(at(list, 'parameters'), [
-    { in: 'header', name: 'If-None-Match', required: false },
-    { in: 'header', name: 'If-Match', required: false },
-  ])
-  t.strictSame(at(schemas, 'InventoryItem', 'properties', 'status'), {
-    $ref: '#/components/schemas/PetStatus',
-  })
-  t.strictSame(at(update, 'requestBody'), {
-    required: true,
-    content: { 'application/json': { schema: { $ref: '#/components/schemas/InventoryUpdate' } } },
-  })
-  t.strictSame(document['servers'], [{ url: '/v1' }])
+  const { description } = Object(at(schemas, 'Error', 'properties', 'code'))
+  for (const known of errorCodes) t.match(description, known)
 })
 
 t.test('the service serves openapi.json', async (t) => {
@@ -111,13 +129,11 @@ t.test('the entry, the list, the update and every error have an example', async 
       for (const [status, response] of Object.entries(Object(at(operation, 'responses')))) {
         const title = `${method} ${path} ${status}`
         t.ok(at(response, 'headers', 'X-Request-Id'), `${title} has an X-Request-Id`)
-        const media = at(response, 'content', 'application/json')
+        const media = at(response, ...JSON_CONTENT)
         if (media === undefined) continue
         const example = at(media, 'example')
-        const pointer = [path, method, 'responses', status, 'content', 'application/json', 'schema']
-          .map((name) => encodeURIComponent(name.replaceAll('~', '~0').replaceAll('/', '~1')))
-          .join('/')
-        t.ok(ajv.validate({ $ref: `openapi.json#/paths/${pointer}` }, example), `${title} has an example`)
+        const schema = schemaAt('paths', path, method, 'responses', status)
+        t.ok(ajv.validate(schema, example), `${title} has an example`)
         if (/^[45]\d\d$/.test(status)) t.equal(at(example, 'status'), Number(status), title)
       }
     }
@@ -138,104 +154,73 @@ t.test('every response of the routes is described, and no other', async (t) => {
   )
   const outage = await startRelay(t, database.url)
   const findApiKey = fixedApiKeys([{ name: 'tests', key: apiKey }])
-  const { port } = await startApp(t, outage.url, {
+  const { send } = await startApp(t, outage.url, {
     app: {
       findApiKey: (key) => (key === 'reader' ? { name: 'reader', isReadOnly: true } : findApiKey(key)),
     },
   })
-  const seen = new Map<string, Set<string>>()
+  // What takes 10 seconds (408) or a bug in a list (500) is not provoked again here; no known error is the default one.
+  // Ranges, such as 4XX, are not used: generators make code of them that does not compile.
   const operations = {
-    GET: { path: '/inventory', pointer: 'openapi.json#/paths/~1inventory/get/responses' },
-    PATCH: {
-      path: '/inventory/{petId}',
-      pointer: 'openapi.json#/paths/~1inventory~1%7BpetId%7D/patch/responses',
-    },
+    GET: { path: '/inventory', seen: new Set(['408', '500', 'default']) },
+    PATCH: { path: '/inventory/{petId}', seen: new Set(['408', 'default']) },
   } as const
 
-  /** Sends a request by hand and holds the answer against the document. */
+  /** Sends a request and holds the answer against the document. */
   const check = async (
     method: 'GET' | 'PATCH',
     expected: number,
-    { id = '9007199254740993', headers = '', body }: { id?: string; headers?: string; body?: string } = {},
-    common = `Host: x\r\nAuthorization: Bearer ${apiKey}\r\nConnection: close\r\n`,
+    headers: Readonly<Record<string, string>> = {},
+    body = method === 'PATCH' ? '{"quantity":5}' : '',
+    id = '9007199254740993',
   ): Promise<void> => {
     const target = method === 'GET' ? '/v1/inventory' : `/v1/inventory/${id}`
-    const content =
-      body === undefined
-        ? ''
-        : `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n`
-    const bytes = `${method} ${target} HTTP/1.1\r\n${common}${headers || content}\r\n${body ?? ''}`
-    const answer = parseResponse(await sendRaw(port, bytes))
-    t.equal(answer.status, expected, `${method} ${target} → ${expected}`)
-    const { path, pointer } = operations[method]
-    const schema = at(document, 'paths', path, method.toLowerCase(), 'responses', String(answer.status))
-    t.ok(schema, `${method} ${path} documents ${answer.status}`)
-    seen.set(method, (seen.get(method) ?? new Set()).add(String(answer.status)))
-    const isEncoded = /accept-encoding/i.test(headers)
-    for (const header of Object.keys(Object(at(schema, 'headers')))) {
-      const isExpected = header !== 'Content-Encoding' || isEncoded
-      t.equal(answer.headers.has(header.toLowerCase()), isExpected, `${answer.status} with ${header}`)
-    }
-    if (answer.body === '' || isEncoded) return
-    const validate = ajv.compile({ $ref: `${pointer}/${answer.status}/content/application~1json/schema` })
-    t.ok(
-      validate(JSON.parse(answer.body)),
-      `${answer.body} fits its schema: ${ajv.errorsText(validate.errors)}`,
-    )
-    if (answer.status < 400) return
-    const example = at(schema, 'content', 'application/json', 'example')
-    t.equal(
-      at(JSON.parse(answer.body), 'code'),
-      at(example, 'code'),
-      `${answer.status} has the code of its example`,
-    )
+    const answer = await send(method, target, {
+      headers: { ...(body === '' ? {} : { 'content-type': 'application/json' }), ...headers },
+      body,
+    })
+    const { path, seen } = operations[method]
+    const status = String(answer.status)
+    const title = `${method} ${path} → ${status}`
+    t.equal(answer.status, expected, title)
+    seen.add(status)
+    const response = at(document, 'paths', path, method.toLowerCase(), 'responses', status)
+    t.ok(response, title)
+    const isEncoded = 'accept-encoding' in headers
+    for (const header of Object.keys(Object(at(response, 'headers'))))
+      t.equal(
+        header.toLowerCase() in answer.headers,
+        header !== 'Content-Encoding' || isEncoded,
+        `${title} ${header}`,
+      )
+    if (answer.text === '' || isEncoded) return
+    const pointer = ['paths', path, method.toLowerCase(), 'responses', status]
+    t.ok(ajv.validate(schemaAt(...pointer), JSON.parse(answer.text)), `${title}: ${answer.text}`)
+    if (answer.status >= 400)
+      t.match(JSON.parse(answer.text), { code: at(response, ...JSON_CONTENT, 'example', 'code') }, title)
   }
 
-  const good = '{"quantity":5}'
-  const large = `X: ${'x'.repeat(20_000)}\r\n`
-  for (const [method, body] of [
-    ['GET', undefined],
-    ['PATCH', good],
-  ] as const) {
-    const message = body === undefined ? {} : { body }
-    await check(method, 200, message)
-    await check(method, 401, message, 'Host: x\r\nConnection: close\r\n')
-    await check(method, 400, message, `Authorization: Bearer ${apiKey}\r\nConnection: close\r\n`)
-    await check(method, 431, { ...message, headers: large })
+  for (const method of ['GET', 'PATCH'] as const) {
+    await check(method, 200)
+    await check(method, 401, { authorization: '' })
+    await check(method, 400, { 'if-match': 'malformed' })
+    await check(method, 412, { 'if-match': '"zzz"' })
+    await check(method, 431, { x: 'x'.repeat(20_000) })
     outage.fail()
-    await check(method, 503, message)
+    await check(method, 503)
     await outage.restore()
   }
-  await check('GET', 200, { headers: 'Accept-Encoding: gzip\r\n' })
-  await check('GET', 304, { headers: 'If-None-Match: *\r\n' })
-  await check('GET', 412, { headers: 'If-Match: "zzz"\r\n' })
-  await check('PATCH', 400, { body: '{}' })
-  await check(
-    'PATCH',
-    403,
-    { body: good },
-    'Host: x\r\nAuthorization: Bearer reader\r\nConnection: close\r\n',
-  )
-  await check('PATCH', 404, { id: '1', body: good })
-  const conditional = `Content-Type: application/json\r\nContent-Length: ${good.length}\r\nIf-Match: "zzz"\r\n`
-  await check('PATCH', 412, { headers: conditional, body: good })
-  await check('PATCH', 413, { body: ' '.repeat(5000) })
-  await check('PATCH', 414, { id: '1'.repeat(200), body: good })
-  await check('PATCH', 415, { headers: 'Content-Type: text/plain\r\nContent-Length: 14\r\n', body: good })
-  await check('PATCH', 500, { id: '2', body: good })
-
-  // What takes 10 seconds (408) or a bug in a list (500) is not provoked again here; no known error is the default one.
-  // Ranges, such as 4XX, are not used: generators make code of them that does not compile.
-  for (const [method, unseen] of [
-    ['GET', ['408', '500', 'default']],
-    ['PATCH', ['408', 'default']],
-  ] as const) {
-    const { path } = operations[method]
-    const documented = Object.keys(Object(at(document, 'paths', path, method.toLowerCase(), 'responses')))
-    t.strictSame(
-      [...(seen.get(method) ?? []), ...unseen].sort(),
-      documented.sort(),
-      `${method} documents what it answers`,
-    )
+  await check('GET', 200, { 'accept-encoding': 'gzip' })
+  await check('GET', 304, { 'if-none-match': '*' })
+  await check('PATCH', 400, {}, '{}')
+  await check('PATCH', 403, { authorization: 'Bearer reader' })
+  await check('PATCH', 404, {}, undefined, '1')
+  await check('PATCH', 413, {}, ' '.repeat(5000))
+  await check('PATCH', 414, {}, undefined, '1'.repeat(200))
+  await check('PATCH', 415, { 'content-type': 'text/plain' })
+  await check('PATCH', 500, {}, undefined, '2')
+  for (const [method, { path, seen }] of Object.entries(operations)) {
+    const responses = Object(at(document, 'paths', path, method.toLowerCase(), 'responses'))
+    t.strictSame([...seen].sort(), Object.keys(responses).sort(), `${method} documents what it answers`)
   }
 })

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import t from 'tap'
-import { startService, type TestApp } from '../../support/app.ts'
+import { startService } from '../../support/app.ts'
 import { eventually } from '../../support/eventually.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
 import { openRaw, responsesIn, sendRaw, statusesIn } from '../../support/raw.ts'
@@ -59,60 +59,47 @@ t.test('a response says that its connection stays open where it does, and only t
   }
 })
 
-/** Begins to stop the service; resolves when it says so. */
-async function stopping({ send, close }: TestApp): Promise<{ closed: Promise<void> }> {
-  const closed = close()
-  await eventually('/readyz to say that the service stops', async () =>
-    (await send('GET', '/readyz')).status === 404 ? true : undefined,
-  )
-  return { closed }
-}
-
-t.test('while the service stops, every response says that its connection ends', async (t) => {
+t.test('while the service stops, the last response on each connection says that it ends', async (t) => {
   const app = await startService(t, entries)
   const cases = ['1.1', '1.0'].flatMap((version) => requests.map((request) => [version, request] as const))
   const connections = await Promise.all(cases.map(() => openRaw(app.port)))
-  const { closed } = await stopping(app)
-  for (const [index, [version, request]] of cases.entries()) {
+  const before = await openRaw(app.port)
+  const release = await app.database.hold('UPDATE inventory SET quantity = 1')
+  const pipelined = [7, 8, 9].map((quantity) => updateRequest(quantity)).join('')
+  before.socket.write(pipelined)
+  await app.send('GET', '/livez')
+  const closed = app.close()
+  await eventually(
+    '/readyz to say that the service stops',
+    async () => (await app.send('GET', '/readyz')).status === 404,
+  )
+  const after = await openRaw(app.port)
+  after.socket.write(pipelined)
+  for (const [index, [version, request]] of cases.entries())
     connections[index]?.socket.write(message(version, request, 'Connection: keep-alive\r\n'))
+  await app.send('GET', '/livez')
+  await release()
+  for (const received of await Promise.all([before.received, after.received])) {
+    t.strictSame(
+      responsesIn(received).map(({ status, headers, body }) => [
+        status,
+        headers.get('connection'),
+        JSON.parse(body).quantity,
+      ]),
+      [
+        [200, 'keep-alive', 7],
+        [200, 'keep-alive', 8],
+        [200, 'close', 9],
+      ],
+    )
+  }
+  for (const [index, [version, request]] of cases.entries()) {
     const [answer] = responsesIn((await connections[index]?.received) ?? '')
     t.equal(answer?.status, request.at(-1), `HTTP/${version}: ${request[0]}`)
     t.equal(answer?.headers.get('connection'), 'close', `HTTP/${version}: ${request[0]}`)
   }
   await closed
 })
-
-t.test(
-  'while the service stops, the last of several pipelined requests is the one that ends it',
-  async (t) => {
-    const app = await startService(t, entries)
-    const before = await openRaw(app.port)
-    const release = await app.database.hold('UPDATE inventory SET quantity = 1')
-    const pipelined = [7, 8, 9].map((quantity) => updateRequest(quantity)).join('')
-    before.socket.write(pipelined)
-    await app.send('GET', '/livez')
-    const { closed } = await stopping(app)
-    const after = await openRaw(app.port)
-    after.socket.write(pipelined)
-    await app.send('GET', '/livez')
-    await release()
-    for (const received of await Promise.all([before.received, after.received])) {
-      t.strictSame(
-        responsesIn(received).map(({ status, headers, body }) => [
-          status,
-          headers.get('connection'),
-          JSON.parse(body).quantity,
-        ]),
-        [
-          [200, 'keep-alive', 7],
-          [200, 'keep-alive', 8],
-          [200, 'close', 9],
-        ],
-      )
-    }
-    await closed
-  },
-)
 
 t.test('a client that closes its side behind its requests gets every answer, then the end', async (t) => {
   const { port, database, log } = await startService(t, entries)
