@@ -15,8 +15,6 @@ declare module 'fastify' {
   interface FastifySchema {
     /** Stability of an operation; absent if it is stable. */
     'x-stability'?: 'experimental' | 'beta'
-    /** Request headers for the OpenAPI document that are not validated: any text is valid. */
-    requestHeaders?: Record<string, SchemaOptions>
   }
 }
 
@@ -145,21 +143,14 @@ function serversOf(publicUrls: readonly string[]): { url: string; description?: 
   return publicUrls.map((url, index) => ({ url, description: names[index] ?? `Environment ${index + 1}` }))
 }
 
-/**
- * Returns the schema as callers see it: with the request headers that are not validated, and with an int64 in the path as
- * an integer, which validation treats as text.
- */
-function publishedSchema({ requestHeaders, ...schema }: FastifySchema): FastifySchema {
-  const headers = requestHeaders && { type: 'object', properties: requestHeaders }
+/** Returns the schema as callers see it: with an int64 in the path as an integer, which validation treats as text. */
+function publishedSchema(schema: FastifySchema): FastifySchema {
+  const responses = Object.entries(Object(schema.response))
   return {
     ...schema,
-    ...(headers && { headers }),
     params: publishedParameters(schema.params),
     response: Object.fromEntries(
-      Object.entries(Object(schema.response)).map(([status, response]) => [
-        status,
-        publishedResponse(response),
-      ]),
+      responses.map(([status, response]) => [status, publishedResponse(response)]),
     ),
   }
 }

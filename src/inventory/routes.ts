@@ -4,7 +4,14 @@ import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { isRuleViolation } from '../database/error-meaning.ts'
 import { conditionOf, entryTag } from './entry/condition.ts'
-import { InventoryItem, InventoryUpdate, PetPath, PetStatus, UpdateConditions } from './entry/schemas.ts'
+import {
+  InventoryItem,
+  InventoryUpdate,
+  ListConditions,
+  PetPath,
+  PetStatus,
+  UpdateConditions,
+} from './entry/schemas.ts'
 import { inventoryList } from './list/cached-list.ts'
 import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { listNotMatched, sendList } from './list/delivery/response.ts'
@@ -47,18 +54,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         summary: 'List inventory',
         description: 'Returns current stock levels for all pets in the store, in ascending order of petId.',
         tags: ['Inventory'],
-        requestHeaders: {
-          'If-None-Match': {
-            type: 'string',
-            description:
-              '`*`, or ETags of lists, separated by commas: if the current list has one of them, the response is 304',
-          },
-          'If-Match': {
-            type: 'string',
-            description:
-              '`*`, or ETags of lists, separated by commas: if the current list has none of them, the response is 412',
-          },
-        },
+        headers: ListConditions,
         response: {
           200: Type.Array(Reference(InventoryItem), {
             description: 'The stock levels',

@@ -53,6 +53,22 @@ export const PetPath = Type.Object({
   }),
 })
 
+/** Conditional request headers of a list (RFC 9110, section 13.1). */
+export const ListConditions = Type.Object({
+  'If-None-Match': Type.Optional(
+    Type.String({
+      description:
+        '`*`, or ETags of lists, separated by commas: if the current list has one of them, the response is 304',
+    }),
+  ),
+  'If-Match': Type.Optional(
+    Type.String({
+      description:
+        '`*`, or ETags of lists, separated by commas: if the current list has none of them, the response is 412',
+    }),
+  ),
+})
+
 /** Conditional request headers of an update (RFC 9110, section 13.1). */
 export const UpdateConditions = Type.Object({
   'If-Match': Type.Optional(
