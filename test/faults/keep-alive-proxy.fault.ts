@@ -2,12 +2,16 @@ import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
+import { close, listRequest, updateRequest } from '../support/messages.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import type { Program } from '../support/program.ts'
+import { responsesIn, sendRaw } from '../support/raw.ts'
 import { apiKey, startServer } from '../support/running-server.ts'
 
 interface Proxied {
   readonly server: Program
+  /** The proxy's. */
+  readonly port: number
   /** Sends over one connection that is kept, from an address of this machine that is not the proxy's. */
   readonly send: Send
   /** A counter of the proxy's for its connections to the service. */
@@ -52,6 +56,7 @@ listen statistics
   t.teardown(() => agent.destroy())
   return {
     server,
+    port,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }, agent),
     async count(name) {
       const csv = (await callerOf(statistics)('GET', '/;csv')).text
@@ -71,6 +76,20 @@ t.test('behind HAProxy, lists and updates use connections that are kept', async 
   }
   t.equal(await count('connect'), 1, 'the proxy has opened one connection')
   t.equal(await count('reuse'), 99, 'and used it for every request after the first')
+})
+
+t.test('behind HAProxy, pipelined requests are all answered, in order', async (t) => {
+  const { port } = await setUp(t, {})
+  const quantities = Array.from({ length: 200 }, (_, index) => index + 1)
+  const updates = quantities.map((quantity) => updateRequest(quantity))
+  const answers = responsesIn(await sendRaw(port, updates.join('') + listRequest(close)))
+  t.strictSame(
+    answers.map(({ status, body }) => [status, body]),
+    [
+      ...quantities.map((quantity) => [200, `{"petId":1,"quantity":${quantity},"status":"available"}`]),
+      [200, '[{"petId":1,"quantity":200,"status":"available"}]'],
+    ],
+  )
 })
 
 t.test(
