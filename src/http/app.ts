@@ -12,7 +12,7 @@ import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
 import { refusePreflights } from './cors.ts'
 import { handleErrors } from './error-handler.ts'
-import { healthRoutes, type Readiness } from './health.ts'
+import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
 import { generateOpenApi, serveOpenApi } from './openapi.ts'
@@ -69,6 +69,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const http = new HttpServer({
     arrivalMs,
     limits,
+    isUrgent: isHealthCheck,
     onRefused: (refused) => {
       statistics.malformed.inc({ http_response_status_code: String(refused.status) })
       logger.info(refused, 'malformed request refused')
@@ -117,7 +118,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await app.register(
     async (v1) => {
       refusePreflights(v1)
-      await requireApiKey(v1, options.findApiKey)
+      requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {
         repository: options.inventory,

@@ -1,5 +1,11 @@
 import { randomUUID } from 'node:crypto'
-import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http'
 import type { Socket } from 'node:net'
 import type { ConnectionError as ParserError } from 'fastify'
 import { ApiError } from '../../contract/errors.ts'
@@ -35,6 +41,8 @@ export interface HttpServerOptions {
   /** How long a client may take to send a request, including its body. */
   readonly arrivalMs: number
   readonly limits: ConnectionLimits
+  /** Whether a request need not wait for all that arrived before it. */
+  readonly isUrgent: (request: IncomingMessage) => boolean
 }
 
 /**
@@ -44,12 +52,13 @@ export interface HttpServerOptions {
 export class HttpServer {
   readonly #options: HttpServerOptions
   readonly #connections = new Map<Socket, Connection>()
-  readonly #queue = new StartQueue((response) => this.#handler(response.req, response))
+  readonly #queue: StartQueue
   #handler: RequestListener = () => {}
   #isStopping = false
 
   constructor(options: HttpServerOptions) {
     this.#options = options
+    this.#queue = new StartQueue((response) => this.#handler(response.req, response), options.isUrgent)
   }
 
   /** Creates Node's server, which serves requests with the handler. Call it once. */

@@ -1,4 +1,4 @@
-import type { ServerResponse } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers'
 
 /**
@@ -8,18 +8,24 @@ import { setImmediate } from 'node:timers'
 const MAX_STARTS = 16
 const MAX_STARTS_WITH_NEW_CONNECTION = 4
 
-/** Starts requests in the order in which they arrive, a limited number in each event-loop iteration. */
+/**
+ * Starts requests in the order in which they arrive, a limited number in each event-loop iteration. Up to half of them are urgent
+ * ones that arrived later than others.
+ */
 export class StartQueue {
   readonly #start: (response: ServerResponse) => void
+  readonly #isUrgent: (request: IncomingMessage) => boolean
   readonly #waiting: ServerResponse[] = []
+  readonly #urgent: ServerResponse[] = []
   /** Requests started in this event-loop iteration; a few of earlier ones may be among them. */
   #starts = 0
   #maxStarts = MAX_STARTS
   #isEndScheduled = false
   #isHeld = false
 
-  constructor(start: (response: ServerResponse) => void) {
+  constructor(start: (response: ServerResponse) => void, isUrgent: (request: IncomingMessage) => boolean) {
     this.#start = start
+    this.#isUrgent = isUrgent
   }
 
   /** Records that a connection was accepted in this event-loop iteration. */
@@ -30,8 +36,10 @@ export class StartQueue {
 
   /** Starts a request: now, or when it is its turn. */
   add(response: ServerResponse): void {
-    if (this.#isHeld || this.#waiting.length > 0 || this.#starts >= this.#maxStarts) {
-      this.#waiting.push(response)
+    const hasWaiting = this.#waiting.length > 0 || this.#urgent.length > 0
+    if (this.#isHeld || hasWaiting || this.#starts >= this.#maxStarts) {
+      const queue = this.#isUrgent(response.req) ? this.#urgent : this.#waiting
+      queue.push(response)
       this.#scheduleEnd()
       return
     }
@@ -60,7 +68,8 @@ export class StartQueue {
     this.#isEndScheduled = false
     this.#starts = 0
     if (this.#isHeld) return
-    for (const response of this.#waiting.splice(0, this.#maxStarts)) {
+    const urgent = this.#urgent.splice(0, this.#maxStarts / 2)
+    for (const response of [...urgent, ...this.#waiting.splice(0, this.#maxStarts - urgent.length)]) {
       this.#starts++
       if (!response.req.socket.destroyed) this.#start(response)
     }
