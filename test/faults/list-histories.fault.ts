@@ -38,7 +38,9 @@ const kinds = [
   `CREATE TABLE inventory ${TABLE}; CREATE TABLE more () INHERITS (inventory); INSERT INTO more TABLE kept`,
 ] as const
 
+/** In the schema that is always searched, so that the name never stands for nothing. */
 const newKind = (): string => `
+  SET LOCAL search_path = public;
   CREATE TEMPORARY TABLE kept ON COMMIT DROP AS SELECT pet_id, quantity::integer, status::text FROM inventory;
   DO $$ BEGIN EXECUTE (SELECT format('DROP %s inventory CASCADE', CASE relkind WHEN 'v' THEN 'VIEW' WHEN 'm' THEN
     'MATERIALIZED VIEW' ELSE 'TABLE' END) FROM pg_class WHERE oid = 'inventory'::regclass); END $$;
