@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import type { StatementRunner } from '../database/database.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
 import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
-import { type ActiveKey, listActiveKeys } from './stored-keys.ts'
+import { type ActiveKey, endOf, listActiveKeys } from './stored-keys.ts'
 
 /** How often the key cache reads. */
 export interface ApiKeyIntervals {
@@ -136,11 +136,13 @@ export class ApiKeyCache {
   }
 }
 
-function entryOf({ name, id, readOnly, createdAt, endsAt, remainingMs }: ActiveKey, now: number): Entry {
+function entryOf(key: ActiveKey, now: number): Entry {
+  const { name, id, readOnly, createdAt, remainingMs } = key
+  const end = endOf(key)
   return {
     owner: { name, id, ...(readOnly ? { isReadOnly: true } : {}) },
-    createdAt: createdAt.getTime(),
-    validUntil: endsAt?.getTime() ?? Number.POSITIVE_INFINITY,
+    createdAt: Date.parse(createdAt),
+    validUntil: end === null ? Number.POSITIVE_INFINITY : Date.parse(end),
     endsAt: now + (remainingMs ?? Number.POSITIVE_INFINITY),
   }
 }

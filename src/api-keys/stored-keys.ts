@@ -1,5 +1,4 @@
 import type { StatementRunner } from '../database/database.ts'
-import { parseOptionalTime, parseTime, timeText } from '../database/time.ts'
 
 /** An API key without the key itself, which is not stored. */
 export interface ApiKey {
@@ -10,13 +9,14 @@ export interface ApiKey {
   readonly state: 'active' | 'ending' | 'expired' | 'revoked'
   /** Whether the key may be used for reading only. */
   readonly readOnly: boolean
-  readonly createdAt: Date
-  readonly expiresAt: Date | null
-  readonly revokedAt: Date | null
+  /** Times are in ISO 8601, in UTC. */
+  readonly createdAt: string
+  readonly expiresAt: string | null
+  readonly revokedAt: string | null
 }
 
 /** Returns when the key expires or its revocation takes effect, whichever is first; null for neither. */
-export function endOf({ expiresAt, revokedAt }: ApiKey): Date | null {
+export function endOf({ expiresAt, revokedAt }: Pick<ApiKey, 'expiresAt' | 'revokedAt'>): string | null {
   if (expiresAt === null || revokedAt === null) return expiresAt ?? revokedAt
   return expiresAt < revokedAt ? expiresAt : revokedAt
 }
@@ -30,26 +30,14 @@ END`
 
 const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
+const timeOf = (time: string): string =>
+  `to_char(${time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+
 /** Through JSON a missing column reads as null, so that this version also serves callers before its migration has run. */
 const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
   coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "readOnly",
-  ${timeText('created_at')} AS "createdAt", ${timeText('expires_at')} AS "expiresAt",
-  ${timeText('revoked_at')} AS "revokedAt"`
-
-interface Row extends Pick<ApiKey, 'id' | 'name' | 'state' | 'readOnly'> {
-  readonly createdAt: string
-  readonly expiresAt: string | null
-  readonly revokedAt: string | null
-}
-
-function keyOf({ createdAt, expiresAt, revokedAt, ...key }: Row): ApiKey {
-  return {
-    ...key,
-    createdAt: parseTime(createdAt),
-    expiresAt: parseOptionalTime(expiresAt),
-    revokedAt: parseOptionalTime(revokedAt),
-  }
-}
+  ${timeOf('created_at')} AS "createdAt", ${timeOf('expires_at')} AS "expiresAt",
+  ${timeOf('revoked_at')} AS "revokedAt"`
 
 /**
  * Creates a key. `lifetime` is in seconds; without it the key never expires. Returns undefined if another key has the name, and
@@ -63,7 +51,7 @@ export async function createKey(
   isReadOnly = false,
 ): Promise<ApiKey | undefined> {
   // Frees the name of an expired key. The count makes PostgreSQL complete that update before the insert.
-  const [row] = await database.query<Row>(
+  const [row] = await database.query<ApiKey>(
     `WITH freed AS (
        UPDATE api_keys SET revoked_at = expires_at
        WHERE name = $1 AND revoked_at IS NULL AND expires_at <= now()
@@ -75,7 +63,7 @@ export async function createKey(
      RETURNING ${API_KEY}`,
     [name, digest, lifetime ?? null, isReadOnly],
   )
-  return row && keyOf(row)
+  return row
 }
 
 /**
@@ -91,7 +79,7 @@ export async function rotateKey(
   lifetime?: number,
 ): Promise<ApiKey | undefined> {
   await lockKeysOf(transaction, name)
-  const [row] = await transaction.query<Row>(
+  const [row] = await transaction.query<ApiKey>(
     `WITH old AS (
        UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
        WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
@@ -104,7 +92,7 @@ export async function rotateKey(
      RETURNING ${API_KEY}`,
     [name, digest, overlap, lifetime ?? null],
   )
-  return row && keyOf(row)
+  return row
 }
 
 /**
@@ -113,13 +101,12 @@ export async function rotateKey(
  */
 export async function revokeKeys(transaction: StatementRunner, name: string, id?: string): Promise<ApiKey[]> {
   await lockKeysOf(transaction, name)
-  const rows = await transaction.query<Row>(
+  return transaction.query<ApiKey>(
     `UPDATE api_keys SET revoked_at = now()
      WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
      RETURNING ${API_KEY}`,
     [name, id ?? null],
   )
-  return rows.map(keyOf)
 }
 
 /**
@@ -133,12 +120,11 @@ async function lockKeysOf(transaction: StatementRunner, name: string): Promise<v
 }
 
 /** Lists all keys, or those of one name, including expired and revoked ones, by name, oldest first. */
-export async function listKeys(database: StatementRunner, name?: string): Promise<ApiKey[]> {
-  const rows = await database.query<Row>(
+export function listKeys(database: StatementRunner, name?: string): Promise<ApiKey[]> {
+  return database.query<ApiKey>(
     `SELECT ${API_KEY} FROM api_keys WHERE $1::text IS NULL OR name = $1 ORDER BY name, created_at, digest`,
     [name ?? null],
   )
-  return rows.map(keyOf)
 }
 
 /** Counts the keys in each state. */
@@ -152,10 +138,8 @@ export async function countKeys(database: StatementRunner): Promise<Record<ApiKe
 }
 
 /** A key that is accepted now. */
-export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly' | 'createdAt'> {
+export interface ActiveKey extends ApiKey {
   readonly digest: Buffer
-  /** When it expires or its revocation takes effect; null for never. */
-  readonly endsAt: Date | null
   /** How long it will be accepted, in milliseconds by the clock of PostgreSQL; null for ever. */
   readonly remainingMs: number | null
 }
@@ -166,12 +150,8 @@ export const ACTIVE_KEYS = `SELECT digest, ${API_KEY},
   FROM api_keys WHERE ${IS_ACTIVE}`
 
 /** Lists all keys that are accepted now. */
-export async function listActiveKeys(database: StatementRunner): Promise<ActiveKey[]> {
-  const rows = await database.query<Row & Pick<ActiveKey, 'digest' | 'remainingMs'>>(ACTIVE_KEYS)
-  return rows.map(({ digest, remainingMs, ...row }) => {
-    const key = keyOf(row)
-    return { ...key, digest, remainingMs, endsAt: endOf(key) }
-  })
+export function listActiveKeys(database: StatementRunner): Promise<ActiveKey[]> {
+  return database.query<ActiveKey>(ACTIVE_KEYS)
 }
 
 /** Describes the sessions that may hold locks on keys, for a person. */

@@ -25,7 +25,7 @@ export function commandLine(
     .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
     .addHelpText('after', exitCodeHelp)
     .version(version, '--version', 'print the version')
-    .showSuggestionAfterError()
+    .showHelpAfterError('Add --help for usage.')
     .exitOverride()
     .configureOutput({ writeErr: (text) => process.stderr.write(printableLines(text)) })
   addKeysCommands(program, databaseUrl)
@@ -35,13 +35,5 @@ export function commandLine(
   addHistoryCommands(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)
-  pointToHelp(program)
   return program
-}
-
-/** Makes every usage error end with a pointer to the help of its command. */
-function pointToHelp(command: Command, parents: readonly string[] = []): void {
-  const names = [...parents, command.name()]
-  command.showHelpAfterError(`Run "${names.join(' ')} --help" for usage.`)
-  for (const child of command.commands) pointToHelp(child, names)
 }

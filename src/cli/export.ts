@@ -1,4 +1,4 @@
-import type { Writable } from 'node:stream'
+import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
@@ -22,29 +22,21 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
     .action(async (file: string) => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
-      if (file === STANDARD_STREAM) {
-        await exportTo(process.stdout, url, signal)
-      } else {
-        const rows = await writeFileWhole(file, (stream) => exportTo(stream, url, signal))
-        report(`${formatCount(rows, 'entry', 'entries')} written to ${printable(file)}`)
-      }
+      const exportTo = (write: (csv: Readable) => Promise<void>): Promise<void> =>
+        inTransaction({ url, readOnly: true, signal }, async (transaction) =>
+          write(await exportEntries(transaction)),
+        )
+      if (file === STANDARD_STREAM) return exportTo((csv) => writeOutput(csv, signal))
+      // The first line is the header.
+      let rows = -1
+      await writeFileWhole(file, (stream) =>
+        exportTo((csv) => {
+          csv.on('data', (chunk: Buffer) => {
+            for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) rows += 1
+          })
+          return pipeline(csv, stream, { signal })
+        }),
+      )
+      report(`${formatCount(rows, 'entry', 'entries')} written to ${printable(file)}`)
     })
-}
-
-/** Writes the inventory, ends the stream unless it is standard output, and returns the number of entries. */
-function exportTo(stream: Writable, url: string, signal: AbortSignal): Promise<number> {
-  return inTransaction({ url, readOnly: true, signal }, async (transaction) => {
-    // The first line is the header.
-    let rows = -1
-    async function* counted(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-      for await (const chunk of source) {
-        for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) rows += 1
-        yield chunk
-      }
-    }
-    const pieces = counted(await exportEntries(transaction))
-    if (stream === process.stdout) await writeOutput(pieces, signal)
-    else await pipeline(pieces, stream, { signal })
-    return rows
-  })
 }

@@ -16,9 +16,12 @@ export class CommandFailure extends Error {
   }
 }
 
-/** Whether the operating system reported the error, for example of a disk. Its message does not always name the file. */
-export function isSystemError(error: unknown): error is Error {
-  return error instanceof Error && 'syscall' in error
+/** Returns the failure of a command that needs an option to confirm what it cannot undo. `consequence` has no period. */
+export function unconfirmed(consequence: string, option: string): CommandFailure {
+  return new CommandFailure(
+    `${consequence}; nothing was changed. To confirm, add ${option}.`,
+    exitCodes.unconfirmed,
+  )
 }
 
 /**

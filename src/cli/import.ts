@@ -1,3 +1,4 @@
+import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
@@ -13,10 +14,9 @@ import { stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { CONFIRMATION_TIMEOUT_MS, confirm } from './confirmation.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, unconfirmed } from './failure.ts'
 import { formatCount, formatNumber } from './format.ts'
-import { ImportSource } from './import-source.ts'
+import { type ImportSource, openSource } from './import-source.ts'
 import { integerFrom } from './matching.ts'
 import { print, report } from './output.ts'
 
@@ -43,7 +43,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     .option('--dry-run', 'check the file and report what would change, but change nothing')
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
-      const source = await ImportSource.open(file, options.rows)
+      const source = await openSource(file, options.rows)
       try {
         const counts = await importFrom(source, await databaseUrl(), options).catch(
           explainRefusal(source.name),
@@ -54,7 +54,8 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         if (dryRun) await print(`Dry run: nothing was changed. The import would be: ${changes}`)
         else await print(changes, changes)
       } finally {
-        source.close()
+        // Open standard input would keep the process alive.
+        source.stream.destroy()
       }
     })
 }
@@ -66,9 +67,9 @@ async function importFrom(
 ): Promise<ImportCounts> {
   const { signal, onCommit } = abortOnSignals()
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
-  signal.addEventListener('abort', () => source.close(), { once: true })
+  addAbortSignal(signal, source.stream)
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
-    const { rows, endsInNewline, check } = await stageCsv(transaction, source, signal)
+    const { rows, endsInNewline, check } = await stageCsv(transaction, source.stream, signal)
     report(`${formatCount(rows, 'row', 'rows')} read; checking`)
     const sourceError =
       expectedRows === undefined || rows === expectedRows
@@ -83,21 +84,19 @@ async function importFrom(
       )
     }
     if (dryRun) return previewImport(transaction, mode)
-    if (mode === 'replace' && !allowRemovals) await confirmRemovals(transaction, signal)
+    if (mode === 'replace' && !allowRemovals) await refuseRemovals(transaction)
     report(`${formatCount(rows, 'row', 'rows')} checked; writing`)
     return mergeStaged(transaction, mode, rows)
   })
 }
 
-/** Asks the operator to confirm the removal of more than a tenth of the entries, which suggests a wrong file. */
-async function confirmRemovals(transaction: Transaction, signal: AbortSignal): Promise<void> {
+/** Refuses to remove more than a tenth of the entries, which suggests a wrong file. */
+async function refuseRemovals(transaction: Transaction): Promise<void> {
   const { changed, unchanged, removed } = await previewImport(transaction, 'replace')
   const total = changed + unchanged + removed
   if (removed * 10 <= total) return
   const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`
-  await transaction.allowIdle(2 * CONFIRMATION_TIMEOUT_MS, () =>
-    confirm(consequence, '--allow-removals', signal),
-  )
+  throw unconfirmed(consequence, '--allow-removals')
 }
 
 /** Explains that the input is wrong, or that a constraint or trigger of the operator's own rejects the entries. */

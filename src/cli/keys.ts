@@ -37,13 +37,11 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
   keys
     .command('create')
     .description('create a key and print it, once: only its SHA-256 is stored')
-    // Not requiredOption, which would report a missing name before an unknown option such as "--nam".
-    .option('--name <name>', 'set the name of the key, which the server log shows (required)', readName)
+    .requiredOption('--name <name>', 'set the name of the key, which the server log shows', readName)
     .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
-    .action(async ({ name, expires, readOnly }: CreateOptions, command: Command) => {
-      if (name === undefined) command.error("error: required option '--name <name>' not specified")
+    .action(async ({ name, expires, readOnly }: CreateOptions) => {
       await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await createKey(transaction, name, digest, expires, readOnly)
         if (made !== undefined) return made
@@ -102,8 +100,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         for (const key of await listKeys(transaction, name)) {
           if (key.state === 'ending') report(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
           // Both are the time of this transaction.
-          else if (key.revokedAt?.getTime() === made.createdAt.getTime())
-            report(`The old key (${key.id}) is revoked.`)
+          else if (key.revokedAt === made.createdAt) report(`The old key (${key.id}) is revoked.`)
         }
         return made
       })
@@ -170,7 +167,7 @@ function warnOfPrinted({ name, id }: ApiKey, error: unknown): string {
 }
 
 interface CreateOptions {
-  readonly name?: string
+  readonly name: string
   readonly expires?: number
   readonly readOnly?: true
 }
@@ -197,7 +194,7 @@ function tableOf(keys: readonly ApiKey[]): string {
   )
 }
 
-/** A time in ISO 8601, to the second. */
-function timeOf(time: Date | null): string {
-  return time === null ? '-' : `${time.toISOString().slice(0, -'.000Z'.length)}Z`
+/** A time to the second. */
+function timeOf(time: string | null): string {
+  return time?.replace(/\.\d+/, '') ?? '-'
 }

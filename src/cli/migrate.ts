@@ -10,9 +10,8 @@ import {
 } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { confirm } from './confirmation.ts'
 import { withDatabase } from './connection.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
 import { integerFrom, matching } from './matching.ts'
 import { print, report } from './output.ts'
@@ -80,7 +79,7 @@ export function addMigrateCommands(
     .command('down')
     .description('roll back the newest migration, and delete the data that it added')
     .argument('[count]', 'roll back at most N', integerFrom(1))
-    .option('--yes', 'confirm the loss of data; needed without a terminal')
+    .option('--yes', 'confirm the loss of data')
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
@@ -97,8 +96,8 @@ export function addMigrateCommands(
       ).catch(explainKnown)
       if (names.length > 0) {
         const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
-        if (yes) report(`${consequence}.`)
-        else await confirm(consequence, '--yes')
+        if (!yes) throw unconfirmed(consequence, '--yes')
+        report(`${consequence}.`)
       }
       return run('down', count, undefined)
     })

@@ -69,22 +69,11 @@ export async function writeOutput(
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
   signal: AbortSignal,
 ): Promise<void> {
-  // process.stdout does not keep its error.
-  let failure: Error | undefined
-  const remember = (error: Error): void => {
-    failure = error
-  }
-  process.stdout.once('error', remember)
-  try {
-    signal.throwIfAborted()
-    // After an abort, the pipeline would wait until its last write is read.
-    await Promise.race([pipeline(pieces, process.stdout, { signal, end: false }), once(signal, 'abort')])
-    signal.throwIfAborted()
-  } catch (error) {
-    if (failure !== undefined && error === failure) throw new OutputError(failure)
-    signal.throwIfAborted()
-    throw error
-  } finally {
-    process.stdout.off('error', remember)
-  }
+  signal.throwIfAborted()
+  const failed = new Promise<never>((_, reject) => {
+    process.stdout.once('error', (error) => reject(new OutputError(error)))
+  })
+  // After an abort, the pipeline would wait until its last write is read.
+  const ends = [pipeline(pieces, process.stdout, { signal, end: false }), failed, once(signal, 'abort')]
+  await Promise.race(ends).finally(() => signal.throwIfAborted())
 }

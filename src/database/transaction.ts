@@ -53,8 +53,6 @@ export interface Transaction extends StatementRunner {
   change(text: string): Promise<number>
   /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
   takeAdvisoryLock(key: number): Promise<void>
-  /** Runs `work`, during which the transaction may be idle for up to `limitMs`. It keeps its locks meanwhile. */
-  allowIdle<Result>(limitMs: number, work: () => Promise<Result>): Promise<Result>
   /** Runs a `COPY … FROM STDIN`. The rows written to the stream are in the table when the stream has finished. */
   copyIn(text: string): Writable
   /** Runs a `COPY … TO STDOUT`. */
@@ -159,12 +157,6 @@ function transactionOf(client: pg.Client): Transaction {
       await client.query('SET LOCAL lock_timeout = 0')
       await client.query('SELECT pg_advisory_xact_lock($1)', [key])
       await client.query(LIMIT_LOCKS)
-    },
-    async allowIdle(limitMs, work) {
-      await client.query(`SET LOCAL idle_in_transaction_session_timeout = ${limitMs}`)
-      const result = await work()
-      await client.query(LIMIT_IDLE)
-      return result
     },
     change: async (text) => (await client.query(text)).rowCount ?? 0,
     copyIn: (text) => client.query(copyFrom(text)),

@@ -1,105 +1,48 @@
 import { createHash } from 'node:crypto'
 import pg from 'pg'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { isApiKey } from '../../src/api-keys/key.ts'
+import type { ApiKey } from '../../src/api-keys/stored-keys.ts'
 import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
+import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
-t.test('create prints the key alone on standard output, and keeps nothing but its digest', async (t) => {
+/** The commands on the keys of a new database. */
+async function setUp(t: Test) {
   const database = await testDatabase(t)
-  const { code, stdout, stderr } = await inventory(t, database.url, 'keys', 'create', '--name', 'billing')
+  return {
+    database,
+    keys: (...args: string[]): Promise<Outcome> => inventory(t, database.url, 'keys', ...args),
+    listed: async (): Promise<readonly ApiKey[]> =>
+      JSON.parse(await succeed(t, database.url, 'keys', 'list', '--all', '--json')),
+  }
+}
+
+const statesOf = (keys: readonly ApiKey[]): string[] => keys.map(({ state }) => state)
+
+t.test('create prints the key alone on standard output, and keeps nothing but its digest', async (t) => {
+  const { database, keys, listed } = await setUp(t)
+  const none = await keys('list')
+  t.match(none, { code: 0, stdout: '', stderr: /inventory keys create --name ops/ })
+  t.strictSame(await listed(), [])
+  const { code, stdout, stderr } = await keys('create', '--name', 'billing')
   t.equal(code, 0)
   t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
   const key = stdout.trim()
   t.ok(isApiKey(key))
-  t.notMatch(stderr, key)
   t.match(stderr, /^The key billing \([0-9a-f]{12}\) does not expire\. It is shown only once:\n$/)
-  const [row] = await database.query('SELECT * FROM api_keys')
-  t.match(row, { name: 'billing', expires_at: null, revoked_at: null })
-  t.equal(row?.['digest'], `\\x${createHash('sha256').update(key).digest('hex')}`)
-})
-
-t.test('--expires sets when the key ends', async (t) => {
-  const database = await testDatabase(t)
-  for (const [duration, interval] of [
-    ['90d', '90 days'],
-    ['24h', '24 hours'],
-    ['30m', '30 minutes'],
-    ['2w', '14 days'],
-  ] as const) {
-    const { stderr } = await inventory(
-      t,
-      database.url,
-      'keys',
-      'create',
-      '--name',
-      duration,
-      '--expires',
-      duration,
-    )
-    t.match(stderr, /expires \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\./)
-    t.strictSame(
-      await database.query(
-        `SELECT extract(epoch FROM expires_at - created_at) = extract(epoch FROM $2::interval) AS exact
-         FROM api_keys WHERE name = $1`,
-        [duration, interval],
-      ),
-      [{ exact: 't' }],
-    )
-  }
-})
-
-t.test(
-  'create refuses a name that an active key has, and takes one whose key has expired or was revoked',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addKey(database, 'billing', '1 day')
-    const again = await inventory(t, database.url, 'keys', 'create', '--name', 'billing')
-    t.equal(again.code, 1)
-    t.equal(again.stdout, '')
-    t.equal(
-      again.stderr,
-      'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
-    )
-    await succeed(t, database.url, 'keys', 'revoke', 'billing')
-    await succeed(t, database.url, 'keys', 'create', '--name', 'billing')
-    await database.query(
-      "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
-    )
-    await succeed(t, database.url, 'keys', 'create', '--name', 'billing')
-    const { stdout } = await inventory(t, database.url, 'keys', 'list', '--all', '--json')
-    t.strictSame(
-      JSON.parse(stdout).map((key: { state: string }) => key.state),
-      ['expired', 'revoked', 'active'],
-    )
-  },
-)
-
-t.test('one of several concurrent creations of a key with one name succeeds', async (t) => {
-  const database = await testDatabase(t)
-  const outcomes = await Promise.all(
-    Array.from({ length: 4 }, () => inventory(t, database.url, 'keys', 'create', '--name', 'billing')),
-  )
-  t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1, 1])
-})
-
-t.test('list shows a table without colours, or JSON, and no secret', async (t) => {
-  const database = await testDatabase(t)
-  const none = await inventory(t, database.url, 'keys', 'list')
-  t.strictSame([none.code, none.stdout], [0, ''])
-  t.match(none.stderr, /inventory keys create --name ops/)
-  t.equal(await succeed(t, database.url, 'keys', 'list', '--json'), '[]')
-
-  const key = await succeed(t, database.url, 'keys', 'create', '--name', 'shop', '--expires', '1d')
-  await succeed(t, database.url, 'keys', 'create', '--name', 'billing')
-  const { stdout, stderr } = await inventory(t, database.url, 'keys', 'list')
-  t.equal(stderr, '')
+  const digest = createHash('sha256').update(key).digest('hex')
+  t.match(await database.query('SELECT * FROM api_keys'), [
+    { name: 'billing', digest: `\\x${digest}`, expires_at: null, revoked_at: null },
+  ])
+  await keys('create', '--name', 'shop', '--expires', '1d')
+  const table = await keys('list')
   const time = '\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ'
   t.match(
-    stdout,
+    table.stdout,
     new RegExp(
       [
         '^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +ACCESS\\n',
@@ -108,145 +51,132 @@ t.test('list shows a table without colours, or JSON, and no secret', async (t) =
       ].join(''),
     ),
   )
-  const json = await inventory(t, database.url, 'keys', 'list', '--json')
-  t.match(JSON.parse(json.stdout), [
-    { name: 'billing', state: 'active', expiresAt: null, revokedAt: null },
-    { name: 'shop', state: 'active' },
+  t.match(await listed(), [
+    { name: 'billing', state: 'active', createdAt: /\.\d{3}Z$/, expiresAt: null, revokedAt: null },
+    { name: 'shop', state: 'active', expiresAt: /\.\d{3}Z$/ },
   ])
-  const digest = createHash('sha256').update(key).digest('hex')
-  t.notMatch(stdout + json.stdout, new RegExp(`${key}|${digest}`))
+  t.notMatch(stderr + table.stdout + JSON.stringify(await listed()), new RegExp(`${key}|${digest}`))
+})
+
+t.test('--expires sets when the key ends', async (t) => {
+  const { database, keys } = await setUp(t)
+  for (const [duration, interval] of [
+    ['90d', '90 days'],
+    ['24h', '24 hours'],
+    ['30m', '30 minutes'],
+    ['2w', '14 days'],
+  ] as const) {
+    const { stderr } = await keys('create', '--name', duration, '--expires', duration)
+    t.match(stderr, /expires \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ\./)
+    const isExact = `extract(epoch FROM expires_at - created_at) = extract(epoch FROM interval '${interval}')`
+    t.match(await database.query(`SELECT ${isExact} AS exact FROM api_keys WHERE name = '${duration}'`), [
+      { exact: 't' },
+    ])
+  }
+})
+
+t.test('a name has one active key, and is free again when that has expired or is revoked', async (t) => {
+  const { database, keys, listed } = await setUp(t)
+  const outcomes = await Promise.all([1, 2, 3].map(() => keys('create', '--name', 'billing')))
+  t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1])
+  t.match(await keys('create', '--name', 'billing'), {
+    code: 1,
+    stdout: '',
+    stderr:
+      'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
+  })
+  t.equal((await keys('revoke', 'billing')).code, 0)
+  t.equal((await keys('create', '--name', 'billing')).code, 0)
+  await database.query(
+    "UPDATE api_keys SET created_at = now() - interval '2 days', expires_at = now() - interval '1 day' WHERE revoked_at IS NULL",
+  )
+  t.match(await keys('rotate', 'billing'), { code: 1, stderr: /There is no active key named "billing"/ })
+  t.equal((await keys('create', '--name', 'billing')).code, 0)
+  t.strictSame(statesOf(await listed()), ['expired', 'revoked', 'active'])
 })
 
 t.test('a read-only key cannot change the stock, nor can the one that replaces it', async (t) => {
-  const database = await testDatabase(t)
+  const { database, keys, listed } = await setUp(t)
   await addEntries(database, [['1', 9, 'available']])
   const { port } = await startApp(t, database.url)
-  const first = await inventory(t, database.url, 'keys', 'create', '--name', 'shop', '--read-only')
+  const first = await keys('create', '--name', 'shop', '--read-only')
   t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) is read-only and does not expire\./)
-  const second = await succeed(t, database.url, 'keys', 'rotate', 'shop')
-  for (const key of [first.stdout.trim(), second]) {
-    const send = callerOf(port, { authorization: `Bearer ${key}` })
+  const second = await keys('rotate', 'shop')
+  for (const { stdout } of [first, second]) {
+    const send = callerOf(port, { authorization: `Bearer ${stdout.trim()}` })
     t.equal((await send('GET', '/v1/inventory')).status, 200)
-    t.match(await send('PATCH', '/v1/inventory/1', json({ quantity: 1 })), {
-      status: 403,
-      text: /"code":"forbidden"/,
-    })
+    const update = await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))
+    t.match(update, { status: 403, text: /"code":"forbidden"/ })
   }
-  t.match(JSON.parse(await succeed(t, database.url, 'keys', 'list', '--json')), [
-    { readOnly: true },
-    { readOnly: true },
-  ])
-  t.match(await succeed(t, database.url, 'keys', 'list'), /shop .* read-only$/)
+  t.match(await listed(), [{ readOnly: true }, { readOnly: true }])
+  t.match((await keys('list')).stdout, /shop .* read-only\n/)
 })
 
-t.test('revoke revokes every key of a name, or the one with an id', async (t) => {
-  const database = await testDatabase(t)
-  await succeed(t, database.url, 'keys', 'create', '--name', 'billing')
-  await succeed(t, database.url, 'keys', 'rotate', 'billing')
-  const [oldest] = JSON.parse(await succeed(t, database.url, 'keys', 'list', '--json'))
-  const states = async (): Promise<unknown[]> =>
-    JSON.parse(await succeed(t, database.url, 'keys', 'list', '--all', '--json')).map(
-      (key: { state: string }) => key.state,
-    )
-
-  const one = await inventory(t, database.url, 'keys', 'revoke', 'billing', '--id', oldest.id)
-  t.strictSame([one.code, one.stdout], [0, ''])
-  t.equal(one.stderr, `The key billing (${oldest.id}) is revoked.\n`)
-  t.strictSame(await states(), ['revoked', 'active'])
-  t.equal(
-    (await inventory(t, database.url, 'keys', 'revoke', 'billing', '--id', oldest.id)).code,
-    1,
-    'it has ended',
-  )
-
-  await succeed(t, database.url, 'keys', 'revoke', 'billing')
-  t.strictSame(await states(), ['revoked', 'revoked'])
-  const none = await inventory(t, database.url, 'keys', 'revoke', 'billing')
-  t.equal(none.code, 1)
-  t.match(none.stderr, /There is no active key named "billing"/)
+t.test('revoke revokes the key with an id, or every key of a name', async (t) => {
+  const { keys, listed } = await setUp(t)
+  await keys('create', '--name', 'billing')
+  await keys('rotate', 'billing')
+  const id = (await listed())[0]?.id ?? ''
+  const stderr = `The key billing (${id}) is revoked.\n`
+  t.match(await keys('revoke', 'billing', '--id', id), { code: 0, stdout: '', stderr })
+  t.strictSame(statesOf(await listed()), ['revoked', 'active'])
+  t.equal((await keys('revoke', 'billing', '--id', id)).code, 1, 'it has ended')
+  await keys('rotate', 'billing')
+  t.equal((await keys('revoke', 'billing')).code, 0)
+  t.strictSame(statesOf(await listed()), ['revoked', 'revoked', 'revoked'])
+  t.match(await keys('revoke', 'billing'), { code: 1, stderr: /There is no active key named "billing"/ })
 })
 
 t.test(
-  'after several rotations within the overlap, also at once, two keys of the name are valid',
+  'rotate makes a key of the same name and lifetime, and the old one ends after the overlap',
   async (t) => {
-    const database = await testDatabase(t)
-    await succeed(t, database.url, 'keys', 'create', '--name', 'billing')
-    await succeed(t, database.url, 'keys', 'rotate', 'billing')
-    const { stderr } = await inventory(t, database.url, 'keys', 'rotate', 'billing')
-    t.match(stderr, /^The old key \(.{12}\) is revoked\.\nThe old key \(.{12}\) is valid until .*\nThe key /)
-    await Promise.all(Array.from({ length: 4 }, () => succeed(t, database.url, 'keys', 'rotate', 'billing')))
-    t.strictSame(await database.query('SELECT count(*) FROM api_keys WHERE revoked_at IS NULL'), [
-      { count: '1' },
-    ])
-    t.strictSame(await database.query('SELECT count(*) FROM api_keys WHERE revoked_at > now()'), [
-      { count: '1' },
-    ])
+    const { database, keys } = await setUp(t)
+    const old = await keys('create', '--name', 'billing', '--expires', '90d')
+    const { code, stdout, stderr } = await keys('rotate', 'billing', '--overlap', '12h')
+    t.equal(code, 0)
+    t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
+    t.not(stdout, old.stdout)
+    t.match(
+      stderr,
+      /^The old key \(.{12}\) is valid until .*Z\.\nThe key billing .* expires .*Z\. It is shown/,
+    )
+    t.strictSame(
+      await database.query(
+        `SELECT expires_at - created_at = interval '90 days' AS lifetime,
+              revoked_at - now() BETWEEN interval '11:59' AND interval '12:00' AS overlap
+       FROM api_keys ORDER BY created_at`,
+      ),
+      [
+        { lifetime: 't', overlap: 't' },
+        { lifetime: 't', overlap: null },
+      ],
+    )
+    const again = await keys('rotate', 'billing')
+    t.match(
+      again.stderr,
+      /^The old key \(.{12}\) is revoked\.\nThe old key \(.{12}\) is valid until .*\nThe key /,
+    )
+    await Promise.all([1, 2, 3].map(() => succeed(t, database.url, 'keys', 'rotate', 'billing')))
+    const counts = `SELECT count(*) FILTER (WHERE revoked_at IS NULL) AS active, count(*) FILTER (WHERE revoked_at > now()) AS ending,
+    count(*) FILTER (WHERE revoked_at IS NULL AND expires_at < now() + interval '2 days') AS soon FROM api_keys`
+    t.strictSame(await database.query(counts), [{ active: '1', ending: '1', soon: '0' }], 'also at once')
+    await keys('rotate', 'billing', '--overlap', '0h', '--expires', '1d')
+    t.strictSame(await database.query(counts), [{ active: '1', ending: '0', soon: '1' }])
   },
 )
 
-t.test('rotate makes a key of the same name and lifetime, and the old one expires on its own', async (t) => {
-  const database = await testDatabase(t)
-  const old = await succeed(t, database.url, 'keys', 'create', '--name', 'billing', '--expires', '90d')
-  const { code, stdout, stderr } = await inventory(
-    t,
-    database.url,
-    'keys',
-    'rotate',
-    'billing',
-    '--overlap',
-    '12h',
-  )
-  t.equal(code, 0)
-  t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
-  t.not(stdout.trim(), old)
-  t.match(
-    stderr,
-    /^The old key \([0-9a-f]{12}\) is valid until .*Z\.\nThe key billing .* expires .*Z\. It is shown/,
-  )
-  t.strictSame(
-    await database.query(
-      `SELECT expires_at - created_at = interval '90 days' AS lifetime,
-              revoked_at - now() BETWEEN interval '11:59' AND interval '12:00' AS overlap
-       FROM api_keys ORDER BY created_at`,
-    ),
-    [
-      { lifetime: 't', overlap: 't' },
-      { lifetime: 't', overlap: null },
-    ],
-  )
-  t.equal(
-    (await inventory(t, database.url, 'keys', 'rotate', 'billing', '--overlap', '0h', '--expires', '1d'))
-      .code,
-    0,
-  )
-  t.strictSame(
-    await database.query(
-      "SELECT count(*) FILTER (WHERE revoked_at <= now()) AS ended, count(*) FILTER (WHERE expires_at < now() + interval '2 days') AS soon FROM api_keys",
-    ),
-    [{ ended: '2', soon: '1' }],
-  )
-  await addKey(database, 'expired', '-1 hour')
-  for (const name of ['shop', 'expired']) {
-    const inactive = await inventory(t, database.url, 'keys', 'rotate', name)
-    t.strictSame([inactive.code, inactive.stdout], [1, ''])
-    t.match(inactive.stderr, `There is no active key named "${name}"`)
-  }
-})
-
 t.test('a session that has locked a key is named within seconds, and nothing is changed', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
+  const { database, keys } = await setUp(t)
   await database.query(`GRANT SELECT, UPDATE ON api_keys TO ${role.name}`)
   await addKey(database, 'billing')
-  const holder = new pg.Client({
-    connectionString: role.urlOf(database.url),
-    application_name: 'psql\u001b[31m',
-  })
+  const connectionString = role.urlOf(database.url)
+  const holder = new pg.Client({ connectionString, application_name: 'psql\u001b[31m' })
   await holder.connect()
   await holder.query('BEGIN; SELECT FROM api_keys FOR UPDATE')
   const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
   for (const command of ['revoke', 'rotate']) {
-    const { code, stdout, stderr } = await inventory(t, database.url, 'keys', command, 'billing')
+    const { code, stdout, stderr } = await keys(command, 'billing')
     t.strictSame([code, stdout], [1, ''])
     const named = `Process ${rows[0]?.pid} of role ${role.name} `
     t.match(stderr, `inventory: Another session has locked the key; nothing was changed. ${named}`)
@@ -254,38 +184,21 @@ t.test('a session that has locked a key is named within seconds, and nothing is 
     t.notMatch(stderr, '\u001b')
   }
   await holder.end()
-  await succeed(t, database.url, 'keys', 'revoke', 'billing')
-})
-
-t.test('a policy that would hide keys is an error', async (t) => {
-  const role = await testRole(t)
-  const database = await testDatabase(t)
-  await database.query(
-    `GRANT ALL ON api_keys TO ${role.name};
-     ALTER TABLE api_keys ENABLE ROW LEVEL SECURITY`,
-  )
-  await addKey(database, 'billing')
-  for (const args of [['list'], ['revoke', 'billing'], ['rotate', 'billing']])
-    t.match(await inventory(t, role.urlOf(database.url), 'keys', ...args), {
-      code: 1,
-      stdout: '',
-      stderr: /^inventory: Row security would hide rows from this role: /,
-    })
+  t.equal((await keys('revoke', 'billing')).code, 0)
 })
 
 t.test('wrong values are refused with what they must be', async (t) => {
-  const faults: [args: string[], message: RegExp][] = [
-    [['create', '--name', 'a b'], /1 to 64 letters, digits, hyphens and underscores/],
-    [['create', '--name', 'x', '--expires', '0d'], /greater than zero/],
-    [['create', '--name', 'x', '--expires', 'soon'], /such as 90d or 24h/],
-    [['create', '--name', 'x', '--expires', '-1d'], /such as 90d or 24h/],
-    [['rotate', 'x', '--overlap', '24'], /such as 90d or 24h/],
-    [['create', '--name', 'x', '--expires', '20160m'], /at most four digits/],
-    [['revoke', 'x', '--id', 'zz'], /12 hexadecimal digits/],
-  ]
-  for (const [args, message] of faults) {
-    const { code, stdout, stderr } = await inventory(t, 'postgres://nobody@127.0.0.1:1/none', 'keys', ...args)
-    t.strictSame([code, stdout], [2, ''], args.join(' '))
-    t.match(stderr, message)
+  for (const [command, message] of [
+    ['create', /required option '--name <name>' not specified/],
+    ['create --name a.b', /1 to 64 letters, digits, hyphens and underscores/],
+    ['create --name x --expires 0d', /greater than zero/],
+    ['create --name x --expires soon', /such as 90d or 24h/],
+    ['create --name x --expires -1d', /such as 90d or 24h/],
+    ['rotate x --overlap 24', /such as 90d or 24h/],
+    ['create --name x --expires 20160m', /at most four digits/],
+    ['revoke x --id zz', /12 hexadecimal digits/],
+  ] as const) {
+    const outcome = await inventory(t, 'postgres://nobody@127.0.0.1:1/none', 'keys', ...command.split(' '))
+    t.match(outcome, { code: 2, stdout: '', stderr: message }, command)
   }
 })

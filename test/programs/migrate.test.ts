@@ -126,21 +126,9 @@ t.test('down says what it rolls back, and takes a confirmation', async (t) => {
     code: 5,
     stderr: /NODE_ENV is production.*; nothing was changed\. .* add --force/,
   })
-  const terminal = {
-    ...env,
-    NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=process.stderr.isTTY=true',
-  }
-  const answered = async (input: string): Promise<Outcome> =>
-    runCommand(t, ['migrate', 'down'], { env: terminal, input })
-  // The last one is Ctrl-D.
-  for (const input of ['no\n', ''])
-    t.match(await answered(input), {
-      code: 5,
-      stderr: /Continue\? \(yes\/no\)\s+inventory: Not confirmed; nothing/,
-    })
   t.equal((await database.query('SELECT FROM pgmigrations')).length, known.length)
 
-  t.match(await answered('Yes\n'), { code: 0, stdout: `Rolled back ${known.at(-1)}\n` })
+  t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${known.at(-1)}\n` })
   t.match(await run(t, [...down, '--yes', '--force'], production), {
     code: 0,
     stderr: /deletes the data that they added\.$/m,

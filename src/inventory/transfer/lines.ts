@@ -31,8 +31,16 @@ export class InvalidInputError extends Error {
  * @throws {InvalidInputError}
  */
 export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<string> {
+  let decoder: TextDecoder | undefined
+  let last = ''
   let length = 0
-  for await (const text of lineFeedsOf(decode(source))) {
+  for await (const chunk of source) {
+    decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
+    const decoded = decoder.decode(chunk, { stream: true })
+    // The CR of this LF has ended the line, in the chunk before.
+    const isRestOfEnd = last === '\r' && decoded.startsWith('\n')
+    last = decoded.at(-1) ?? last
+    const text = decoded.slice(isRestOfEnd ? 1 : 0).replace(/\r\n?/g, '\n')
     if (text.includes('\0'))
       throw new InvalidInputError(
         'has null characters; save it as text in UTF-8, or in UTF-16 with a byte order mark',
@@ -43,24 +51,5 @@ export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<
       throw new InvalidInputError(`has a line of more than ${MAX_LINE_LENGTH} characters`)
     yield text
   }
-}
-
-async function* decode(source: AsyncIterable<Buffer>): AsyncGenerator<string> {
-  let decoder: TextDecoder | undefined
-  for await (const chunk of source) {
-    decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
-    yield decoder.decode(chunk, { stream: true })
-  }
   yield decoder?.decode() ?? ''
-}
-
-/** Replaces each end of a line with LF. A CR at the end of a chunk waits for the next one, which may begin with its LF. */
-async function* lineFeedsOf(texts: AsyncIterable<string>): AsyncGenerator<string> {
-  let rest = ''
-  for await (const text of texts) {
-    const all = rest + text
-    rest = all.endsWith('\r') ? '\r' : ''
-    yield all.slice(0, all.length - rest.length).replace(/\r\n?/g, '\n')
-  }
-  if (rest !== '') yield '\n'
 }
