@@ -2,7 +2,8 @@ import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import t from 'tap'
+import t, { type Test } from 'tap'
+import type { ConnectionLimits } from '../../../src/http/connections/guard.ts'
 import { until } from '../../support/eventually.ts'
 import { startHttpServer } from '../../support/http-server.ts'
 import { openRaw, type RawConnection, sendRaw } from '../../support/raw.ts'
@@ -82,68 +83,58 @@ t.test('beyond the limit of connections, those that were idle for longest are cl
   busy.socket.destroy()
 })
 
-t.test(
-  'a client that reads nothing is disconnected whatever it sends, one that waits for the service is not',
-  async (t) => {
-    const responses = new Map<string, ServerResponse>()
-    const { port } = await startHttpServer(
-      t,
-      ({ url = '' }, response) => {
-        responses.set(url, response)
-        if (url === '/large') response.end(Buffer.alloc(20_000_000))
-      },
-      { stallMs: 1500 },
-    )
-    const patient = await openRaw(port)
-    patient.socket.write(get('/wait', 'Connection: close\r\n'))
-    const open = async (sends: string): Promise<RawConnection> => {
-      const connection = await openRaw(port)
-      connection.socket.pause()
-      connection.socket.write(get('/large'))
-      const timer = setInterval(() => connection.socket.write(sends), 100)
-      connection.socket.once('close', () => clearInterval(timer))
-      return connection
-    }
-    const stalled = [await open(''), await open('\r\n')]
-    await until('the end of the connection that sends', () => responses.get('/large')?.closed === true)
-    for (const { socket, received } of stalled) {
-      socket.resume()
-      t.ok((await received).length < 20_000_000, 'the response is incomplete')
-    }
-    responses.get('/wait')?.end('done')
-    t.match(await patient.received, /done$/)
-  },
-)
-
-t.test('at the limit of unread responses, the one without progress for longest is closed', async (t) => {
+/** Starts a server with a large response, which is not read, and one at `/wait` that waits. */
+async function startUnread(t: Test, limits: Partial<ConnectionLimits>) {
   const responses: ServerResponse[] = []
   const { port } = await startHttpServer(
     t,
     ({ url }, response) => {
-      if (url === '/large') responses.push(response)
-      response.end(url === '/large' ? Buffer.alloc(20_000_000) : 'done')
+      responses.push(response)
+      if (url !== '/wait') response.end(Buffer.alloc(20_000_000))
     },
-    { maxStalled: 2 },
+    limits,
   )
-  const openUnread = async (): Promise<ServerResponse | undefined> => {
+  /** Sends a request, and returns its connection, which is not read, and its response. */
+  const open = async (path: string): Promise<RawConnection & { response: ServerResponse | undefined }> => {
     const before = responses.length
-    const { socket } = await openRaw(port)
-    t.teardown(() => socket.destroy())
-    socket.pause()
-    socket.write('GET /large HTTP/1.1\r\nHost: x\r\n\r\n')
+    const connection = await openRaw(port)
+    t.teardown(() => connection.socket.destroy())
+    connection.socket.pause()
+    connection.socket.write(get(path))
     await until('the response', () => responses.length > before)
-    return responses[before]
+    return { ...connection, response: responses[before] }
   }
-  const first = await openUnread()
+  return { open }
+}
+
+t.test(
+  'a client that reads nothing is disconnected whatever it sends, one that waits for the service is not',
+  async (t) => {
+    const { open } = await startUnread(t, { stallMs: 1500 })
+    const patient = await open('/wait')
+    const stalled = [await open('/'), await open('/')]
+    const timer = setInterval(() => stalled[0]?.socket.write('\r\n'), 100)
+    t.teardown(() => clearInterval(timer))
+    await until('the end of both', () => stalled.every(({ response }) => response?.closed === true))
+    for (const { socket, received } of stalled) {
+      socket.resume()
+      t.ok((await received).length < 20_000_000, 'the response is incomplete')
+    }
+    patient.response?.end('done')
+    patient.socket.resume()
+    t.match(String(await once(patient.socket, 'data')), /done$/)
+  },
+)
+
+t.test('at the limit of unread responses, the one without progress for longest is closed', async (t) => {
+  const { open } = await startUnread(t, { maxStalled: 2 })
+  const first = await open('/')
   // Longer than the interval of the checks.
   await setTimeout(500)
-  const others = [await openUnread(), await openUnread()]
-  await until('the first one to be closed', () => first?.closed === true)
-  t.ok(others.every((response) => response?.closed === false))
-  t.match(await sendRaw(port, 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'), /done$/)
+  const others = [await open('/'), await open('/')]
+  await until('the first one to be closed', () => first.response?.closed === true)
+  t.ok(others.every(({ response }) => response?.closed === false))
 })
-
-const closing = 'GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'
 
 t.test(
   'connections that wait to be accepted when a server stops are served, once the port is closed',
@@ -155,7 +146,7 @@ t.test(
     // The server has no connection yet, so it would close the port at once.
     const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
     const answers = sockets.map(async (socket) => {
-      socket.write(closing)
+      socket.write(get('/', 'Connection: close\r\n'))
       let text = ''
       for await (const chunk of socket) text += chunk
       return text
