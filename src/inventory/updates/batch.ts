@@ -2,8 +2,8 @@ import { ApiError } from '../../contract/errors.ts'
 import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
+import type { Backlogs } from './backlogs.ts'
 import { FastestStatement } from './fastest-statement.ts'
-import type { Lanes } from './lanes.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
@@ -31,7 +31,7 @@ const EXECUTION_MS = 0.02
  * | no time is left to check                     |                                   |                                   |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
  * |                                              | or the whole table is locked      | ones                              |
- * | refusal that one update may have caused,     | nothing changed                   | sent again in parts; see `Lanes`  |
+ * | refusal that one update may have caused,     | nothing changed                   | sent again in parts; see `Backlogs`  |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
@@ -41,13 +41,13 @@ const EXECUTION_MS = 0.02
 export class BatchSender {
   readonly fastest = new FastestStatement()
   readonly #repository: UpdateRepository
-  readonly #lanes: Lanes
+  readonly #backlogs: Backlogs
   readonly #waitMs: number
 
   /** @param waitMs how long after its arrival an update may still be sent */
-  constructor(repository: UpdateRepository, lanes: Lanes, waitMs: number) {
+  constructor(repository: UpdateRepository, backlogs: Backlogs, waitMs: number) {
     this.#repository = repository
-    this.#lanes = lanes
+    this.#backlogs = backlogs
     this.#waitMs = waitMs
   }
 
@@ -58,7 +58,7 @@ export class BatchSender {
   async send(batch: readonly PendingUpdates[], attempt = 1): Promise<readonly PendingUpdates[]> {
     const pets = this.#inTime(batch)
     if (pets.length === 0) return []
-    this.#lanes.statistics.batches.observe(pets.length)
+    this.#backlogs.statistics.batches.observe(pets.length)
     const sentAt = performance.now()
     let entries: ReadonlyMap<bigint, InventoryItem>
     try {
@@ -66,7 +66,7 @@ export class BatchSender {
     } catch (error) {
       return this.#afterError(pets, error, attempt)
     }
-    this.#lanes.onExecuted(pets)
+    this.#backlogs.onExecuted(pets)
     this.fastest.observe(performance.now() - sentAt - pets.length * EXECUTION_MS)
     const without: PendingUpdates[] = []
     for (const pet of pets) {
@@ -90,7 +90,7 @@ export class BatchSender {
   ): Promise<readonly PendingUpdates[]> {
     if (hasCause(error, 'locked')) return this.#withoutLocked(pets, attempt)
     if (mayConcernOneRow(error)) {
-      this.#lanes.onRefused(pets)
+      this.#backlogs.onRefused(pets)
       if (pets.length > 1) return pets
     }
     for (const pet of pets) pet.reject(error)

@@ -15,12 +15,12 @@ export interface Update extends QuantityUpdate {
   readonly reject: (error: unknown) => void
 }
 
-/** Where pets wait whose updates may share a statement; see `Lane` in lanes.ts. */
+/** Where pets wait whose updates may share a statement; see `Backlog` in backlogs.ts. */
 export interface WaitingPets {
   readonly pets: TransientMap<PendingUpdates, true>
 }
 
-/** What a pet needs to know of the others; see `Lanes`. */
+/** What a pet needs to know of the others; see `Backlogs`. */
 export interface AllPets {
   readonly statistics: InventoryStatistics
   readonly pets: TransientMap<bigint, PendingUpdates>
@@ -30,7 +30,7 @@ export interface AllPets {
 }
 
 /**
- * All updates of one pet that have no outcome yet. At most one of them is in flight, and it is the oldest of its lane, so no
+ * All updates of one pet that have no outcome yet. At most one of them is in flight, and it is the oldest of its backlog, so no
  * update overtakes an older one of its API key, even if that one is retried several times.
  */
 export class PendingUpdates {
@@ -39,13 +39,13 @@ export class PendingUpdates {
   isLocked = false
   /** Whether the last statement of the update in flight, or of the next one, did not get a lock: on the row or on the table. */
   waitsForLock = false
-  readonly #lanes: AllPets
+  readonly #backlogs: AllPets
   #inFlight: Update | undefined
   #waiting: Update[] = []
 
-  constructor(petId: bigint, lanes: AllPets) {
+  constructor(petId: bigint, backlogs: AllPets) {
     this.petId = petId
-    this.#lanes = lanes
+    this.#backlogs = backlogs
   }
 
   /** The update in flight, if any. */
@@ -55,21 +55,21 @@ export class PendingUpdates {
 
   add(update: Update): void {
     this.#waiting.push(update)
-    this.#lanes.statistics.waitingUpdates++
-    if (this.#inFlight === undefined) this.#laneOf(update).pets.set(this, true)
+    this.#backlogs.statistics.waitingUpdates++
+    if (this.#inFlight === undefined) this.#backlogOf(update).pets.set(this, true)
   }
 
-  /** Makes the oldest waiting update of the lane the one in flight. Returns false if there is none, or if another one is. */
-  take(lane: WaitingPets): boolean {
+  /** Makes the oldest waiting update of the backlog the one in flight. Returns false if there is none, or if another one is. */
+  take(backlog: WaitingPets): boolean {
     if (this.#inFlight !== undefined) return false
-    lane.pets.delete(this)
-    const index = this.#waiting.findIndex((update) => this.#laneOf(update) === lane)
+    backlog.pets.delete(this)
+    const index = this.#waiting.findIndex((update) => this.#backlogOf(update) === backlog)
     if (index === -1) {
       this.enqueue()
       return false
     }
     this.#inFlight = this.#waiting.splice(index, 1)[0]
-    this.#lanes.statistics.waitingUpdates--
+    this.#backlogs.statistics.waitingUpdates--
     return true
   }
 
@@ -77,7 +77,7 @@ export class PendingUpdates {
   putBack(): void {
     if (this.#inFlight === undefined) return
     this.#waiting.unshift(this.#inFlight)
-    this.#lanes.statistics.waitingUpdates++
+    this.#backlogs.statistics.waitingUpdates++
     this.#inFlight = undefined
     this.enqueue()
   }
@@ -97,7 +97,7 @@ export class PendingUpdates {
     const late = this.#waiting.filter(({ arrivedAt }) => arrivedAt < time)
     if (late.length === 0) return
     this.#waiting = this.#waiting.filter(({ arrivedAt }) => arrivedAt >= time)
-    this.#lanes.statistics.waitingUpdates -= late.length
+    this.#backlogs.statistics.waitingUpdates -= late.length
     for (const update of late) update.reject(this.#late())
     this.enqueue()
   }
@@ -125,20 +125,20 @@ export class PendingUpdates {
     return update
   }
 
-  /** Unless an update is in flight, goes to the end of the lanes of the waiting ones, except those that it is in. */
+  /** Unless an update is in flight, goes to the end of the backlogs of the waiting ones, except those that it is in. */
   enqueue(): void {
     if (this.#inFlight !== undefined) return
     for (const update of this.#waiting) {
-      this.#laneOf(update).pets.set(this, true)
-      if (!this.#lanes.areSeparated) return
+      this.#backlogOf(update).pets.set(this, true)
+      if (!this.#backlogs.areSeparated) return
     }
-    // An instance that is left in a lane may have a successor.
-    if (this.#waiting.length === 0 && this.#lanes.pets.get(this.petId) === this)
-      this.#lanes.pets.delete(this.petId)
+    // An instance that is left in a backlog may have a successor.
+    if (this.#waiting.length === 0 && this.#backlogs.pets.get(this.petId) === this)
+      this.#backlogs.pets.delete(this.petId)
   }
 
-  #laneOf(update: Update): WaitingPets {
-    return this.isLocked ? this.#lanes.locked : this.#lanes.of(update)
+  #backlogOf(update: Update): WaitingPets {
+    return this.isLocked ? this.#backlogs.locked : this.#backlogs.of(update)
   }
 
   #late(): Error {

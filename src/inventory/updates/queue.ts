@@ -2,8 +2,8 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
+import { type Backlog, Backlogs } from './backlogs.ts'
 import { BatchSender } from './batch.ts'
-import { type Lane, Lanes } from './lanes.ts'
 import type { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
@@ -38,7 +38,7 @@ const FAR_STATEMENT_MS = 0.8
  *
  * At most two batches are in flight, or as many as there are connections if PostgreSQL is far away or Citus distributes the
  * table. Pets whose row is locked, and keys whose updates PostgreSQL has refused, share one or two other connections, so that they
- * never delay batches; see `Lanes`.
+ * never delay batches; see `Backlogs`.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -47,14 +47,14 @@ export class UpdateQueue {
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #sender: BatchSender
-  readonly #lanes: Lanes
+  readonly #backlogs: Backlogs
   /** Statements in flight that are no batches. */
   #retries = 0
   readonly #maxRetries: number
   readonly #maxBatches: number
   #isScheduled = false
   /** Number of statements that were sent. */
-  #turns = 0
+  #statements = 0
   /** Number of updates in the last one. */
   #batchSize = 0
   #timer: NodeJS.Timeout | undefined
@@ -66,10 +66,10 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#lanes = new Lanes(statistics)
+    this.#backlogs = new Backlogs(statistics)
     this.#tracer = tracer
     this.#times = times
-    this.#sender = new BatchSender(repository, this.#lanes, times.wait)
+    this.#sender = new BatchSender(repository, this.#backlogs, times.wait)
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
     this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
@@ -86,7 +86,7 @@ export class UpdateQueue {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
       const update = { petId, quantity, condition, caller, arrivedAt, context, resolve, reject }
-      this.#lanes.petOf(petId).add(update)
+      this.#backlogs.petOf(petId).add(update)
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -98,7 +98,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#lanes.batches.inFlight === 0 && this.#batchSize <= 1
+    const isSingle = this.#backlogs.batches.inFlight === 0 && this.#batchSize <= 1
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -107,9 +107,12 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    const { batches } = this.#lanes
+    const { batches } = this.#backlogs
     while (batches.inFlight < this.#batchLimit() && this.#start(batches));
-    while (this.#retries < this.#maxRetries && this.#lanes.retries().some((lane) => this.#start(lane)));
+    while (
+      this.#retries < this.#maxRetries &&
+      this.#backlogs.retries().some((backlog) => this.#start(backlog))
+    );
   }
 
   #batchLimit(): number {
@@ -117,30 +120,30 @@ export class UpdateQueue {
     return isNear ? Math.min(NEAR_BATCHES, this.#maxBatches) : this.#maxBatches
   }
 
-  /** Sends the next statement of a lane. Returns whether there is one. */
-  #start(lane: Lane): boolean {
-    const pets = lane.take(this.#repository.maxBatchSize())
-    if (pets.length > 0) void this.#send(pets, lane)
+  /** Sends the next statement of a backlog. Returns whether there is one. */
+  #start(backlog: Backlog): boolean {
+    const pets = backlog.take(this.#repository.maxBatchSize())
+    if (pets.length > 0) void this.#send(pets, backlog)
     return pets.length > 0
   }
 
-  async #send(pets: readonly PendingUpdates[], lane: Lane): Promise<void> {
-    const retries = lane === this.#lanes.batches ? 0 : 1
+  async #send(pets: readonly PendingUpdates[], backlog: Backlog): Promise<void> {
+    const retries = backlog === this.#backlogs.batches ? 0 : 1
     this.#retries += retries
-    lane.inFlight++
-    lane.turn = ++this.#turns
+    backlog.inFlight++
+    backlog.lastStatement = ++this.#statements
     this.#batchSize = pets.length
     const send = (): Promise<readonly PendingUpdates[]> => this.#sender.send(pets)
     const undecided = await (this.#tracer?.run(contextsOf(pets), send) ?? send())
     for (const pet of undecided) pet.putBack()
-    lane.inFlight--
+    backlog.inFlight--
     this.#retries -= retries
     this.#dispatch()
   }
 
   #check(): void {
     const time = performance.now() - this.#times.wait
-    const { pets } = this.#lanes
+    const { pets } = this.#backlogs
     for (const pet of pets.values()) pet.rejectWaiting(time)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.

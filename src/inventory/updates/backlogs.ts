@@ -10,13 +10,13 @@ import { MAX_BATCH_SIZE } from './repository.ts'
 const PARTS = 8
 
 /** Updates that may share a statement. */
-export class Lane {
-  /** The pets that have one, longest waiting first. Those whose update has left the lane are skipped. */
+export class Backlog {
+  /** The pets that have one, longest waiting first. Those whose update has left the backlog are skipped. */
   readonly pets = new TransientMap<PendingUpdates, true>()
   /** Statements in flight. */
   inFlight = 0
   /** The number of the last statement. */
-  turn = 0
+  lastStatement = 0
   /** Maximum updates in a statement. */
   limit: number
 
@@ -40,26 +40,26 @@ export class Lane {
  * are sent individually; those of an API key whose updates PostgreSQL has refused, because of a constraint or a trigger of the
  * operator, never with those of other keys; and all others together.
  */
-export class Lanes {
-  readonly batches = new Lane(MAX_BATCH_SIZE)
-  readonly locked = new Lane(1)
+export class Backlogs {
+  readonly batches = new Backlog(MAX_BATCH_SIZE)
+  readonly locked = new Backlog(1)
   readonly statistics: InventoryStatistics
   /** All pets that have an update, in flight or not. */
   readonly pets = new TransientMap<bigint, PendingUpdates>()
   /** By API key. */
-  readonly #refused = new Map<string, Lane>()
+  readonly #refused = new Map<string, Backlog>()
 
   constructor(statistics: InventoryStatistics) {
     this.statistics = statistics
   }
 
-  /** Whether the updates of a pet may be in different lanes. */
+  /** Whether the updates of a pet may be in different backlogs. */
   get areSeparated(): boolean {
     return this.#refused.size > 0
   }
 
-  /** Returns the lane of an update whose row is not locked. */
-  of(update: Update): Lane {
+  /** Returns the backlog of an update whose row is not locked. */
+  of(update: Update): Backlog {
     return this.#refused.get(keyOf(update)) ?? this.batches
   }
 
@@ -70,13 +70,13 @@ export class Lanes {
   }
 
   /**
-   * Returns the lanes that are retried and have pets: first those with the fewest statements in flight, as a locked row occupies a
+   * Returns the backlogs that are retried and have pets: first those with the fewest statements in flight, as a locked row occupies a
    * connection until the lock timeout, and of these the one that was served longest ago.
    */
-  retries(): Lane[] {
+  retries(): Backlog[] {
     return [this.locked, ...this.#refused.values()]
       .filter(({ pets }) => pets.size > 0)
-      .sort((a, b) => a.inFlight - b.inFlight || a.turn - b.turn)
+      .sort((a, b) => a.inFlight - b.inFlight || a.lastStatement - b.lastStatement)
   }
 
   /** Separates the keys of the updates in flight of these pets, after PostgreSQL has refused their statement. */
@@ -84,21 +84,21 @@ export class Lanes {
     const limit = Math.ceil(pets.length / PARTS)
     for (const { inFlight } of pets) {
       if (inFlight === undefined) continue
-      const lane = this.#refused.get(keyOf(inFlight)) ?? new Lane(limit)
-      lane.limit = limit
-      this.#refused.set(keyOf(inFlight), lane)
+      const backlog = this.#refused.get(keyOf(inFlight)) ?? new Backlog(limit)
+      backlog.limit = limit
+      this.#refused.set(keyOf(inFlight), backlog)
     }
   }
 
   /** Records that PostgreSQL has executed a statement with the updates in flight of these pets. */
   onExecuted([pet]: readonly PendingUpdates[]): void {
     const key = this.areSeparated && pet?.inFlight !== undefined ? keyOf(pet.inFlight) : ''
-    const lane = this.#refused.get(key)
-    if (lane === undefined) return
-    lane.limit *= 2
-    if (lane.limit < MAX_BATCH_SIZE) return
+    const backlog = this.#refused.get(key)
+    if (backlog === undefined) return
+    backlog.limit *= 2
+    if (backlog.limit < MAX_BATCH_SIZE) return
     this.#refused.delete(key)
-    for (const pet of lane.pets.keys()) pet.enqueue()
+    for (const pet of backlog.pets.keys()) pet.enqueue()
   }
 }
 
