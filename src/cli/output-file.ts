@@ -25,9 +25,8 @@ export async function writeFileWhole<Result>(
   } catch (error) {
     if (!(error instanceof Error && 'syscall' in error)) throw error
     // The name of the unfinished file would say nothing.
-    throw new CommandFailure(
-      printable(`${file} cannot be written: ${error.message.replace(/, open .*/, '')}`),
-    )
+    const reason = printable(error.message).replace(/, open .*/, '')
+    throw new CommandFailure(`${printable(file)} cannot be written: ${reason}`)
   }
 }
 

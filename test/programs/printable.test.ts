@@ -37,7 +37,7 @@ t.test('what comes from a file, its name or the command line never reaches the t
     ],
     [['import', 'header.csv'], /line 1: .*\\u202e/],
     [['import', `${HOSTILE}\n`], /ENOENT: .*\\u009b.*\\u000a/],
-    [['export', `${HOSTILE}/x`], /cannot be written: .*\\u200b/],
+    [['export', `${HOSTILE}/x`], /\\u200b.* cannot be written: ENOENT/],
     [['keys', 'revoke', HOSTILE], /\\u001b/],
     [[HOSTILE], /unknown command .*\\u001b/],
   ] as const) {
