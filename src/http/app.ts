@@ -118,7 +118,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   await app.register(
     async (v1) => {
       refusePreflights(v1)
-      requireApiKey(v1, options.findApiKey)
+      await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {
         repository: options.inventory,

@@ -1,4 +1,5 @@
-import type { FastifyInstance, preParsingHookHandler } from 'fastify'
+import bearerAuth from '@fastify/bearer-auth'
+import type { FastifyInstance, FastifyRequest, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
 import { ApiError, bearerChallenge, ErrorBody, routeNotFound } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
@@ -19,7 +20,7 @@ export const SECURITY_SCHEME = 'apiKey'
  * that write. A request without a valid key fails with a 401; if the key cannot be checked, the request fails with the
  * error of `findApiKey`.
  */
-export function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): void {
+export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
   scope.addHook('onRoute', (route) => {
     const isSafe = [route.method].flat().every((method) => /^(GET|HEAD)$/.test(method))
     // Hidden routes answer 405, which takes precedence over the 403.
@@ -51,15 +52,26 @@ export function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): v
     }
   })
 
-  scope.addHook('onRequest', (request, _reply, done) => {
-    const key = BEARER_TOKEN.exec(request.headers.authorization ?? '')?.[1]
-    const decide = (owner: ApiKeyOwner | undefined): void => {
-      request.apiKey = owner ?? null
-      done(owner === undefined ? unauthorized(key !== undefined) : undefined)
-    }
-    const owner = key === undefined ? undefined : findApiKey(key)
-    if (owner instanceof Promise) owner.then(decide).catch(done)
-    else decide(owner)
+  await scope.register(bearerAuth, {
+    addHook: false,
+    // The name of an authentication scheme is case-insensitive (RFC 9110, section 11.1).
+    specCompliance: 'rfc6749',
+    verifyErrorLogLevel: 'debug',
+    keys: [],
+    auth: (key, request) => {
+      const owner = findApiKey(key)
+      return owner instanceof Promise
+        ? owner.then((found) => isAccepted(request, found))
+        : isAccepted(request, owner)
+    },
+  })
+  const { verifyBearerAuth } = scope
+  if (verifyBearerAuth === undefined)
+    throw new Error('@fastify/bearer-auth was registered without its decorator')
+  scope.addHook('onRequest', (request, reply, done) => {
+    verifyBearerAuth(request, reply, (error) =>
+      done(reply.statusCode === 401 ? unauthorized(request.headers.authorization) : error),
+    )
   })
   // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication.
   scope.setNotFoundHandler(() => {
@@ -84,14 +96,23 @@ function readOnlyKey(): ApiError {
   )
 }
 
-/** The token in an Authorization header, valid or not. The name of the scheme is case-insensitive (RFC 9110, section 11.1). */
-const BEARER_TOKEN = /^bearer +(\S.*)/i
+/** Records the owner of the key in the request, and returns whether there is one. */
+function isAccepted(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
+  request.apiKey = owner ?? null
+  return owner !== undefined
+}
 
-/** Creates a 401, whose challenge names an error only if the request presented a token (RFC 6750, section 3). */
-function unauthorized(hasToken = false): ApiError {
+/** Matches an Authorization header with a bearer token, valid or not. */
+const BEARER_TOKEN = /^bearer +\S/i
+
+/**
+ * Creates a 401. If the request presented a bearer token, the challenge has the error `invalid_token`; otherwise it only
+ * says how to authenticate (RFC 6750, section 3).
+ */
+function unauthorized(authorization = ''): ApiError {
   return new ApiError(
     401,
     'The API key is missing or invalid. Send a valid key in the header Authorization: Bearer <API key>.',
-    bearerChallenge(hasToken ? 'invalid_token' : undefined),
+    bearerChallenge(BEARER_TOKEN.test(authorization) ? 'invalid_token' : undefined),
   )
 }

@@ -95,8 +95,9 @@ t.test('docs/metrics.md lists every metric of the service, with its type and lab
   await send('GET', '/v1/inventory')
   await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
   await sendRaw(port, 'no HTTP\r\n\r\n')
-  await database.query('ALTER TABLE pgmigrations RENAME TO away')
-  await send('GET', '/readyz')
+  await database.query('ALTER TABLE inventory RENAME TO away')
+  await eventually('a 503', async () => (await send('GET', '/readyz')).status === 503)
+  await database.query('ALTER TABLE away RENAME TO inventory')
   // The kinds of garbage collection appear only after the first one.
   const metrics = await eventually('a garbage collection', async () => {
     const families = await scrape()
