@@ -1,5 +1,5 @@
 /**
- * Compares the service with plain Fastify and pg, and with a server in Go, and writes RESULTS.md. Needs wrk and Go, and 7
+ * Compares the service with plain Fastify and pg, and with a server in Go, and writes RESULTS.md. Needs wrk and Go, and 5
  * minutes. `--only CASE` measures one case, `--quick` each contender once for a second, without a warm-up; both write no file.
  */
 import { execFile } from 'node:child_process'
