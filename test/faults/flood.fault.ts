@@ -64,7 +64,7 @@ t.test('floods of pipelined requests keep nobody else waiting', async (t) => {
         for (const [work, request] of Object.entries(requests)) {
           const name = `${connections} connections with ${pipelined} ${work} each, ${keyName}, ${entrance}`
           const flood = startFlood(t, { port, connections, pipelined, request: request(key) })
-          while (flood.answers < 5000) await setTimeout(5)
+          while (flood.answers < 100) await setTimeout(5)
           const failures: string[] = []
           const before = flood.answers
           const start = performance.now()
