@@ -1,7 +1,6 @@
 /** One thing that a client did with one pet, seen from outside. */
 export interface Operation {
-  /** A refused update is one whose expected quantity was not there. */
-  readonly kind: 'update' | 'refused update' | 'read'
+  readonly kind: 'update' | 'read'
   /** What was set or seen. No two updates of a history set the same quantity, and none sets the initial one. */
   readonly quantity: number
   /** What the pet had to have for the update; absent where it was made in any case. */
@@ -15,11 +14,10 @@ export interface Operation {
 /** An update with all reads that saw it. They are adjacent in every legal order. */
 interface Group {
   readonly quantity: number
-  readonly setFrom: number
   /** The quantity that must come right before this one. */
   readonly expected: number | undefined
-  isCertain: boolean
-  /** The first answer: by then it was set. */
+  readonly setFrom: number
+  /** The first answer: by then it was set. Infinite where nothing shows that it ever was. */
   firstEnd: number
   /** The last request: it is what was set then, or is to be set still. */
   lastBegin: number
@@ -29,117 +27,68 @@ interface Group {
  * Says what makes the history of one pet impossible; undefined where a legal order exists: each operation takes effect
  * at one moment between its request and its answer, and a read sees the update before it (linearizability).
  *
- * Each quantity is set once, so it is known which update a read has seen. An update that compares and sets comes right
- * after the group of the quantity that it expects, so that both make one group. Where a group's first answer came before
- * its last request, the pet had those quantities from the one to the other; elsewhere it needs a single moment between the
- * two. A legal order exists if and only if no two such times overlap and each moment finds a place outside of them
+ * Each quantity is set once, so it is known which update a read has seen, and one group has to come before another if it was set
+ * before the last request of the other. Groups of updates that compare and set are one chain, without others in between.
+ * A legal order exists if and only if no two chains have to come before each other, and none has to come before itself
  * (P. B. Gibbons, E. Korach: Testing Shared Memories. SIAM Journal on Computing 26(4), 1997).
- *
- * A refused update is impossible if the pet had the quantity that it expected for all of its time; whether two of them
- * exclude each other is not looked at.
  */
 export function contradictionIn(history: readonly Operation[], initial: number): string | undefined {
   const before = Number.NEGATIVE_INFINITY
-  const groups = new Map<number, Group>([
-    [
-      initial,
-      {
-        quantity: initial,
-        setFrom: before,
-        expected: undefined,
-        isCertain: true,
-        firstEnd: before,
-        lastBegin: before,
-      },
-    ],
-  ])
-  for (const { kind, quantity, expected, began, ended } of history) {
-    if (kind !== 'update') continue
-    const isCertain = ended !== Number.POSITIVE_INFINITY
-    groups.set(quantity, { quantity, setFrom: began, expected, isCertain, firstEnd: ended, lastBegin: began })
+  const first: Operation = { kind: 'update', quantity: initial, began: before, ended: before }
+  const groups = new Map<number, Group>()
+  for (const { kind, quantity, expected, began, ended } of [first, ...history]) {
+    if (kind === 'update')
+      groups.set(quantity, { quantity, expected, setFrom: began, firstEnd: ended, lastBegin: began })
   }
   for (const { kind, quantity, began, ended } of history) {
-    if (kind !== 'read') continue
+    if (kind === 'update') continue
     const group = groups.get(quantity)
     if (group === undefined) return `${quantity} was read and never set`
     if (ended < group.setFrom) return `${quantity} was read before it was set`
-    group.isCertain = true
     group.firstEnd = Math.min(group.firstEnd, ended)
     group.lastBegin = Math.max(group.lastBegin, began)
   }
-  const refused = refusedContradiction(history, groups)
-  if (refused !== undefined) return refused
-  const joined = joinGroups(groups)
-  if (typeof joined === 'string') return joined
-
-  const lasting = joined
-    .filter(({ firstEnd, lastBegin }) => firstEnd < lastBegin)
-    .sort((a, b) => a.firstEnd - b.firstEnd)
-  for (const [index, { quantity, firstEnd }] of lasting.entries()) {
-    const previous = lasting[index - 1]
-    if (previous !== undefined && firstEnd < previous.lastBegin)
-      return `${previous.quantity} was still there, or there again, when it had been replaced by ${quantity}`
-  }
-  for (const { quantity, firstEnd, lastBegin } of joined) {
-    const other = lasting.find((group) => group.firstEnd < lastBegin && firstEnd < group.lastBegin)
-    if (other !== undefined && firstEnd >= lastBegin)
-      return `${other.quantity} was still there, or there again, when it had been replaced by ${quantity}`
+  const chains = chainsOf(groups)
+  if (typeof chains === 'string') return chains
+  for (const [index, chain] of chains.entries()) {
+    const isBroken = chain.some((group, at) => precedes([group], chain.slice(0, at)))
+    const others = chains.slice(index + 1)
+    const other = isBroken ? chain : others.find((it) => precedes(chain, it) && precedes(it, chain))
+    if (other !== undefined)
+      return `${quantitiesOf(chain)} was still there, or there again, when it had been replaced by ${quantitiesOf(other)}`
   }
   return undefined
 }
 
-function refusedContradiction(
-  history: readonly Operation[],
-  groups: ReadonlyMap<number, Group>,
-): string | undefined {
-  for (const { kind, expected, began, ended } of history) {
-    if (kind !== 'refused update' || expected === undefined) continue
-    const group = groups.get(expected)
-    if (group !== undefined && group.firstEnd < began && ended < group.lastBegin)
-      return `an update that expected ${expected} was refused while it was there`
+/** Puts each update that was made and expected a quantity behind the one that set it; says why that is impossible. */
+function chainsOf(groups: ReadonlyMap<number, Group>): Group[][] | string {
+  // What was expected by an update that was made was made, too.
+  for (let { expected, firstEnd } of groups.values()) {
+    while (expected !== undefined && firstEnd < Number.POSITIVE_INFINITY) {
+      const former = groups.get(expected)
+      if (former === undefined) return `${expected} was expected by an update and never set`
+      expected = firstEnd < former.firstEnd ? former.expected : undefined
+      former.firstEnd = Math.min(former.firstEnd, firstEnd)
+    }
   }
-  return undefined
+  const made = [...groups.values()].filter(({ firstEnd }) => firstEnd < Number.POSITIVE_INFINITY)
+  const successors = new Map(made.map((group) => [group.expected, group]))
+  const chains = made
+    .filter(({ expected }) => expected === undefined)
+    .map((group) => {
+      const chain: Group[] = []
+      for (let next: Group | undefined = group; next; next = successors.get(next.quantity)) chain.push(next)
+      return chain
+    })
+  return chains.flat().length === made.length ? chains : 'two updates replaced one quantity, or each other'
 }
 
-/** Makes one group of each quantity and those that were set in its place; says why that is impossible. */
-function joinGroups(groups: ReadonlyMap<number, Group>): Group[] | string {
-  const successors = new Map<number, Group>()
-  const starts: Group[] = []
-  // An update that is uncertain has happened if its quantity was expected by one that has.
-  for (let changed = true; changed; ) {
-    changed = false
-    for (const { isCertain, expected } of groups.values()) {
-      const predecessor = expected === undefined ? undefined : groups.get(expected)
-      if (!isCertain || predecessor === undefined || predecessor.isCertain) continue
-      predecessor.isCertain = true
-      changed = true
-    }
-  }
-  for (const group of groups.values()) {
-    const { expected, quantity, isCertain } = group
-    if (expected === undefined) {
-      starts.push(group)
-    } else if (isCertain) {
-      if (!groups.has(expected)) return `${quantity} was set in the place of ${expected}, which was never set`
-      if (successors.has(expected)) return `${expected} was replaced twice`
-      successors.set(expected, group)
-    }
-  }
-  const joined: Group[] = []
-  let count = 0
-  for (const start of starts) {
-    let whole = { ...start }
-    for (let next = successors.get(start.quantity); next; next = successors.get(next.quantity)) {
-      if (next.firstEnd < whole.lastBegin)
-        return `${next.expected} was still there, or there again, when it had been replaced by ${next.quantity}`
-      whole = {
-        ...whole,
-        firstEnd: Math.min(whole.firstEnd, next.firstEnd),
-        lastBegin: Math.max(whole.lastBegin, next.lastBegin),
-      }
-      count++
-    }
-    joined.push(whole)
-  }
-  return count === successors.size ? joined : 'updates expect each other'
+/** Whether one chain has to come before another. */
+function precedes(one: readonly Group[], other: readonly Group[]): boolean {
+  const firstEnd = Math.min(...one.map(({ firstEnd }) => firstEnd))
+  return other.some(({ lastBegin }) => firstEnd < lastBegin)
+}
+
+function quantitiesOf(chain: readonly Group[]): string {
+  return chain.map(({ quantity }) => quantity).join(', then ')
 }

@@ -43,7 +43,7 @@ export interface LoadOptions {
 export interface Load {
   /** All updates so far that were answered with a 200. */
   readonly updates: readonly Exchange[]
-  /** All exchanges so far that ended with neither a 200 nor a 412. */
+  /** All exchanges so far that ended with neither a 200 nor a 412 that shows another entry than was expected. */
   readonly failures: readonly Exchange[]
   /** How many ended so. */
   readonly successes: number
@@ -123,18 +123,16 @@ export function startLoad(
     const { answer, ...lost } = await outcomeOf(
       send('PATCH', `/v1/inventory/${pet}`, { ...message, headers }),
     )
-    const isDecided = answer?.status === 200 || answer?.status === 412
+    // A refusal that has the tag that the update expected is no decision.
+    const isRefused = answer?.status === 412 && answer.headers.etag !== tag
+    const isDecided = isRefused || answer?.status === 200
     const ended = isDecided ? ++events : Number.POSITIVE_INFINITY
     note({ kind: 'update', id, pet, quantity, answer, ...lost }, isDecided)
-    const history = histories.get(pet)
-    if (answer?.status !== 412) {
-      history?.push({ kind: 'update', quantity, expected, began, ended })
-      return
-    }
-    const current = answer.headers.etag ?? ''
-    history?.push({ kind: 'refused update', quantity, expected, began, ended })
-    history?.push({ kind: 'read', quantity: quantityIn(current), began, ended })
-    seen.set(pet, current)
+    if (isRefused) {
+      const { etag = '' } = answer.headers
+      histories.get(pet)?.push({ kind: 'read', quantity: quantityIn(etag), began, ended })
+      seen.set(pet, etag)
+    } else histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
   }
 
   const running = Promise.all(Array.from({ length: clients }, client))
