@@ -38,29 +38,21 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
   }
 })
 
-interface SilentServer {
-  readonly url: string
-  /** Makes it refuse new connections. */
-  readonly close: () => void
-  /** Resolves when it has fallen silent. */
-  readonly isSilent: Promise<void>
-}
-
 /** A database that receives nothing any more once a client has sent it the text, on whichever connection. */
-async function silentAfter(t: Test, database: TestDatabase, text: string): Promise<SilentServer> {
-  let isSilent = false
+async function silentAfter(t: Test, database: TestDatabase, text: string) {
   let fallSilent = (): void => {}
-  const silence = new Promise<void>((resolve) => {
+  const isSilent = new Promise<void>((resolve) => {
     fallSilent = resolve
   })
   const relay = await startRelay(t, database.url, {
     towardsDatabase(bytes) {
-      isSilent ||= bytes.includes(text)
-      if (isSilent) fallSilent()
-      return isSilent ? Buffer.alloc(0) : bytes
+      if (!bytes.includes(text)) return bytes
+      relay.stall()
+      fallSilent()
+      return Buffer.alloc(0)
     },
   })
-  return { url: relay.url, close: relay.close, isSilent: silence }
+  return { url: relay.url, isSilent }
 }
 
 t.test('Ctrl-C ends a command whose server does not respond any more, whatever it waits for', async (t) => {

@@ -1,15 +1,19 @@
+import { execFile } from 'node:child_process'
 import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
+import { promisify } from 'node:util'
 import type { Test } from 'tap'
 import { serverAccount } from '../../src/local/account.ts'
 import { installedPackage, usablePrograms } from '../../src/local/programs.ts'
 import { createCluster, type Place, type ServerProcess, startServer } from '../../src/local/server-process.ts'
 import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
-import { connectTo, onServer, type Row } from './on-server.ts'
+import { onServer, type Row } from './on-server.ts'
 import { freePort } from './other-program.ts'
 import { temporaryFolder } from './program.ts'
+
+const run = promisify(execFile)
 
 /** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
 const START_LIMIT = 60_000
@@ -42,7 +46,7 @@ export interface OwnServer {
   /** Halts all of its processes by SIGSTOP, wherever they are. */
   suspend(): Promise<void>
   /** Lets them go on. */
-  resume(): void
+  resume(): Promise<void>
 }
 
 type Owner = Pick<Test, 'teardown'>
@@ -138,17 +142,19 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
     )
   const firstProcess = async (): Promise<number> =>
     Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
-  const halted = new Set<number>()
-  const halt = (pid: number): void => {
-    process.kill(pid, 'SIGSTOP')
-    halted.add(pid)
+  /** Signals all of its processes: first the one that starts others. */
+  const signalAll = async (name: NodeJS.Signals): Promise<void> => {
+    const first = await firstProcess()
+    process.kill(first, name)
+    await run('pkill', [`-${name.slice(3)}`, '-P', String(first)])
   }
-  const resume = (): void => {
-    for (const pid of halted) signal(pid, 'SIGCONT')
-    halted.clear()
+  let isSuspended = false
+  const resume = async (): Promise<void> => {
+    if (isSuspended) await signalAll('SIGCONT')
+    isSuspended = false
   }
   t.teardown(async () => {
-    resume()
+    await resume()
     await server?.stop()
   })
   await startUp()
@@ -198,27 +204,8 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
       await query('CHECKPOINT')
     },
     async suspend() {
-      const client = await connectTo(superuserUrl)
-      // First the one that would start others; then the others, until there is none left that goes on.
-      halt(await firstProcess())
-      const others = async (): Promise<number[]> =>
-        (
-          await client.query<Row>(
-            'SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid <> ALL ($1)',
-            [[...halted]],
-          )
-        ).rows.map(({ pid }) => Number(pid))
-      for (let pids = await others(); pids.length > 0; pids = await others()) pids.forEach(halt)
-      await client.end()
+      isSuspended = true
+      await signalAll('SIGSTOP')
     },
-  }
-}
-
-/** Signals a process that may have ended. */
-function signal(pid: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(pid, name)
-  } catch {
-    // It has.
   }
 }

@@ -10,14 +10,10 @@ export interface Relay {
   readonly url: string
   /** How many connections it has accepted so far. */
   readonly connections: number
-  /** How many bytes have come from the database. */
-  readonly received: number
   /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
   leadTo(url: string): void
   /** Breaks every connection that is open. */
   cut(): void
-  /** Refuses new connections. */
-  close(): void
   /** Breaks every connection, and refuses new ones. */
   fail(): void
   /** Lets nothing through, in either direction, without closing anything. */
@@ -45,7 +41,6 @@ export async function startRelay(
 ): Promise<Relay> {
   let target = new URL(url)
   let connections = 0
-  let received = 0
   let stalled = Promise.resolve()
   let goOn = (): void => {}
   const sockets = new Set<Socket>()
@@ -70,11 +65,7 @@ export async function startRelay(
     connections++
     const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
     carry(near, towardsDatabase, far)
-    const counted: Filter = (bytes) => {
-      received += bytes.length
-      return towardsClient(bytes)
-    }
-    carry(far, counted, near)
+    carry(far, towardsClient, near)
   })
   // An outgoing connection of another process may have the port for a moment.
   const listenOn = (port: number): Promise<boolean> =>
@@ -93,11 +84,8 @@ export async function startRelay(
   const cut = (): void => {
     for (const socket of sockets) socket.destroy()
   }
-  const close = (): void => {
-    if (server.listening) server.close()
-  }
   const fail = (): void => {
-    close()
+    if (server.listening) server.close()
     cut()
   }
   t.teardown(fail)
@@ -106,11 +94,7 @@ export async function startRelay(
     get connections() {
       return connections
     },
-    get received() {
-      return received
-    },
     cut,
-    close,
     fail,
     leadTo(next) {
       target = new URL(next)
