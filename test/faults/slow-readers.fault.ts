@@ -1,9 +1,6 @@
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { openDatabase } from '../../src/database/pool.ts'
-import { listLimits } from '../../src/database/pool-options.ts'
-import { inventoryRepository } from '../../src/inventory/repository.ts'
 import { apiKey, startApp, type TestApp } from '../support/app.ts'
 import { entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
@@ -56,28 +53,4 @@ t.test('clients that read a byte a second hold up nobody, and are cut off', asyn
   for (const [name, port] of await entrancesOf(t, server)) {
     await t.test(name, (t) => readSlowly(t, log, port))
   }
-})
-
-t.test('a list whose entries take longer than that to come from the database is whole', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 10) n")
-  const pool = openDatabase({ url: database.url, size: 1, limits: listLimits, onConnectionLost: () => {} })
-  t.teardown(() => pool.close())
-  const inventory = inventoryRepository(pool, pool)
-  const { send } = await startApp(t, database.url, {
-    app: {
-      inventory: {
-        ...inventory,
-        async readAll(former) {
-          await setTimeout(36_000)
-          return inventory.readAll(former)
-        },
-      },
-    },
-  })
-  const start = performance.now()
-  const { status, text } = await send('GET', '/v1/inventory')
-  t.equal(status, 200)
-  t.equal(JSON.parse(text).length, 10)
-  t.ok(performance.now() - start > 35_000, 'the entries were slow')
 })
