@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import t from 'tap'
-import { callsExactly } from '../support/examples.ts'
+import { callsWell } from '../support/examples.ts'
 
 const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 
@@ -10,5 +10,5 @@ const examples = {
   TypeScript: [process.execPath, tsx, 'examples/typescript/inventory.ts'],
 } as const
 
-for (const [language, [command, ...args]] of Object.entries(examples))
-  t.test(`the example in ${language}`, (t) => callsExactly(t, command, args))
+for (const [language, command] of Object.entries(examples))
+  t.test(`the example in ${language}`, (t) => callsWell(t, command, { isQuick: true }))

@@ -1,9 +1,6 @@
-import { execFile, spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { succeed } from '../support/command.ts'
@@ -11,13 +8,12 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { temporaryFolder } from '../support/program.ts'
+import { run, temporaryFolder } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 import { startServer } from '../support/running-server.ts'
 import { pathOf } from './needs.ts'
 
-const run = promisify(execFile)
 const promtool = (await pathOf('promtool')) ?? ''
 
 /** A Prometheus that scrapes a target every second and evaluates the rules as often. */
@@ -70,8 +66,11 @@ async function startPrometheus(t: Test, target: string): Promise<Prometheus> {
 }
 
 t.test('promtool finds no error in the rules, and their own tests pass', async (t) => {
-  t.match((await run(promtool, ['check', 'rules', 'ops/alerts.yml'])).stdout, /SUCCESS/)
-  t.match((await run(promtool, ['test', 'rules', 'ops/alerts.test.yml'])).stdout, /SUCCESS/)
+  for (const args of [
+    ['check', 'rules', 'ops/alerts.yml'],
+    ['test', 'rules', 'ops/alerts.test.yml'],
+  ])
+    t.match(await run(t, promtool, args).ended, { code: 0, stdout: /SUCCESS/ })
 })
 
 t.test('every rule has a test of its own', async (t) => {
@@ -85,13 +84,10 @@ t.test('promtool understands the metrics', async (t) => {
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { send } = await metricsOf(server)
   await callerOf(server.port)('GET', '/v1/inventory')
-  const check = spawn(promtool, ['check', 'metrics'], { stdio: ['pipe', 'pipe', 'pipe'] })
-  let said = ''
-  for (const stream of [check.stdout, check.stderr]) stream.on('data', (text) => (said += text))
-  check.stdin.end((await send('GET', '/metrics')).body)
-  await once(check, 'close')
+  const input = (await send('GET', '/metrics')).body
+  const { stdout, stderr } = await run(t, promtool, ['check', 'metrics'], { input }).ended
   // OpenTelemetry calls it so; promtool would keep the ending for histograms.
-  t.match(said, /^db_client_connection_count non-histogram[^\n]*\n$/)
+  t.match(stdout + stderr, /^db_client_connection_count non-histogram[^\n]*\n$/)
 })
 
 t.test('Prometheus evaluates every rule against the service, and alerts follow what happens', async (t) => {
@@ -111,7 +107,8 @@ t.test('Prometheus evaluates every rule against the service, and alerts follow w
     await request('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
   }
   while ((await prometheus.broken()).length > 0) await setTimeout(100)
-  t.strictSame(await prometheus.active(), [])
+  // Before the first scrape, the process counts as down.
+  while ((await prometheus.active()).length > 0) await setTimeout(100)
 
   const isAlerted = async (...alerts: string[]): Promise<boolean> => {
     const active = await prometheus.active()

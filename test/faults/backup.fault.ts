@@ -1,28 +1,21 @@
-import { execFile } from 'node:child_process'
 import { mkdir, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { copyProject, type Shell, shellIn } from '../support/compose.ts'
 import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
-import { root } from '../support/root.ts'
 
 const BACKUP = 'docker compose run --rm --no-deps -T backup'
 const STOCK = 'petId,quantity,status\n1,5,available\n2,0,sold\n'
 
-interface Outcome {
-  readonly code: number
-  readonly stdout: string
-  readonly stderr: string
-}
+type Outcome = Readonly<Record<'stdout' | 'stderr', string>> & { readonly code: number }
 
 /** A deployment by compose. */
 interface Deployment {
   /** Runs a shell command in the folder. */
   run(command: string): Promise<Outcome>
-  /** Runs it, and rejects if it fails. Resolves with its output. */
-  sh(command: string): Promise<string>
+  readonly sh: Shell
   /** Replaces the settings in `.env`, except for the project and the port. */
   set(...settings: readonly string[]): Promise<void>
 }
@@ -32,12 +25,7 @@ async function startDeployment(t: Test): Promise<Deployment> {
   const folder = path.join(await temporaryFolder(t), 'store')
   await mkdir(folder)
   const fixed = [`COMPOSE_PROJECT_NAME=backup-${process.pid}`, `PUBLISH=127.0.0.1:${await freePort()}`]
-  // Compose prefers variables to `.env`.
-  const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
-  )
-  const sh = async (command: string): Promise<string> =>
-    (await promisify(execFile)('sh', ['-euc', `unset NODE_OPTIONS; ${command}`], { cwd: folder, env })).stdout
+  const sh = shellIn(folder)
   const run: Deployment['run'] = (command) =>
     sh(command).then(
       (stdout) => ({ code: 0, stdout, stderr: '' }),
@@ -46,8 +34,7 @@ async function startDeployment(t: Test): Promise<Deployment> {
   const set: Deployment['set'] = (...settings) =>
     writeFile(path.join(folder, '.env'), [...fixed, ...settings, ''].join('\n'))
   await set('COMPOSE_PROFILES=backup')
-  const files = `git -C '${root}' ls-files -z --cached --others --exclude-standard`
-  await sh(`umask 077; ${files} | tar -C '${root}' --null --files-from=- -c | tar -x --no-same-permissions`)
+  await sh(`umask 077; ${copyProject}`)
   await sh('chmod -R go= .')
   t.teardown(async () => {
     // Those of an external database do not name all volumes.

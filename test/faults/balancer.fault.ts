@@ -7,7 +7,7 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { connect as connectSecurely } from 'node:tls'
 import t, { type Test } from 'tap'
-import { startBalancer } from '../support/balancer.ts'
+import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
@@ -21,93 +21,74 @@ interface Backend {
   readonly port: number
   /** What it answers to the health check. */
   health: number
-  /** The requests that it has answered, all with a 200. */
-  readonly served: number
+  /** How many requests it has answered, all with a 200. */
+  served: number
 }
 
 /** A process that serves whatever its health check says. */
 async function startBackend(t: Test): Promise<Backend> {
-  let served = 0
   const server = createServer((request, response) => {
     if (request.url === '/readyz') response.statusCode = backend.health
-    else served++
+    else backend.served++
     response.end()
   })
-  const port = await listen(t, server)
-  const backend = {
-    port,
-    health: 200,
-    get served() {
-      return served
-    },
-  }
+  const backend = { port: await listen(t, server), health: 200, served: 0 }
   return backend
 }
 
-/** Sends requests until stopped, and returns the statuses other than 200. */
-function startCalls(t: Test, port: number): { stop(): Promise<number[]> } {
-  let isStopped = false
+/** Two of them behind HAProxy, and requests without end, none of which may fail. */
+async function underLoad(t: Test, test: (one: Backend, two: Backend, proxy: Balancer) => Promise<void>) {
+  const [one, two] = [await startBackend(t), await startBackend(t)]
+  const balancer = await startBalancer(t, [one.port, two.port])
   const failures: number[] = []
-  const send = callerOf(port)
+  let isOver = false
   const calls = (async () => {
-    while (!isStopped) {
-      const { status } = await send('GET', '/v1/inventory')
+    while (!isOver) {
+      const { status } = await callerOf(balancer.port)('GET', '/v1/inventory')
       if (status !== 200) failures.push(status)
     }
   })()
-  const stop = async (): Promise<number[]> => {
-    isStopped = true
-    await calls
-    return failures
-  }
-  t.teardown(stop)
-  return { stop }
+  await test(one, two, balancer)
+  isOver = true
+  await calls
+  t.strictSame(failures, [])
 }
 
-t.test('a process that was not ready once stays in use', async (t) => {
-  const [one, two] = [await startBackend(t), await startBackend(t)]
-  const { port } = await startBalancer(t, { servers: [one.port, two.port] })
-  const calls = startCalls(t, port)
-  for (const backend of [one, two]) backend.health = 503
-  // Long enough for a check, and too short for a second one of a process that was busy for as long.
-  await setTimeout(300)
-  for (const backend of [one, two]) backend.health = 200
-  const before = [one.served, two.served]
-  await eventually(
-    'both to serve',
-    async () => one.served > (before[0] ?? 0) + 20 && two.served > (before[1] ?? 0) + 20,
+/** Resolves when each has served more requests. */
+async function serve(...backends: readonly Backend[]): Promise<void> {
+  const before = backends.map(({ served }) => served)
+  await eventually('all to serve', async () =>
+    backends.every(({ served }, index) => served > (before[index] ?? 0) + 20),
   )
-  t.strictSame(await calls.stop(), [])
-})
+}
 
-t.test('while no process is ready, all are in use', async (t) => {
-  const [one, two] = [await startBackend(t), await startBackend(t)]
-  const { port, says } = await startBalancer(t, { servers: [one.port, two.port] })
-  const calls = startCalls(t, port)
-  const empty = says('has no server available')
-  for (const backend of [one, two]) backend.health = 503
-  await empty
-  const before = [one.served, two.served]
-  await eventually(
-    'both to serve',
-    async () => one.served > (before[0] ?? 0) + 20 && two.served > (before[1] ?? 0) + 20,
-  )
-  t.strictSame(await calls.stop(), [])
-})
+t.test('a process that was not ready once stays in use', (t) =>
+  underLoad(t, async (one, two) => {
+    for (const backend of [one, two]) backend.health = 503
+    // Long enough for a check, and too short for a second one of a process that was busy for as long.
+    await setTimeout(300)
+    for (const backend of [one, two]) backend.health = 200
+    await serve(one, two)
+  }),
+)
 
-t.test('a process that shuts down gets no further request', async (t) => {
-  const [one, two] = [await startBackend(t), await startBackend(t)]
-  const { port, says } = await startBalancer(t, { servers: [one.port, two.port] })
-  const calls = startCalls(t, port)
-  const left = says('Server inventory/one is stopping')
-  one.health = 404
-  await left
-  // One request may be on its way.
-  const [before, other] = [one.served, two.served]
-  await eventually('the other to serve', async () => two.served > other + 50)
-  t.ok(one.served <= before + 1)
-  t.strictSame(await calls.stop(), [])
-})
+t.test('while no process is ready, all are in use', (t) =>
+  underLoad(t, async (one, two, { output }) => {
+    for (const backend of [one, two]) backend.health = 503
+    await output(/has no server available/)
+    await serve(one, two)
+  }),
+)
+
+t.test('a process that shuts down gets no further request', (t) =>
+  underLoad(t, async (one, two, { output }) => {
+    one.health = 404
+    await output(/Server inventory\/one is stopping/)
+    const before = one.served
+    await serve(two)
+    t.ok(one.served <= before + 1, 'one request may be on its way')
+  }),
+)
 
 t.test(
   'after an answer that did not come, a list is asked for again, and an update is not sent again',
@@ -121,7 +102,7 @@ t.test(
       }
     })
     const [lost, other] = [await listen(t, ending), await startBackend(t)]
-    const { port } = await startBalancer(t, { servers: [lost, other.port] })
+    const { port } = await startBalancer(t, [lost, other.port])
     const calls = { GET: [] as number[], PATCH: [] as number[] }
     for (const method of ['GET', 'PATCH'] as const) {
       while (received.filter((it) => it === method).length < 5)
@@ -137,7 +118,7 @@ t.test(
   'a body that does not arrive gets the one error body from HAProxy, and reaches no process',
   async (t) => {
     const backend = await startBackend(t)
-    const { port } = await startBalancer(t, { servers: [backend.port] })
+    const { port } = await startBalancer(t, [backend.port])
     const { socket, received } = await openRaw(port)
     socket.write('PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{"quan')
     isError(t, parseResponse(await received), 408, 'request_timeout')
@@ -147,7 +128,7 @@ t.test(
 
 t.test('with 10,600 connections from two addresses, requests from a third are served', async (t) => {
   const backend = await startBackend(t)
-  const { port } = await startBalancer(t, { servers: [backend.port] })
+  const { port } = await startBalancer(t, [backend.port])
   const sockets: Socket[] = []
   t.teardown(() => {
     for (const socket of sockets) socket.destroy()
@@ -184,14 +165,10 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   const former = await install('former')
   const backend = await startBackend(t)
   const securePort = await freePort()
-  const { port, reload } = await startBalancer(t, {
-    servers: [backend.port],
-    env: {
-      CERTIFICATE: certificate,
-      LISTEN_HTTPS: `127.0.0.1:${securePort}`,
-      PUBLIC_HTTPS_PORT: `:${securePort}`,
-    },
-    expectedStatus: 308,
+  const { port, process } = await startBalancer(t, [backend.port], {
+    CERTIFICATE: certificate,
+    LISTEN_HTTPS: `127.0.0.1:${securePort}`,
+    PUBLIC_HTTPS_PORT: `:${securePort}`,
   })
 
   const { status, headers } = await callerOf(port)('GET', '/v1/inventory?x=1')
@@ -215,7 +192,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   }
   const clients = [true, true, false, false].map(client)
   await eventually('requests', async () => served > 100)
-  reload()
+  process.kill('SIGUSR2')
   await eventually('the new certificate', async () => {
     const fresh = new SecureAgent({ ca: authorities[1] })
     return secureGet(fresh, securePort).then(

@@ -19,6 +19,17 @@ export const testVersions = [14, 15, 16, 17, 18] as const
 /** The commits of the releases from which an upgrade starts. */
 export const releases: Readonly<Record<string, string>> = { '1.0.0': '197b744', '2.0.0': '93d0fb6' }
 
+const debian = (program: string, version?: string, name = program): Need => ({
+  program,
+  from: `the package ${name} of Debian${version === undefined ? '' : `, version ${version} or newer`}`,
+})
+const haproxy = debian('haproxy', '2.6')
+const nginx = debian('nginx', undefined, 'nginx-light')
+const openssl = debian('openssl')
+const pgbouncer = debian('pgbouncer', '1.18')
+const python = debian('python3', '3.9')
+const go = debian('go', '1.21', 'golang')
+const prometheus = ['prometheus', 'promtool'].map((program) => debian(program, undefined, 'prometheus'))
 const docker: Need = {
   program: 'docker',
   from: 'https://docs.docker.com: an engine that answers, and Docker Compose 2.24 or newer',
@@ -31,36 +42,16 @@ const formerReleases = Object.values(releases).map(
     find: () => outputOf('git', 'rev-parse', '--verify', `${commit}^{commit}`),
   }),
 )
-const haproxy: Need = { program: 'haproxy', from: 'the package haproxy of Debian, version 2.6 or newer' }
-const nginx: Need = { program: 'nginx', from: 'the package nginx-light of Debian' }
-
-const python: Need = { program: 'python3', from: 'the package python3 of Debian, version 3.9 or newer' }
-const go: Need = { program: 'go', from: 'the package golang of Debian, version 1.21 or newer' }
-const prometheus: readonly Need[] = ['prometheus', 'promtool'].map((program) => ({
-  program,
-  from: 'the package prometheus of Debian',
-}))
-const pgbouncer: Need = {
-  program: 'pgbouncer',
-  from: 'the package pgbouncer of Debian, version 1.18 or newer',
-}
-const openssl: Need = { program: 'openssl', from: 'the package openssl of Debian' }
-
 const citus: Need = {
   program: 'Citus',
   from: 'https://docs.citusdata.com; CITUS_BIN has the folder of the programs of its PostgreSQL',
   find: citusPrograms,
 }
-
-const postgres = testVersions.map(
-  (version): Need => ({
-    program: `PostgreSQL ${version}`,
-    from: `the package postgresql-${version}, or POSTGRES_${version}_BIN with the folder of its programs`,
-    find: () => programsOf(version),
-  }),
-)
-
-const postgres15 = postgres.filter(({ program }) => program === 'PostgreSQL 15')
+const postgres = (version: number): Need => ({
+  program: `PostgreSQL ${version}`,
+  from: `the package postgresql-${version}, or POSTGRES_${version}_BIN with the folder of its programs`,
+  find: () => programsOf(version),
+})
 
 /** What each test in this folder needs beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
@@ -71,16 +62,13 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'disk-full.fault.ts': [docker],
   'flood.fault.ts': [haproxy],
   'idle-connections.fault.ts': [haproxy],
-  'overload.fault.ts': [haproxy],
   'slow-readers.fault.ts': [haproxy],
   'examples.fault.ts': [python, go],
-  'keep-alive-proxy.fault.ts': [haproxy],
-  'list-histories.fault.ts': postgres15,
-  'nginx.fault.ts': [nginx],
+  'list-histories.fault.ts': [postgres(15)],
   'pgbouncer.fault.ts': [pgbouncer],
-  'postgres-versions.fault.ts': postgres,
+  'postgres-versions.fault.ts': testVersions.map(postgres),
+  'proxies.fault.ts': [haproxy, nginx],
   'rate-limit.fault.ts': [haproxy],
-  'rolling-restart.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
   'unread-responses.fault.ts': [python],
   'upgrade.fault.ts': [docker, ...formerReleases],
@@ -107,7 +95,7 @@ async function outputOf(program: string, ...args: string[]): Promise<string | un
 export async function pathOf(program: string): Promise<string | undefined> {
   const folders = [...(process.env['PATH'] ?? '').split(path.delimiter), '/usr/sbin', '/usr/local/sbin']
   for (const folder of folders) {
-    if (await isProgram(path.join(folder, program))) return path.join(folder, program)
+    if (await canAccess(path.join(folder, program), constants.X_OK)) return path.join(folder, program)
   }
   return undefined
 }
@@ -115,22 +103,19 @@ export async function pathOf(program: string): Promise<string | undefined> {
 /** The folder of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian's packages have it. */
 export async function programsOf(version: number): Promise<string | undefined> {
   const folder = process.env[`POSTGRES_${version}_BIN`] ?? `/usr/lib/postgresql/${version}/bin`
-  return (await isProgram(path.join(folder, 'initdb'))) ? path.dirname(folder) : undefined
+  return (await canAccess(path.join(folder, 'initdb'), constants.X_OK)) ? path.dirname(folder) : undefined
 }
 
 /** The folder of a PostgreSQL that Citus is installed into: that of CITUS_BIN. */
 export async function citusPrograms(): Promise<string | undefined> {
   const folder = process.env['CITUS_BIN'] ?? ''
   const share = (await outputOf(path.join(folder, 'pg_config'), '--sharedir'))?.trim() ?? ''
-  const isInstalled = await access(path.join(share, 'extension', 'citus.control')).then(
-    () => true,
-    () => false,
-  )
+  const isInstalled = await canAccess(path.join(share, 'extension', 'citus.control'))
   return isInstalled ? path.dirname(folder) : undefined
 }
 
-function isProgram(file: string): Promise<boolean> {
-  return access(file, constants.X_OK).then(
+function canAccess(file: string, mode = constants.R_OK): Promise<boolean> {
+  return access(file, mode).then(
     () => true,
     () => false,
   )

@@ -16,7 +16,7 @@ async function setUp(t: Test): Promise<(authorization?: string, localAddress?: s
       findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
     },
   })
-  const { port } = await startBalancer(t, { servers: [server], env: { RATE_LIMIT: String(LIMIT) } })
+  const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT) })
   return (authorization, localAddress = '127.0.0.1') =>
     callerOf(port, authorization === undefined ? {} : { authorization }, new Agent({ localAddress }))
 }
@@ -36,9 +36,9 @@ t.test('HAProxy limits the rate of each key', async (t) => {
   for (const key of [`${apiKey}1`, `${apiKey}2`]) {
     const send = caller(`Bearer ${key}`)
     t.strictSame(await statusesOf(Array(LIMIT).fill(send)), { 200: LIMIT })
-    const { status, headers, body } = await send('GET', '/v1/inventory')
-    isError(t, { status, headers, body }, 429, 'too_many_requests')
-    t.equal(headers['retry-after'], '10')
+    const answer = await send('GET', '/v1/inventory')
+    isError(t, answer, 429, 'too_many_requests')
+    t.equal(answer.headers['retry-after'], '10')
   }
 })
 

@@ -1,5 +1,3 @@
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import { Agent } from 'node:http'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -8,6 +6,7 @@ import { apiKey } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
+import { run } from '../support/program.ts'
 import { root } from '../support/root.ts'
 import { startServer } from '../support/running-server.ts'
 
@@ -26,12 +25,7 @@ t.test('clients that send requests and read nothing keep nobody from being serve
   server.process.stdout?.removeAllListeners('data').resume()
 
   const script = path.join(root, 'test/support/unread-responses.py')
-  const flood = spawn('python3', [script, port, COUNT, SECONDS, PER_SECOND].map(String), {
-    stdio: ['ignore', 'pipe', 'inherit'],
-  })
-  t.teardown(() => flood.kill('SIGKILL'))
-  const opened = once(flood.stdout, 'data')
-  const ended = once(flood, 'exit')
+  const flood = run(t, 'python3', [script, port, COUNT, SECONDS, PER_SECOND].map(String))
 
   const agent = new Agent({ keepAlive: true, maxSockets: 2 })
   t.teardown(() => agent.destroy())
@@ -64,12 +58,12 @@ t.test('clients that send requests and read nothing keep nobody from being serve
     repeat('list', () => send('GET', '/v1/inventory')),
     repeat('health check', () => callerOf(port)('GET', '/livez')),
   ])
-  await opened
+  await flood.output(/open/)
   t.comment(`all connections are open after ${waits.length} polite requests`)
-  const [code] = await ended
+  const { code, stderr } = await flood.ended
   isFlooding = false
   await callers
-  t.equal(code, 0, 'all connections were opened')
+  t.equal(code, 0, `all connections were opened ${stderr}`)
   waits.sort((a, b) => a - b)
   t.comment(
     `${waits.length} polite requests: median ${waits[waits.length >> 1]?.toFixed(0)} ms, 99 % ${waits[Math.floor(waits.length * 0.99)]?.toFixed(0)} ms, most ${waits.at(-1)?.toFixed(0)} ms; ${failures.length} failed; ${memory.toFixed(0)} MB`,

@@ -1,8 +1,7 @@
-import { execFile } from 'node:child_process'
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
+import { copyProject, type Shell, shellIn } from '../support/compose.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
@@ -23,8 +22,7 @@ t.setTimeout(1_800_000)
 
 interface Deployment {
   readonly port: number
-  /** Runs a command in the folder of the deployment. Rejects if it fails. */
-  sh(command: string): Promise<string>
+  readonly sh: Shell
   /** Adds lines to `.env`. */
   set(...settings: readonly string[]): Promise<void>
   containers(service: 'api' | 'db' | 'balancer'): Promise<string[]>
@@ -36,14 +34,8 @@ interface Deployment {
 async function startRelease(t: Test, commit: string, ...settings: string[]): Promise<Deployment> {
   const cwd = await temporaryFolder(t)
   const port = await freePort()
-  const sh: Deployment['sh'] = async (command) => {
-    // Compose prefers variables to `.env`, and passes on NODE_OPTIONS, which tap sets in every process.
-    const env = Object.fromEntries(
-      Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
-    )
-    const args = ['-euc', `unset NODE_OPTIONS; ${command}`]
-    return (await promisify(execFile)('sh', args, { cwd, env, maxBuffer: 1e8 })).stdout.trim()
-  }
+  const shell = shellIn(cwd)
+  const sh: Shell = async (command) => (await shell(command)).trim()
   const set: Deployment['set'] = (...lines) => appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
   const project = `upgrade-${process.pid}-${port}`
   await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PORT=127.0.0.1:${port}`, ...settings)
@@ -65,8 +57,7 @@ async function startRelease(t: Test, commit: string, ...settings: string[]): Pro
     containers: async (service) => (await sh(`docker compose ps --quiet ${service}`)).split('\n').sort(),
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
-      const files = `git -C '${root}' ls-files -z --cached --others --exclude-standard`
-      await sh(`${files} | tar -C '${root}' --null --files-from=- -c | tar -x`)
+      await sh(copyProject)
       // The balancer was in a file of its own.
       const env = await readFile(path.join(cwd, '.env'), 'utf8')
       await writeFile(path.join(cwd, '.env'), env.replace(/^COMPOSE_FILE=.*\n/m, ''))

@@ -8,22 +8,48 @@ import {
 import type { Test } from 'tap'
 import { listen } from './listen.ts'
 
-/**
- * What the front does to a request: sends nothing, or part of a body and no more; closes the connection cleanly in the
- * middle of a body; resets it once the request is in; answers with a proxy's page for people; or puts the request off
- * until a date, or for a second or an hour.
- */
-export type Fault =
-  | 'stall'
-  | 'stall in the body'
-  | 'cut in the body'
-  | 'reset'
-  | '200 page'
-  | '403 page'
-  | '502 page'
-  | 'date'
-  | '1 second'
-  | '1 hour'
+type Handle = (response: ServerResponse) => unknown
+
+const sendPart: Handle = (response) => {
+  response.writeHead(200, { 'content-type': 'application/json', 'content-length': 1000 })
+  response.write('[{"petId":1,')
+}
+
+/** Answers as a proxy does, with a page for people. */
+const page =
+  (status: number): Handle =>
+  (response) =>
+    response
+      .writeHead(status, { 'content-type': 'text/html' })
+      .end('<html>\n<body>\n<h1>A page for people</h1>\n</body>\n</html>\n')
+
+const putOff =
+  (retryAfter: () => string): Handle =>
+  (response) =>
+    response
+      .setHeader('retry-after', retryAfter())
+      .writeHead(503, { 'content-type': 'application/json' })
+      .end('{"code":"service_unavailable","message":"Try again shortly.","status":503}')
+
+/** What the front can do once a request is in, instead of handing it on. */
+const faults = {
+  stall: () => {},
+  'stall in the body': sendPart,
+  'cut in the body'(response: ServerResponse) {
+    sendPart(response)
+    response.socket?.end()
+  },
+  reset: (response: ServerResponse) => response.socket?.resetAndDestroy(),
+  '200 page': page(200),
+  '403 page': page(403),
+  '502 page': page(502),
+  // A second from now at least; a date has whole seconds.
+  date: putOff(() => new Date(Math.ceil(Date.now() / 1000 + 1) * 1000).toUTCString()),
+  '1 second': putOff(() => '1'),
+  '1 hour': putOff(() => '3600'),
+} as const
+
+export type Fault = keyof typeof faults
 
 /** Decides what happens to a request; undefined hands it on to the service. */
 export type Script = (request: IncomingMessage) => Fault | undefined | Promise<Fault | undefined>
@@ -39,8 +65,8 @@ interface SeenRequest {
   readonly headers: IncomingHttpHeaders
   /** When it came, in milliseconds since 1970. */
   readonly at: number
-  /** When the next one of its method may come, by the date that it was put off to. */
-  notBefore: number
+  /** To when it was put off, if it was to a date. */
+  readonly retryAfter: () => number
 }
 
 /** Starts a server that behaves badly by a script, in front of the service at `port`. */
@@ -48,12 +74,12 @@ export async function startFront(t: Test, port: number, script: Script): Promise
   const requests: SeenRequest[] = []
   const server = createServer((incoming, outgoing) => {
     const { method = '', headers } = incoming
-    const seen = { method, headers, at: Date.now(), notBefore: 0 }
-    requests.push(seen)
+    const retryAfter = (): number => Date.parse(`${outgoing.getHeader('retry-after')}`)
+    requests.push({ method, headers, at: Date.now(), retryAfter })
     const handle = async (): Promise<void> => {
       const fault = await script(incoming)
       if (fault === undefined) pass(incoming, outgoing, port)
-      else incoming.resume().on('end', () => commit(fault, outgoing, seen))
+      else incoming.resume().on('end', () => faults[fault](outgoing))
     }
     handle().catch((error: Error) => outgoing.destroy(error))
   })
@@ -74,43 +100,4 @@ function pass(incoming: IncomingMessage, outgoing: ServerResponse, port: number)
   })
   onward.on('error', (error) => outgoing.destroy(error))
   incoming.pipe(onward)
-}
-
-function commit(fault: Fault, outgoing: ServerResponse, seen: SeenRequest): void {
-  switch (fault) {
-    case 'stall':
-      break
-    case 'stall in the body':
-    case 'cut in the body':
-      outgoing.writeHead(200, { 'content-type': 'application/json', 'content-length': 1000 })
-      outgoing.write('[{"petId":1,')
-      if (fault === 'cut in the body') outgoing.socket?.end()
-      break
-    case 'reset':
-      outgoing.socket?.resetAndDestroy()
-      break
-    case '200 page':
-    case '403 page':
-    case '502 page':
-      outgoing.writeHead(Number(fault.slice(0, 3)), { 'content-type': 'text/html' })
-      outgoing.end('<html>\n<body>\n<h1>A page for people</h1>\n</body>\n</html>\n')
-      break
-    case 'date': {
-      // A date has whole seconds.
-      seen.notBefore = Math.ceil(Date.now() / 1000 + 1) * 1000
-      putOff(outgoing, new Date(seen.notBefore).toUTCString())
-      break
-    }
-    case '1 second':
-      putOff(outgoing, '1')
-      break
-    case '1 hour':
-      putOff(outgoing, '3600')
-      break
-  }
-}
-
-function putOff(outgoing: ServerResponse, retryAfter: string): void {
-  outgoing.writeHead(503, { 'retry-after': retryAfter, 'content-type': 'application/json' })
-  outgoing.end('{"code":"service_unavailable","message":"Try again shortly.","status":503}')
 }

@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -23,7 +23,7 @@ export interface Outcome {
   readonly stderr: string
 }
 
-/** One of the two programs, as it ships, running as a process of its own. */
+/** A program that runs as a process of its own. */
 export interface Program {
   readonly process: ChildProcess
   readonly ended: Promise<Outcome>
@@ -36,7 +36,7 @@ export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
   /** What it reads on standard input; undefined for an empty one, null for one that stays open. */
-  readonly input?: string | null
+  readonly input?: string | Buffer | null | undefined
   /** The folder of the built programs, for a copy with other files beside it. */
   readonly programs?: string
 }
@@ -51,11 +51,21 @@ export async function startProgram(
   { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
 ): Promise<Program> {
   const flags = name === 'server' ? await serverFlags() : []
-  const child = spawn(process.execPath, [...flags, path.join(programs, `${name}.js`), ...args], {
+  return run(t, process.execPath, [...flags, path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
-    stdio: ['pipe', 'pipe', 'pipe'],
+    input,
   })
+}
+
+/** Starts a command. It does not outlive the test. */
+export function run(
+  t: Test,
+  command: string,
+  args: readonly string[],
+  { input, ...options }: SpawnOptions & Pick<ProgramOptions, 'input'> = {},
+): Program {
+  const child = spawn(command, args, { ...options, stdio: ['pipe', 'pipe', 'pipe'] })
   // A program that ends before it has read everything breaks the pipe.
   child.stdin.on('error', () => {})
   if (input !== null) child.stdin.end(input)

@@ -1,0 +1,128 @@
+import { readFile } from 'node:fs/promises'
+import { Agent } from 'node:http'
+import { setTimeout } from 'node:timers/promises'
+import t, { type Test } from 'tap'
+import { giveTo, serverAccount } from '../support/account.ts'
+import { startBalancer } from '../support/balancer.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { callerOf, json } from '../support/http.ts'
+import { contradictionIn } from '../support/linearizability.ts'
+import { startLoad } from '../support/load.ts'
+import { freePort, startOtherProgram } from '../support/other-program.ts'
+import { type Program, temporaryFolder } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
+import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
+
+/** Starts nginx with ops/nginx.conf, in front of two ports. */
+async function startNginx(
+  t: Test,
+  [one, two]: readonly number[],
+): Promise<Program & { readonly port: number }> {
+  const given = await readFile('ops/nginx.conf', 'utf8')
+  const port = await freePort()
+  const folder = await temporaryFolder(t)
+  await giveTo(serverAccount(), folder)
+  const folders = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
+  const program = await startOtherProgram(t, 'nginx', {
+    args: ['-c'],
+    ready: /using the "\w+" event method/,
+    config: `daemon off;
+master_process off;
+error_log stderr notice;
+pid ${folder}/pid;
+events {}
+http {
+access_log off;
+${folders.map((name) => `${name}_temp_path ${folder}/${name};`).join('\n')}
+${given
+  .replace('listen 80;', `listen 127.0.0.1:${port};`)
+  .replace('10.0.0.11:3000', `127.0.0.1:${one}`)
+  .replace('10.0.0.12:3000', `127.0.0.1:${two}`)}
+}
+`,
+  })
+  return { ...program, port }
+}
+
+interface Proxy {
+  readonly start: (t: Test, ports: readonly number[]) => ReturnType<typeof startNginx>
+  /** How many requests fail while a process restarts. HAProxy learns from its checks that one will stop. */
+  readonly failures: number
+}
+const proxies: Readonly<Record<string, Proxy>> = {
+  HAProxy: { start: startBalancer, failures: 0 },
+  nginx: { start: startNginx, failures: 1 },
+}
+
+for (const [name, { start: startProxy, failures: allowed }] of Object.entries(proxies)) {
+  t.test(`two processes behind ${name} are restarted one after the other`, async (t) => {
+    const database = await testDatabase(t)
+    await addEntries(database, [
+      ['1', 0, 'available'],
+      ['2', 0, 'available'],
+    ])
+    const start = (port: number): Promise<RunningServer> =>
+      startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
+    const ports = [await freePort(), await freePort()] as const
+    const servers = [await start(ports[0]), await start(ports[1])]
+    const { port, output } = await startProxy(t, ports)
+    const loads = [
+      startLoad(t, { ports: [port], clients: 12, pets: [1] }),
+      startLoad(t, { ports: [port], clients: 12, pets: [2], keepAlive: false }),
+    ]
+    const served = (): Promise<unknown> => Promise.all(loads.map((load) => load.served(300)))
+    for (const round of [1, 2]) {
+      for (const [index, server] of servers.entries()) {
+        await served()
+        t.match(await server.stop(), { code: 0 })
+        servers[index] = await start(server.port)
+        const name = index === 0 ? 'one' : 'two'
+        if (allowed === 0) await output(new RegExp(`(?:Server inventory/${name} is UP[^]*){${round}}`))
+      }
+    }
+    await served()
+    await Promise.all(loads.map((load) => load.stop()))
+    const failures = loads.flatMap((load) => load.failures)
+    t.ok(failures.length <= 4 * allowed, `${failures.length} requests failed in four restarts`)
+    const others = failures.filter(({ kind, answer }) => kind === 'list' || answer?.status !== 503)
+    t.strictSame(others, [], 'no list has failed, and an update only with a 503')
+    for (const [index, load] of loads.entries())
+      t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
+  })
+
+  t.test(`errors of the service and the address of the caller come through ${name}`, async (t) => {
+    const database = await testDatabase(t, { empty: true })
+    const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
+    const { port } = await startProxy(t, [server.port, server.port])
+    const headers = { authorization: `Bearer ${apiKey}`, 'x-forwarded-for': '203.0.113.9' }
+    const send = callerOf(port, headers, new Agent({ localAddress: '127.0.0.2' }))
+    isError(t, await send('PATCH', '/v1/inventory/1', json('{')), 400, 'invalid_request')
+    isError(t, await send('DELETE', '/v1/inventory/1'), 405, 'method_not_allowed')
+    isError(t, await send('PATCH', '/v1/inventory/1', json('x'.repeat(5000))), 413, 'payload_too_large')
+    await server.output(/"client":"127\.0\.0\.2"/)
+  })
+
+  t.test(`while no process is ready, ${name} answers with the one error body and Retry-After`, async (t) => {
+    const { port } = await startProxy(t, [await freePort(), await freePort()])
+    const answer = await callerOf(port)('GET', '/v1/inventory')
+    isError(t, answer, 503, 'service_unavailable')
+    t.equal(answer.headers['retry-after'], '1')
+  })
+}
+
+t.test('HAProxy uses a process whose readiness check takes longer than its interval', async (t) => {
+  const { url } = await testDatabase(t)
+  const distant = await startRelay(t, url, { towardsDatabase: (bytes) => setTimeout(150, bytes) })
+  const [processPort, closed] = [await freePort(), await freePort()]
+  const { port, output } = await startBalancer(t, [processPort, closed])
+  // HAProxy uses each server until checks have failed. This one has to pass a check.
+  await output(/has no server available/)
+  await startServer(t, { DATABASE_URL: distant.url, PORT: String(processPort) })
+  await output(/Server inventory\/one is UP/)
+  // HAProxy checks it some ten times meanwhile; the service asks the database in two of them.
+  for (let count = 0; count < 50; count++) {
+    await setTimeout(50)
+    if ((await callerOf(port)('GET', '/livez')).status !== 200) t.fail('the process does not stay in use')
+  }
+})

@@ -1,0 +1,23 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import { root } from './root.ts'
+
+/** Runs a shell command, and resolves with its output. Rejects with the outcome if it fails. */
+export type Shell = (command: string) => Promise<string>
+
+/** A shell in the folder of a deployment by compose. */
+export function shellIn(cwd: string): Shell {
+  // Compose prefers variables to `.env`, and passes on NODE_OPTIONS, which tap sets in every process.
+  const env = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
+  )
+  return async (command) => {
+    const args = ['-euc', `unset NODE_OPTIONS; ${command}`]
+    return (await promisify(execFile)('sh', args, { cwd, env, maxBuffer: 1e8 })).stdout
+  }
+}
+
+/** The command that copies the files of the project into the folder of the shell. */
+export const copyProject =
+  `git -C '${root}' ls-files -z --cached --others --exclude-standard | ` +
+  `tar -C '${root}' --null --files-from=- -c | tar -x --no-same-permissions`
