@@ -2,7 +2,6 @@ import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
-import { FILE_COLUMNS } from '../inventory/transfer/fields.ts'
 import {
   type ImportCounts,
   type ImportMode,
@@ -10,6 +9,7 @@ import {
   previewImport,
 } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
+import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
 import { stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'

@@ -19,7 +19,6 @@ interface Meaning {
     | 'unknownColumn'
     | 'unknownTable'
     | 'unsupported'
-    | 'wrongKind'
   /** The server cannot serve now; the statement is correct. */
   readonly isUnavailable?: true
   /** The server closes the connection, or the state of the session is unknown. */
@@ -57,7 +56,6 @@ const meanings: Readonly<Record<string, Meaning | undefined>> = {
   '42601': UNSUPPORTED, // syntax error
   '42703': { cause: 'unknownColumn', isUnavailable: true, isUnready: true },
   '42704': UNSUPPORTED, // undefined object, such as a type
-  '42809': { cause: 'wrongKind' },
   '42883': UNSUPPORTED, // undefined function
   '42P01': { cause: 'unknownTable', isUnavailable: true, isUnready: true },
   '44000': RULE, // the check option of a view

@@ -61,7 +61,7 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
     ['petstore-inventory cli', ['export']],
     ['transaction_timeout', ['export']],
     ['COPY (SELECT', ['export', '-']],
-    ['COPY lines', ['import', '-', '--rows', '2']],
+    ['COPY staged', ['import', '-', '--rows', '2']],
     ['INSERT INTO api_keys', ['keys', 'create', '--name', 'ops']],
   ] as const) {
     const { url, isSilent } = await silentAfter(t, database, text)

@@ -25,31 +25,28 @@ export class InvalidInputError extends Error {
 }
 
 /**
- * Decodes UTF-8, or UTF-16 with a byte order mark, and yields the text with LF at the end of each line, where it may have CR LF or
- * CR. Invalid bytes become U+FFFD. Errors of `source` are thrown.
+ * Decodes UTF-8, or UTF-16 with a byte order mark, and yields the lines of each chunk, which may end in LF, CR LF or CR. What is after
+ * the last end of a line comes as the last one: an empty one if the input is whole. Invalid bytes become U+FFFD. Errors of
+ * `source` are thrown.
  *
  * @throws {InvalidInputError}
  */
-export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<string> {
+export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<string[]> {
   let decoder: TextDecoder | undefined
-  let last = ''
-  let length = 0
+  let rest = ''
   for await (const chunk of source) {
     decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
-    const decoded = decoder.decode(chunk, { stream: true })
-    // The CR of this LF has ended the line, in the chunk before.
-    const isRestOfEnd = last === '\r' && decoded.startsWith('\n')
-    last = decoded.at(-1) ?? last
-    const text = decoded.slice(isRestOfEnd ? 1 : 0).replace(/\r\n?/g, '\n')
+    const text = rest + decoder.decode(chunk, { stream: true })
     if (text.includes('\0'))
       throw new InvalidInputError(
         'has null characters; save it as text in UTF-8, or in UTF-16 with a byte order mark',
       )
-    const end = text.lastIndexOf('\n')
-    length = end === -1 ? length + text.length : text.length - end
-    if (length > MAX_LINE_LENGTH)
+    // A CR at the end may be the first half of CR LF.
+    const lines = text.replace(/\r\n|\r(?!$)/g, '\n').split('\n')
+    rest = lines.pop() ?? ''
+    if (rest.length > MAX_LINE_LENGTH)
       throw new InvalidInputError(`has a line of more than ${MAX_LINE_LENGTH} characters`)
-    yield text
+    yield lines
   }
-  yield decoder?.decode() ?? ''
+  yield (rest + (decoder?.decode() ?? '')).split('\r')
 }

@@ -1,0 +1,88 @@
+import type { IntegerOptions } from '@sinclair/typebox'
+import { INT64_MAX, INT64_MIN, isInt64Text } from '../../contract/int64.ts'
+import { type Column, columns } from '../entry/columns.ts'
+import { InventoryItem, MAX_QUANTITY } from '../entry/schemas.ts'
+import { InvalidInputError } from './lines.ts'
+
+const required = columns.filter(({ initial }) => initial === undefined)
+const optional = columns.filter((column) => !required.includes(column))
+
+const namesOf = (list: readonly Column[]): string => list.map(({ field }) => field).join(', ')
+
+/** The columns of a file. */
+export const FILE_COLUMNS = `${namesOf(required)} and optionally ${namesOf(optional)}`
+
+/** Returns the values of a line in the order of `columns`, empty for those that it does not have, or what is wrong with it. */
+export type ReadRow = (line: string) => { readonly values: readonly string[] } | { readonly error: string }
+
+/**
+ * Returns a function that reads lines with the columns that the first line of a file names, in any order, by the rules of the API.
+ *
+ * @throws {InvalidInputError} if it does not name them
+ */
+export function rowReader(header: string): ReadRow {
+  const names = split(header)
+  const places = columns.map(({ field }) => names.indexOf(field))
+  const isKnown = names.length === places.filter((place) => place !== -1).length
+  if (!isKnown || !required.every(({ field }) => names.includes(field))) throw noHeader(header)
+  const rules = columns.map(ruleOf)
+  return (line) => {
+    const texts = split(line)
+    if (texts.length !== names.length)
+      return { error: `there must be ${names.length} values, not ${texts.length}` }
+    const values = places.map((place) => texts[place] ?? '')
+    const wrong = rules.filter(({ accepts }, index) => !accepts(values[index] ?? ''))
+    if (wrong.length === 0) return { values }
+    const errors = wrong.map((rule) => `${rule.expected}, not ${quote(values[rules.indexOf(rule)] ?? '')}`)
+    return { error: errors.join('; ') }
+  }
+}
+
+/**
+ * Splits a line. Values may be in quotes. A valid one has no quote, comma or end of a line in it, so a line that this splits at the
+ * wrong place is a wrong one.
+ */
+function split(line: string): string[] {
+  return (line.includes('"') ? line.replace(/(?<=^|,)"([^",]*)"(?=,|$)/g, '$1') : line).split(',')
+}
+
+function noHeader(line: string): InvalidInputError {
+  const instead = line === '' ? 'but it is empty' : `not ${quote(line)}`
+  // Spreadsheets write semicolons where the comma is the decimal separator.
+  const advice = /[;\t]/.test(line) && !line.includes(',') ? '; separate the columns with commas' : ''
+  const error = `the first line must name the columns: ${FILE_COLUMNS}, ${instead}${advice}`
+  return new InvalidInputError('has no header', [{ line: 1, error }])
+}
+
+/** Shows a text of a file, at most its beginning. */
+function quote(text: string): string {
+  return text.length > 60 ? `${JSON.stringify(text.slice(0, 60))}…` : JSON.stringify(text)
+}
+
+interface Rule {
+  readonly accepts: (text: string) => boolean
+  /** What the text must be, as a sentence without its end. */
+  readonly expected: string
+}
+
+/** Returns the rule of the API for a column. An integer has no notation but digits: `1.000` may mean a thousand, or one. */
+function ruleOf({ field, type, values, initial }: Column): Rule {
+  const rule = (expected: string, accepts: Rule['accepts']): Rule => ({
+    accepts: (text) => (text === '' ? initial !== undefined : accepts(text)),
+    expected: `${field} must be ${expected}`,
+  })
+  const integer = (minimum: number | bigint, maximum: number | bigint): string =>
+    `an integer from ${minimum} to ${maximum}, in digits and without leading zeros`
+
+  if (type === 'bigint') return rule(integer(INT64_MIN, INT64_MAX), isInt64Text)
+  if (type === 'integer') {
+    const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
+    return rule(
+      integer(minimum, maximum),
+      (text) => /^-?(0|[1-9][0-9]{0,9})$/.test(text) && minimum <= Number(text) && Number(text) <= maximum,
+    )
+  }
+  return values === undefined
+    ? rule('a text', () => true)
+    : rule(`one of ${values.join(', ')}`, (text) => values.includes(text))
+}
