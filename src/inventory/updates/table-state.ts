@@ -8,7 +8,7 @@ const REFRESH_MS = 1000
 /** A state that is older says nothing about the history. */
 export const MAX_AGE_MS = 2000
 
-/** Citus creates a trigger of this name on each table that it distributes or copies to its servers. */
+/** Citus creates a trigger of this name on each table that it manages: one that it distributes or copies, or a local one. */
 const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
 
 const STATE = {
@@ -21,7 +21,7 @@ const STATE = {
 /** What updates depend on that operators may change while the service runs. No update waits until it is read. */
 export class TableState {
   /**
-   * Whether Citus distributes the table over several servers. If so, each update is a statement of its own, on as many
+   * Whether Citus may distribute the table over several servers. If so, each update is a statement of its own, on as many
    * connections as there are: Citus passes it on to the one server with the entry, which commits it. A statement for entries on
    * several servers costs work on every shard and a commit in two phases. It is correct as well.
    */
@@ -37,10 +37,11 @@ export class TableState {
 
   /**
    * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. A name that
-   * nothing records costs time only. Citus distributes no table with triggers, and supports no such statement.
+   * nothing records costs time only. Citus distributes no table with triggers, and supports no such statement for one that it
+   * distributes.
    */
   get namesCallers(): boolean {
-    return !this.isDistributed && (this.#isRecorded || performance.now() - this.#readAt > MAX_AGE_MS)
+    return this.#isRecorded || (!this.isDistributed && performance.now() - this.#readAt > MAX_AGE_MS)
   }
 
   /** Reads the state in the background if it is old. Call it for each statement, and once before. */

@@ -147,7 +147,7 @@ export function listReader(lists: Database): ListReader {
 
     async readAll(former) {
       const prepared = entries < MIN_PREPARED_ENTRIES ? undefined : await readPieces(pieces, former)
-      const whole = prepared ?? (await readPieces(pieces.text, former))
+      const whole = prepared ?? (await readPieces(pieces.text, former).catch(undefinedIfUnsupported))
       entries = countEntries(whole?.pieces ?? [])
       if (whole !== undefined) return whole
       const read = await readEntries(former)
@@ -180,6 +180,11 @@ export function listReader(lists: Database): ListReader {
       return { state: { ...latest, table: state.table }, count: Number(row.count), lines: row.lines ?? '' }
     },
   }
+}
+
+/** Citus refuses the statement for a distributed table, before it reads anything. */
+function undefinedIfUnsupported(error: unknown): undefined {
+  if (!hasCause(error, 'unsupported')) throw error
 }
 
 /**
