@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { StatementRunner } from '../database/database.ts'
-import { DatabaseUnavailableError } from '../database/errors.ts'
 import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
 import { type ActiveKey, endOf, listActiveKeys } from './stored-keys.ts'
 
@@ -119,7 +118,6 @@ export class ApiKeyCache {
       if (this.#isStale) this.#log.info('the API keys can be read again')
       this.#isStale = false
     } catch (err) {
-      if (err instanceof DatabaseUnavailableError) err.countFailure()
       if (!this.#isStale) this.#log.warn({ err }, 'the API keys cannot be read; the cached keys remain valid')
       this.#isStale = true
       throw err

@@ -16,10 +16,9 @@ export class UncertainCommitError extends Error {
 }
 
 /**
- * Watches the implicit commit of each statement of a connection. The server completes the statement (CommandComplete) before
- * it commits, so a warning after that is about the commit, or of a deferred trigger, which has a context. Warnings of other
- * triggers and of functions come earlier (PostgreSQL manual, section 54.2.3). One watch serves all statements, because adding
- * listeners per statement is slow.
+ * Watches the commits of a connection. The server completes a statement (CommandComplete) before it commits it, so a warning after
+ * that is about the commit, or of a deferred trigger, which has a context. Warnings of other triggers and of functions come earlier
+ * (PostgreSQL manual, section 54.2.3). One watch serves all statements, because adding listeners per statement is slow.
  */
 export class CommitWatch {
   #isCommitting = false
@@ -42,21 +41,8 @@ export class CommitWatch {
     this.#warning = undefined
   }
 
-  /** The warning that came with the commit of the statement, if any. Read it when the statement has succeeded. */
-  get warning(): UncertainCommitError | undefined {
-    return this.#warning
+  /** Throws the warning that came with the commit of the statement, if any. Call it when the statement has succeeded. */
+  check(): void {
+    if (this.#warning !== undefined) throw this.#warning
   }
-}
-
-/**
- * Sends COMMIT and returns the response.
- *
- * @throws {UncertainCommitError} if a warning comes with the response
- */
-export async function commitWithoutWarning(client: pg.Client): Promise<pg.QueryResult> {
-  const watch = new CommitWatch(client)
-  watch.begin(true)
-  const result = await client.query('COMMIT')
-  if (watch.warning !== undefined) throw watch.warning
-  return result
 }

@@ -13,6 +13,9 @@ export interface TimeLimits {
   readonly answer: number
 }
 
+/** A value of a statement. */
+export type Value = string | number | bigint | null
+
 /** The values of a row as text, in the order of its columns. */
 export type TextRow = readonly (string | null)[]
 
@@ -37,7 +40,7 @@ export interface Database extends StatementRunner {
    *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
    * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
    */
-  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly unknown[]): Promise<Row[]>
+  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly Value[]): Promise<Row[]>
 
   /**
    * Runs a statement without parameters and calls `onRow` with each row as it arrives. Without a name, the rows come from a
@@ -52,9 +55,6 @@ export interface Database extends StatementRunner {
    * Returns the error to throw.
    */
   refuseServer(): DatabaseUnavailableError
-
-  /** Two equal values mean that the server did not change in between. */
-  generation(): number
 
   /** Returns the current state of the pool, and its counters since it was opened. */
   statistics(): PoolStatistics
@@ -71,8 +71,6 @@ export interface PoolStatistics {
   readonly idle: number
   /** Callers that are waiting for a connection. */
   readonly waiting: number
-  /** Callers that got an error, because no connection or no response came in time, or the server could not serve. */
-  readonly failures: number
   /** Connections opened since the pool was opened. */
   readonly opened: number
 }

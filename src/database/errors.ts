@@ -4,17 +4,9 @@
  */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
-  readonly #onFailure: (() => void) | undefined
 
-  /** `onFailure` is called for each caller that gets this error. It is not called if the statement is retried successfully. */
-  constructor(cause: unknown, onFailure?: () => void) {
+  constructor(cause: unknown) {
     super('The database is unavailable', { cause })
-    this.#onFailure = onFailure
-  }
-
-  /** Call it once for each caller that gets this error. */
-  countFailure(): void {
-    this.#onFailure?.()
   }
 }
 

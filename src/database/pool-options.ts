@@ -31,11 +31,10 @@ export interface DatabaseOptions {
   /**
    * Returns whether a server process still runs a statement that it did not answer in time. Until then, the connection stays in
    * use: a commit that waits for a synchronous standby keeps its server process even if the client disconnects, so that each
-   * new connection would leave another process behind. Absent if such a connection is closed, as suits reads.
+   * new connection would leave another process behind. It is asked now and then, because a response may be lost on the network.
+   * Absent if such a connection is closed, as suits reads.
    */
   readonly isRunning?: (pid: number) => Promise<boolean>
-  /** Interval between the calls of `isRunning`: a response may be lost on the network. */
-  readonly lateCheckMs?: number
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }

@@ -1,4 +1,5 @@
 import type { Connection, CustomTypesConfig, QueryResultRow, Submittable } from 'pg'
+import type { Value } from './database.ts'
 
 declare module 'pg' {
   interface Connection {
@@ -40,14 +41,14 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
    */
   constructor(
     { name, text }: { readonly name: string; readonly text: string },
-    values: (string | null)[],
+    values: readonly Value[],
     types: CustomTypesConfig,
     onRows: (rows: Row[]) => void,
     onError: (error: Error) => void,
   ) {
     this.name = name
     this.text = text
-    this.#values = values
+    this.#values = values.map((value) => (value === null ? null : String(value)))
     this.#types = types
     this.#onRows = onRows
     this.handleError = onError

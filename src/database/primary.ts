@@ -1,8 +1,5 @@
 import { ConnectionFault } from './errors.ts'
-import type { ServerIdentity, SessionServer } from './session-server.ts'
-
-/** How long no new connection is opened after a server was read-only, because each attempt costs it a process. */
-const REFUSAL_MS = 100
+import type { SessionServer } from './session-server.ts'
 
 export interface PrimaryOptions {
   /** Called with the reason when the connections in use are discarded. */
@@ -26,19 +23,17 @@ export interface PrimaryOptions {
  * | a server whose identity is unknown | it is used |
  */
 export class PrimaryServer {
-  readonly #onRenew: (reason: string) => void
-  readonly #onServer: (server: SessionServer) => void
+  readonly #options: PrimaryOptions
   readonly #renewals: (() => void)[] = []
   #generation = 1
   /** Whether a connection of this generation has been verified. */
   #isUsed = false
-  #server: ServerIdentity | undefined
+  /** The last server in use whose identity is known. */
+  #identified: SessionServer | undefined
   #synchronousCommit: string | undefined
-  #refusal: { readonly error: unknown; readonly until: number } | undefined
 
-  constructor({ onRenew, onServer }: PrimaryOptions) {
-    this.#onRenew = onRenew
-    this.#onServer = onServer
+  constructor(options: PrimaryOptions) {
+    this.#options = options
   }
 
   /** The current generation. Connections of older ones must not be used. */
@@ -63,37 +58,32 @@ export class PrimaryServer {
         : 'read-only: default_transaction_read_only is on'
       const error = new ConnectionFault('readOnly', `the server is ${why}`)
       this.renew(error.message)
-      this.#refusal = { error, until: performance.now() + REFUSAL_MS }
       throw error
     }
-    this.#use(server)
+    if (server.timeline !== null) this.#compare(server, server.timeline)
+    if (!this.#isUsed || server.synchronousCommit !== this.#synchronousCommit) this.#options.onServer(server)
+    this.#synchronousCommit = server.synchronousCommit
     this.#isUsed = true
-    this.#refusal = undefined
     return this.#generation
   }
 
-  #use(server: SessionServer): void {
-    const { identity } = server
-    const previous = this.#server
-    if (identity !== undefined && previous !== undefined) {
-      const { timeline, startedAt } = identity
-      if (identity.systemIdentifier !== previous.systemIdentifier) {
-        this.renew('the address leads to another database cluster')
-      } else if (timeline < previous.timeline) {
-        throw new ConnectionFault(
-          'formerPrimary',
-          `the server is a former primary: it is on timeline ${timeline}, and timeline ${previous.timeline} was in use since; ` +
-            'restart the service to use this server nevertheless',
-        )
-      } else if (timeline > previous.timeline) {
-        this.renew(`another server was promoted: timeline ${timeline} after ${previous.timeline}`)
-      } else if (startedAt !== previous.startedAt) {
-        this.renew('the server was started again')
-      }
+  /** Begins a new generation if this is not the server in use. */
+  #compare(server: SessionServer, timeline: number): void {
+    const { systemIdentifier, timeline: latest, startedAt } = this.#identified ?? server
+    if (server.systemIdentifier !== systemIdentifier) {
+      this.renew('the address leads to another database cluster')
+    } else if (latest !== null && timeline < latest) {
+      throw new ConnectionFault(
+        'formerPrimary',
+        `the server is a former primary: it is on timeline ${timeline}, and timeline ${latest} was in use since; ` +
+          'restart the service to use this server nevertheless',
+      )
+    } else if (timeline !== latest) {
+      this.renew(`another server was promoted: timeline ${timeline} after ${latest}`)
+    } else if (server.startedAt !== startedAt) {
+      this.renew('the server was started again')
     }
-    this.#server = identity ?? previous
-    if (!this.#isUsed || server.synchronousCommit !== this.#synchronousCommit) this.#onServer(server)
-    this.#synchronousCommit = server.synchronousCommit
+    this.#identified = server
   }
 
   /** Begins a new generation, which discards all connections. Does nothing if none of this generation was used. */
@@ -101,14 +91,7 @@ export class PrimaryServer {
     if (!this.#isUsed) return
     this.#isUsed = false
     this.#generation++
-    this.#onRenew(reason)
+    this.#options.onRenew(reason)
     for (const listener of this.#renewals) listener()
-  }
-
-  /** Why the server could not be used a moment ago, or undefined if new connections should be tried. */
-  get refusal(): unknown {
-    return this.#refusal !== undefined && performance.now() < this.#refusal.until
-      ? this.#refusal.error
-      : undefined
   }
 }

@@ -1,5 +1,5 @@
 import type { Database } from './database.ts'
-import { hasCause, isRemoteRefusal } from './error-meaning.ts'
+import { hasCause } from './error-meaning.ts'
 import { causeOf, DatabaseUnavailableError } from './errors.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
 import { hasCitus, isServerReadOnly, rowSecurityOf } from './server-status.ts'
@@ -62,13 +62,12 @@ export async function reasonNotReady(database: Database, needs: Needs): Promise<
 }
 
 function notReadyBecause(error: unknown): NotReady {
-  if (error instanceof DatabaseUnavailableError) error.countFailure()
   const cause = causeOf(error)
   const because = (kind: NotReadyKind, reason: string): NotReady => ({ kind, reason, cause })
   // What a statement needs and the server does not know, in PostgreSQL's words.
   const said = cause instanceof Error ? `: ${cause.message}` : ''
   if (hasCause(error, 'unknownTable')) return because('schema_behind', `The database lacks a table${said}.`)
-  if (hasCause(error, 'unsupported') || hasCause(error, 'unknownColumn'))
+  if (hasCause(error, 'unsupported', 'unknownColumn'))
     return because('unsupported', `The database does not support a statement that this service needs${said}.`)
   if (hasCause(error, 'forbidden'))
     return because(
@@ -104,7 +103,7 @@ async function explainAll(database: Database, statements: readonly string[]): Pr
       if (hasCause(error, 'locked')) return
       if (hasCause(error, 'unsupported') && (await hasCitus(database))) continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
-      if (error instanceof DatabaseUnavailableError && !isRemoteRefusal(error)) throw error
+      if (error instanceof DatabaseUnavailableError) throw error
     }
   }
 }

@@ -1,11 +1,11 @@
-import type { ClientBase } from 'pg'
 import pg from 'pg'
 import { isFatal } from './error-meaning.ts'
 import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
 import { HAS_SETTINGS } from './session.ts'
 
-interface SessionState {
+/** The server that a session is connected to. */
+export interface SessionServer {
   readonly isStandby: boolean
   /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
@@ -15,22 +15,15 @@ interface SessionState {
   readonly pid: number
   /** The session's `synchronous_commit`. */
   readonly synchronousCommit: string
-}
-
-/** Identifies a run of a server. It is equal for two sessions only if they are on the same server. */
-export interface ServerIdentity {
   /** Identifies the database cluster. A primary and its standbys have the same one. */
-  readonly systemIdentifier: string
-  /** Increases with each promotion (PostgreSQL manual, section 25.3.6). */
-  readonly timeline: number
+  readonly systemIdentifier: string | null
+  /**
+   * Increases with each promotion (PostgreSQL manual, section 25.3.6). Null on a standby, or if the role or the database service
+   * does not allow the query for what identifies the server.
+   */
+  readonly timeline: number | null
   /** When the server was started: Unix time in seconds, as text. */
-  readonly startedAt: string
-}
-
-/** The server that a session is connected to. */
-export interface SessionServer extends SessionState {
-  /** Undefined on a standby, or if the role or the database service does not allow the query. */
-  readonly identity: ServerIdentity | undefined
+  readonly startedAt: string | null
 }
 
 const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",
@@ -41,30 +34,24 @@ const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnl
  * timeline of the last checkpoint, which is outdated for a while after a promotion.
  */
 const IDENTITY = `system_identifier::text AS "systemIdentifier",
-  CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
-  extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt"`
+  CASE WHEN NOT pg_is_in_recovery()
+    THEN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer END AS timeline,
+  extract(epoch FROM pg_postmaster_start_time())::text AS "startedAt" FROM pg_control_system()`
 
-interface StateAndIdentity extends SessionState, Omit<ServerIdentity, 'timeline'> {
-  readonly timeline: string | null
-}
+const NO_IDENTITY = 'NULL AS "systemIdentifier", NULL AS timeline, NULL AS "startedAt"'
 
 /**
- * Asks which server a session is on. If the server does not support the query for its identity, or the role lacks the
- * privilege, a second query asks for the rest.
+ * Asks which server a session is on.
  *
- * @param limitMs time limit of each query
+ * @param limitMs time limit of each query; there is a second one if the first is not allowed
  */
-export async function askServer(client: ClientBase, limitMs: number): Promise<SessionServer> {
-  const ask = async <Row extends SessionState>(text: string): Promise<Row> =>
-    onlyRow((await client.query<Row>({ text, ...{ query_timeout: limitMs } })).rows)
-  try {
-    const { systemIdentifier, timeline, startedAt, ...state } = await ask<StateAndIdentity>(
-      `SELECT ${STATE}, ${IDENTITY} FROM pg_control_system()`,
-    )
-    if (timeline === null) return { ...state, identity: undefined }
-    return { ...state, identity: { systemIdentifier, timeline: Number.parseInt(timeline, 16), startedAt } }
-  } catch (error) {
-    if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
-    return { ...(await ask<SessionState>(`SELECT ${STATE}`)), identity: undefined }
+export async function askServer(client: pg.ClientBase, limitMs: number): Promise<SessionServer> {
+  const ask = async (identity: string): Promise<SessionServer> => {
+    const query = { text: `SELECT ${STATE}, ${identity}`, query_timeout: limitMs }
+    return onlyRow((await client.query<SessionServer>(query)).rows)
   }
+  return ask(IDENTITY).catch((error: unknown) => {
+    if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
+    return ask(NO_IDENTITY)
+  })
 }

@@ -1,10 +1,9 @@
 import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import { commitWithoutWarning, UncertainCommitError } from './commit-warnings.ts'
-import { isLate } from './connection-errors.ts'
+import { CommitWatch } from './commit-warnings.ts'
 import type { StatementRunner } from './database.ts'
-import { isUnavailable, wasRefused } from './error-meaning.ts'
+import { hasCause, isUnavailable, wasRefused } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
 
 /**
@@ -28,6 +27,12 @@ const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
 /** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
 const NO_TRANSACTION_TIMEOUT =
   "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+
+/**
+ * Makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one that takes minutes would hold its locks
+ * until it ends. Servers on Windows do not support the setting.
+ */
+const NOTICE_CLOSED_CONNECTION = "SET client_connection_check_interval = '200ms'"
 
 const CONNECT_TIMEOUT_MS = 10_000
 
@@ -104,8 +109,9 @@ export async function inTransaction<Result>(
     if (readOnly) close()
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
-    const isOutage = error instanceof pg.DatabaseError ? isUnavailable(error) : isLate(error)
-    const outage = isOutage ? error : lost
+    // Any other error without SQLSTATE may be one of `work`.
+    const isOutage = isUnavailable(error) && !hasCause(error, 'other')
+    const outage = lost ?? (isOutage ? error : undefined)
     throw outage === undefined ? error : new DatabaseUnavailableError(outage)
   } finally {
     // Rolls back a transaction that was not committed.
@@ -117,33 +123,27 @@ export async function inTransaction<Result>(
 async function begin(client: pg.Client, readOnly: boolean): Promise<void> {
   // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and its user decides when.
   await client.query(NO_TRANSACTION_TIMEOUT)
+  await client.query(NOTICE_CLOSED_CONNECTION).catch((error: unknown) => {
+    if (!(error instanceof pg.DatabaseError)) throw error
+  })
   await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
   await client.query(
     `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
   )
-  await noticeClosedConnections(client)
-}
-
-/**
- * Makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one that takes minutes would hold its locks
- * until it ends. Servers on Windows do not support the setting.
- */
-async function noticeClosedConnections(client: pg.Client): Promise<void> {
-  await client.query('SAVEPOINT before_setting')
-  await client.query("SET LOCAL client_connection_check_interval = '200ms'").catch((error: unknown) => {
-    if (error instanceof pg.DatabaseError) return client.query('ROLLBACK TO SAVEPOINT before_setting')
-    throw error
-  })
 }
 
 async function sendCommit(client: pg.Client): Promise<void> {
-  let result: pg.QueryResult
-  try {
-    result = await commitWithoutWarning(client)
-  } catch (error) {
-    if (error instanceof UncertainCommitError || !wasRefused(error)) throw new OutcomeUnknownError(error)
-    throw error
-  }
+  const watch = new CommitWatch(client)
+  watch.begin(true)
+  const result = await client
+    .query('COMMIT')
+    .then((response) => {
+      watch.check()
+      return response
+    })
+    .catch((error: unknown) => {
+      throw wasRefused(error) ? error : new OutcomeUnknownError(error)
+    })
   // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
   if (result.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }

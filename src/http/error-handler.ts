@@ -1,6 +1,5 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
-import { isLate } from '../database/connection-errors.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
 import { bodyTooLarge, unsupportedMediaType } from './json-body.ts'
@@ -35,7 +34,6 @@ export function handleErrors(app: FastifyInstance): void {
 function sendError(error: FastifyError | ApiError, request: FastifyRequest, reply: FastifyReply): void {
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
-  if (error instanceof DatabaseUnavailableError) error.countFailure()
   if (response.cause !== undefined) {
     const reason = error instanceof DatabaseUnavailableError ? reasonOf(error.cause) : response.message
     request.unavailable = { cause: response.cause, reason }
@@ -71,9 +69,9 @@ export function databaseUnavailable(cause: UnavailableCause): ApiError {
 }
 
 function causeOf(error: DatabaseUnavailableError): UnavailableCause {
-  if (hasCause(error, 'readOnly') || hasCause(error, 'formerPrimary')) return 'read_only'
+  if (hasCause(error, 'readOnly', 'formerPrimary')) return 'read_only'
   if (hasCause(error, 'locked')) return 'locked'
-  return isLate(error) ? 'late' : 'database_unreachable'
+  return hasCause(error, 'canceled', 'late') ? 'late' : 'database_unreachable'
 }
 
 /** Returns the message of an error. That of a host with several addresses has none, but a code. */

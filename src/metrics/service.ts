@@ -148,12 +148,6 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     () => perPool(({ waiting }) => waiting),
     'db_client_connection_pool_name',
   )
-  counter(
-    'inventory_database_failures_total',
-    'Requests and checks that failed because PostgreSQL was unreachable, too slow or unable to serve them.',
-    () => perPool(({ failures }) => failures),
-    'db_client_connection_pool_name',
-  )
   gauge(
     'inventory_api_keys_read_timestamp_seconds',
     'When the API keys were last read from the database, in Unix time; 0 before the first read.',

@@ -1,7 +1,6 @@
 import { ConfigurationError, StartUpError } from '../config/errors.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
-import { isConnectTimeout, isPoolerRefusal, isRefusal, isUntrusted } from '../database/connection-errors.ts'
-import { hasCause, isInFunction } from '../database/error-meaning.ts'
+import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
@@ -55,10 +54,10 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
 function explainOutage(cause: unknown, variable: string): string {
   if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${printable(String(cause))}`
   const said = printable(cause.message)
-  if (isUntrusted(cause)) {
+  if (hasCause(cause, 'untrusted')) {
     return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
   }
-  if (isPoolerRefusal(cause)) {
+  if (hasCause(cause, 'settings')) {
     return (
       `The connection pooler refuses the connection: ${said}. For the server, set DATABASE_POOLER=transaction. ` +
       'The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.'
@@ -74,7 +73,7 @@ function explainOutage(cause: unknown, variable: string): string {
     return `The database role lacks a privilege: ${said}. ${remedy}`
   }
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
-  if (isConnectTimeout(cause))
+  if (hasCause(cause, 'noResponse'))
     return `PostgreSQL does not respond. Check that it is running, the network, and ${variable}.`
   switch (codeOf(cause)) {
     case 'ECONNREFUSED':

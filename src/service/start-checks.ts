@@ -2,8 +2,8 @@ import type { Logger } from 'pino'
 import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { StartUpError } from '../config/errors.ts'
-import { isRefusal } from '../database/connection-errors.ts'
 import type { Database } from '../database/database.ts'
+import { isRefusal } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
 import { requestLimits } from '../database/pool-options.ts'
 import type { Readiness } from '../http/health.ts'
@@ -26,7 +26,7 @@ async function checkLogin(database: Database): Promise<void> {
   try {
     await database.query('SELECT 1')
   } catch (error) {
-    if (error instanceof DatabaseUnavailableError && isRefusal(error.cause)) throw error
+    if (error instanceof DatabaseUnavailableError && isRefusal(error)) throw error
   }
 }
 

@@ -1,11 +1,6 @@
 import t from 'tap'
-import { openDatabase } from '../../src/database/pool.ts'
-import { requestLimits } from '../../src/database/pool-options.ts'
-import { PrimaryServer } from '../../src/database/primary.ts'
-import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { backend, backendOf, openPool } from '../support/pool.ts'
-import { startRelay } from '../support/relay.ts'
 
 t.test('a connection counts as idle between two statements, and as lost when it ends', async (t) => {
   const { owner, pool, lost } = await openPool(t)
@@ -18,26 +13,6 @@ t.test('a connection counts as idle between two statements, and as lost when it 
   t.not(await backendOf(pool), before)
   t.equal(lost.length, 1)
 })
-
-t.test(
-  'while the server is read-only, few new connections are opened, however many callers ask',
-  async (t) => {
-    const owner = await testDatabase(t)
-    const relay = await startRelay(t, owner.url)
-    const url = `${relay.url}?options=-c%20default_transaction_read_only%3Don`
-    const pool = openDatabase({
-      url,
-      server: new PrimaryServer({ onRenew: () => {}, onServer: () => {} }),
-      size: 1,
-      limits: requestLimits,
-      onConnectionLost: () => {},
-    })
-    t.teardown(() => pool.close())
-    for (let count = 0; count < 100; count++)
-      await t.rejects(pool.query(backend), { cause: { message: /the server is read-only/ } })
-    t.ok(relay.connections < 50, `${relay.connections} connections`)
-  },
-)
 
 t.test('a connection whose settings did not take effect is refused, as are those of a pooler', async (t) => {
   // A pooler that ignores the options of the startup message leaves the parameter unset.

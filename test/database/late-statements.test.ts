@@ -7,7 +7,7 @@ import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { backend, backendOf } from '../support/pool.ts'
 
-const limits = { ...requestLimits, lock: 600_000, statement: 600_000, answer: 1000 }
+const limits = { ...requestLimits, lock: 600_000, statement: 600_000, answer: 100 }
 
 /** A statement that runs until `release` is called. */
 const waiting = { name: 'waiting', text: 'SELECT pg_advisory_xact_lock(1)' }
@@ -35,7 +35,6 @@ async function withLate(t: Test, isRunning: (pid: number) => Promise<boolean>): 
     size: 2,
     limits,
     isRunning,
-    lateCheckMs: 20,
     onConnectionLost: () => {},
   })
   t.teardown(() => pool.close())

@@ -16,8 +16,7 @@ t.test('values arrive by their types, the first time and afterward', async (t) =
     t.strictSame(await pool.query({ name: 'none', text: 'SELECT 1 AS one WHERE false' }), [])
     t.strictSame(await pool.query({ name: 'nothing', text: 'SET LOCAL work_mem = 64' }), [])
     const many = { name: 'many', text: 'SELECT unnest($1::text[]) AS letter' }
-    t.strictSame(await pool.query(many, [['a', null]]), [{ letter: 'a' }, { letter: null }], 'an array')
-    t.strictSame(await pool.query(many, ['{b}']), [{ letter: 'b' }], 'the text of an array')
+    t.strictSame(await pool.query(many, ['{a,NULL}']), [{ letter: 'a' }, { letter: null }])
   }
 })
 
@@ -49,7 +48,7 @@ t.test('after the type of a column has changed, a statement runs on new connecti
   const select = { name: 'select', text: 'SELECT n FROM stock' }
   const among = { name: 'among', text: 'SELECT n FROM stock WHERE n = ANY ($1)' }
   const several = (): Promise<unknown[]> =>
-    Promise.all([pool.query(select), pool.query(among, [[1]]), pool.query(select)])
+    Promise.all([pool.query(select), pool.query(among, ['{1}']), pool.query(select)])
   t.strictSame(await several(), [[{ n: 1 }], [{ n: 1 }], [{ n: 1 }]])
   t.strictSame(await several(), [[{ n: 1 }], [{ n: 1 }], [{ n: 1 }]])
   await owner.query('ALTER TABLE stock ALTER COLUMN n TYPE bigint')

@@ -1,44 +1,16 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
-import { apiKey, startApp, startService } from '../support/app.ts'
+import { apiKey, startService } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addEntries, addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
 import { total } from '../support/metrics.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
-import { startRelay } from '../support/relay.ts'
 
 const DURATIONS = 'http_server_request_duration_seconds'
-
-t.test('a failure of the database counts once for each caller that lost by it', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 9, 'available'],
-    ['2', 9, 'available'],
-    ['3', 9, 'available'],
-  ])
-  const outage = await startRelay(t, database.url)
-  const { send, scrape } = await startApp(t, outage.url)
-  const failures = async (pool: string): Promise<number> =>
-    total(await scrape(), 'inventory_database_failures_total', { db_client_connection_pool_name: pool })
-  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id < 3')
-  const updates = Array.from({ length: 10 }, (_, n) =>
-    send('PATCH', `/v1/inventory/${1 + (n % 2)}`, json({ quantity: 5 })),
-  )
-  t.equal((await send('PATCH', '/v1/inventory/3', json({ quantity: 5 }))).status, 200)
-  t.ok((await Promise.all(updates)).every(({ status }) => status === 503))
-  await release()
-  t.equal(await failures('requests'), 0, 'to wait for a lock is no failure of the database')
-  outage.fail()
-  const refused = await Promise.all(
-    Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/3', json({ quantity: 5 }))),
-  )
-  t.ok(refused.every(({ status }) => status === 503))
-  t.equal(await failures('requests'), 10)
-})
 
 t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
   const { send, port, scrape } = await startService(t, [['1', 9, 'available']])

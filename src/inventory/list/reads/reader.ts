@@ -98,7 +98,7 @@ export function listReader(lists: Database): ListReader {
   const validatorOf = ({ source, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
     // If this server is read-only, other processes may already be sending their updates to another one.
     if (isReadOnly) throw lists.refuseServer()
-    return { source: `${source} ${lists.statistics().opened} ${lists.generation()}`, snapshot }
+    return { source: `${source} ${lists.statistics().opened}`, snapshot }
   }
 
   /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
