@@ -163,12 +163,7 @@ export function listReader(lists: Database): ListReader {
         .catch((error: unknown) => {
           // Behind a pooler, the role's statement_timeout may be too short for this statement; a read of all entries sets its
           // own. A view, which may have replaced the table, has no system columns. The server may not know the statement.
-          if (
-            hasCause(error, 'canceled') ||
-            hasCause(error, 'unknownColumn') ||
-            hasCause(error, 'unsupported')
-          )
-            return undefined
+          if (hasCause(error, 'canceled', 'unknownColumn', 'unsupported')) return undefined
           throw error
         })
       if (rows === undefined) return undefined
