@@ -1,5 +1,3 @@
-import { type Browser, chromium } from 'playwright-core'
-import type { Test } from 'tap'
 import { pathOf } from '../faults/needs.ts'
 
 const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
@@ -13,17 +11,4 @@ export async function findChromium(): Promise<string | undefined> {
   if (process.env['CHROME_PATH']) return process.env['CHROME_PATH']
   const found = await Promise.all(names.map(pathOf))
   return found.find((file) => file !== undefined)
-}
-
-/** Starts the browser, which does not outlive the test. */
-export async function startChromium(t: Test): Promise<Browser> {
-  const executablePath = await findChromium()
-  if (executablePath === undefined) throw new Error(MISSING)
-  const browser = await chromium.launch({
-    executablePath,
-    // Chromium refuses to run as root in its sandbox.
-    chromiumSandbox: process.getuid?.() !== 0,
-  })
-  t.teardown(() => browser.close())
-  return browser
 }

@@ -1,7 +1,4 @@
-/**
- * Runs the tests that drive a browser. It downloads none: where there is no Chromium or Chrome, it says so and fails.
- * Screenshots go to `.screenshots`.
- */
+/** Runs the tests that drive a browser. It downloads none: where there is no Chromium or Chrome, it says so and fails. */
 import { readdir } from 'node:fs/promises'
 import path from 'node:path'
 import { runTap } from '../support/run-tap.ts'

@@ -1,20 +1,12 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import ts from 'typescript'
-import { apiKey, startService } from '../support/app.ts'
-import { startChromium } from './chromium.ts'
-import { visit } from './visit.ts'
-
-/** No JavaScript number is this one. */
-const PET = '9007199254740993'
+import { apiKey } from '../support/app.ts'
+import { PET, visitPage } from './page.ts'
 
 t.test('the client in TypeScript works in a browser', async (t) => {
-  const { port } = await startService(t, [
-    ['1', 12, 'available'],
-    [PET, 7, 'pending'],
-  ])
   // A page of the service, because the service does not allow requests from other origins.
-  const { page } = await visit(t, await startChromium(t), `http://127.0.0.1:${port}/docs`)
+  const { page } = await visitPage(t)
   const source = await readFile('examples/typescript/client.ts', 'utf8')
   const { outputText } = ts.transpileModule(source, {
     compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
