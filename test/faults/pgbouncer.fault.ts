@@ -1,4 +1,4 @@
-import { chmod, readFile, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
@@ -31,7 +31,6 @@ async function setUp(t: Test, settings = ''): Promise<Pooled> {
   const listen = await freePort()
   const { password } = new URL(role.urlOf(database.url))
   const users = path.join(await temporaryFolder(t), 'userlist.txt')
-  await chmod(path.dirname(users), 0o711)
   await writeFile(users, `"${role.name}" "${password}"\n`, { mode: 0o600 })
   await giveTo(serverAccount(), users)
   await startOtherProgram(t, 'pgbouncer', {

@@ -26,7 +26,6 @@ interface Secured {
 /** A PostgreSQL server with TLS and the newest schema. */
 async function setUp(t: Test): Promise<Secured> {
   const folder = await temporaryFolder(t)
-  await chmod(folder, 0o711)
   const own = await makeCertificates(folder, 'own')
   const other = await makeCertificates(folder, 'other')
   const copyCertificate = async (from: string): Promise<void> => {

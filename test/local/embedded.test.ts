@@ -5,13 +5,13 @@ import t, { type Test } from 'tap'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { setUpLocally } from '../../src/local/local-setup.ts'
 import { copyCluster } from '../support/cluster.ts'
-import { openFolder } from '../support/local.ts'
+import { temporaryFolder } from '../support/program.ts'
 
 const isRoot = process.getuid?.() === 0
 
 /** The folder of a server that has run before, below one that any account may enter. */
 async function usedFolder(t: Test): Promise<string> {
-  const directory = path.join(await openFolder(t), 'postgres')
+  const directory = path.join(await temporaryFolder(t), 'postgres')
   await copyCluster(directory)
   return directory
 }
@@ -70,7 +70,7 @@ t.test(
     const { uid, gid } = await stat(path.join(directory, 'data'))
     t.not(uid, 0)
     // As version 2 left it: the folder belongs to the account, which has replaced the files by links.
-    const secret = path.join(await openFolder(t), 'secret')
+    const secret = path.join(await temporaryFolder(t), 'secret')
     await rename(path.join(directory, 'password'), secret)
     await chown(directory, uid, gid)
     await symlink(secret, path.join(directory, 'password'))
@@ -103,7 +103,7 @@ t.test("the local database accepts only generated passwords, and ignores libpq's
     PGCLIENTENCODING: 'LATIN1',
     PGDATA: '/nowhere',
   }
-  const directory = path.join(await openFolder(t), '.data')
+  const directory = path.join(await temporaryFolder(t), '.data')
   Object.assign(process.env, variables)
   const setup = await setUpLocally(directory, new AbortController().signal)
   try {

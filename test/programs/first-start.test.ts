@@ -8,8 +8,8 @@ import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
-import { isRunning, openFolder, serverProcess, startLocally, stopLocally } from '../support/local.ts'
-import { startProgram } from '../support/program.ts'
+import { isRunning, serverProcess, startLocally, stopLocally } from '../support/local.ts'
+import { startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -20,7 +20,7 @@ const strictUmask = { NODE_OPTIONS: '--import data:text/javascript,process.umask
 const isRoot = process.getuid?.() === 0
 
 t.test('a server without settings starts a local database with sample entries, and keeps it', async (t) => {
-  const cwd = await openFolder(t)
+  const cwd = await temporaryFolder(t)
   const first = await startLocally(t, cwd, strictUmask)
   t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
   t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
@@ -66,7 +66,7 @@ t.test('a server without settings starts a local database with sample entries, a
 })
 
 t.test('one of two concurrent first starts serves, and the other one reports it', async (t) => {
-  const cwd = await openFolder(t)
+  const cwd = await temporaryFolder(t)
   const starts = await Promise.allSettled([startLocally(t, cwd), startLocally(t, cwd)])
   const [serving, ...more] = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []))
   const [failed] = starts.flatMap((start) => (start.status === 'rejected' ? [String(start.reason)] : []))
@@ -80,7 +80,7 @@ t.test('one of two concurrent first starts serves, and the other one reports it'
 
 t.test('a signal during a first start ends it, and leaves nothing running', async (t) => {
   const interrupt = async (file: RegExp): Promise<void> => {
-    const cwd = await openFolder(t)
+    const cwd = await temporaryFolder(t)
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
     const [created = ''] = await eventually(`a file ${file}`, async () => {
       const found = (await filesBelow(cwd)).filter((name) => file.test(name))
@@ -100,7 +100,7 @@ t.test('a signal during a first start ends it, and leaves nothing running', asyn
 
 t.test('a start that fails leaves nothing running, also with a Ctrl-C while it stops', async (t) => {
   const taken = String(await listen(t, createServer()))
-  const cwd = await openFolder(t)
+  const cwd = await temporaryFolder(t)
   const early = await (await startProgram(t, 'server', { cwd, env: { PORT: taken } })).ended
   t.match(early, { code: 1, stdout: '', stderr: /is in use/ }, 'before anything is set up')
   t.notOk(existsSync(path.join(cwd, '.data')))
@@ -117,7 +117,7 @@ t.test('a start that fails leaves nothing running, also with a Ctrl-C while it s
 
 t.test('a server that cannot start a local database says what to do', async (t) => {
   const onWindows = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
-  const cwd = await openFolder(t)
+  const cwd = await temporaryFolder(t)
   // Root can write to every folder, but not below a file.
   await writeFile(path.join(cwd, '.data'), '')
   for (const [NODE_OPTIONS, message] of [
@@ -140,7 +140,7 @@ t.test(
   { skip: !isRoot },
   async (t) => {
     for (const mode of [0o700, 0o777]) {
-      const cwd = await openFolder(t)
+      const cwd = await temporaryFolder(t)
       await chmod(cwd, mode)
       const running = await startLocally(t, cwd, strictUmask)
       t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')

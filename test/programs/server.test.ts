@@ -11,10 +11,11 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
+import { updateRequest } from '../support/messages.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
 import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw, startUpdate } from '../support/raw.ts'
+import { openRaw, responsesIn } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
@@ -38,12 +39,16 @@ t.test(
     const halfSent = await openRaw(server.port)
     halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
 
-    const inFlight = await startUpdate(server.port, apiKey)
+    const update = await openRaw(server.port)
+    const [head = '', body] = updateRequest(5, 'Expect: 100-continue\r\n').split(/(?<=\r\n\r\n)/)
+    update.socket.write(head)
+    await once(update.socket, 'data')
     server.process.kill('SIGTERM')
     await server.output(/"SIGTERM: stopping"/)
-    const { status, headers: answered } = await inFlight.finish()
-    t.equal(status, 200)
-    t.equal(answered.get('connection'), 'close')
+    update.socket.write(`${body}`)
+    const answer = responsesIn(await update.received).at(-1)
+    t.equal(answer?.status, 200)
+    t.equal(answer?.headers.get('connection'), 'close')
     const { code, stdout, stderr } = await server.ended
     t.equal(code, 0)
     t.match(stdout, /"stopped"/)

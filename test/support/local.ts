@@ -1,8 +1,8 @@
-import { chmod, readFile } from 'node:fs/promises'
+import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { callerOf, type Send } from './http.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from './program.ts'
+import { type Program, portOf, startProgram } from './program.ts'
 
 /** A server with a local database. */
 export interface LocalServer {
@@ -32,13 +32,6 @@ export async function startLocally(
 export async function stopLocally({ server }: LocalServer): Promise<number | null> {
   server.process.kill('SIGINT')
   return (await server.ended).code
-}
-
-/** A folder that any account may enter. */
-export async function openFolder(t: Test): Promise<string> {
-  const folder = await temporaryFolder(t)
-  await chmod(folder, 0o755)
-  return folder
 }
 
 /** The first process of the database below a folder. PostgreSQL removes the file that names it when it stops. */

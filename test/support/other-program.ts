@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto'
-import { chmod, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { freePort as probePort } from '../../src/local/free-port.ts'
@@ -24,7 +24,6 @@ export async function startOtherProgram(
 ): Promise<Program> {
   const account = serverAccount()
   const file = path.join(await temporaryFolder(t), `${name}.conf`)
-  await chmod(path.dirname(file), 0o711)
   await writeFile(file, config, { mode: 0o600 })
   await giveTo(account, file)
   const options = { ...account, env: { ...process.env, ...env } }

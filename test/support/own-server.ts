@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { appendFile, chmod, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -92,12 +92,10 @@ export async function startInstalled(
 }
 
 async function makePlace(t: Owner): Promise<Place> {
-  const parent = await temporaryFolder(t)
-  await chmod(parent, 0o755)
   const account = serverAccount()
   return {
     programs: await usablePrograms(installedPackage(), tmpdir(), account),
-    directory: path.join(parent, 'postgres'),
+    directory: path.join(await temporaryFolder(t), 'postgres'),
     account,
   }
 }

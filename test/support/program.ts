@@ -1,6 +1,6 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtemp, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
@@ -102,6 +102,7 @@ export function run(
 /** An empty folder that goes away with the test. Others may enter it, so that a server under another account can. */
 export async function temporaryFolder(t: Pick<Test, 'teardown'>): Promise<string> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-'))
+  await chmod(folder, 0o755)
   t.teardown(() => rm(folder, { recursive: true, force: true }))
   return folder
 }

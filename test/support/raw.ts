@@ -49,26 +49,3 @@ export function responsesIn(text: string): ReturnType<typeof parseResponse>[] {
 export function statusesIn(text: string): number[] {
   return responsesIn(text).map(({ status }) => status)
 }
-
-/** An update whose body the server waits for. */
-export interface StartedUpdate {
-  /** Sends the body, and returns the final response once the server has closed the connection. */
-  finish(): Promise<ReturnType<typeof parseResponse>>
-}
-
-/** Sends the headers of an update of pet 1 to the quantity 5, and waits until the server asks for the body. */
-export async function startUpdate(port: number, apiKey: string): Promise<StartedUpdate> {
-  const { socket, received } = await openRaw(port)
-  socket.write(
-    `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n` +
-      'Content-Type: application/json\r\nContent-Length: 14\r\nExpect: 100-continue\r\n\r\n',
-  )
-  await once(socket, 'data')
-  return {
-    async finish() {
-      socket.write('{"quantity":5}')
-      const [, answer = ''] = (await received).split(/(?=HTTP\/1\.1 200 )/)
-      return parseResponse(answer)
-    },
-  }
-}
