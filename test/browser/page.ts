@@ -1,7 +1,7 @@
 import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
+import { browserPath } from '../faults/needs.ts'
 import { apiKey, startService } from '../support/app.ts'
-import { findChromium } from './chromium.ts'
 
 /** No JavaScript number is this one. */
 export const PET = '9007199254740993'
@@ -18,7 +18,7 @@ export const REFUSED = ['412 (Precondition Failed)', '400 (Bad Request)'].map(
 
 // Chromium refuses to run as root in its sandbox.
 const options = { chromiumSandbox: process.getuid?.() !== 0 }
-const browser = await chromium.launch({ executablePath: (await findChromium()) ?? '', ...options })
+const browser = await chromium.launch({ executablePath: (await browserPath()) ?? '', ...options })
 t.teardown(() => browser.close())
 
 /** A page that is open in a browser, and what it did that nobody asked it to. */

@@ -42,6 +42,11 @@ const formerReleases = Object.values(releases).map(
     find: () => outputOf('git', 'rev-parse', '--verify', `${commit}^{commit}`),
   }),
 )
+const browser: Need = {
+  program: 'Chromium or Chrome',
+  from: 'the package chromium of Debian, or CHROME_PATH with the browser',
+  find: browserPath,
+}
 const citus: Need = {
   program: 'Citus',
   from: 'https://docs.citusdata.com; CITUS_BIN has the folder of the programs of its PostgreSQL',
@@ -53,8 +58,11 @@ const postgres = (version: number): Need => ({
   find: () => programsOf(version),
 })
 
-/** What each test in this folder needs beside Node. */
+/** What tests need beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
+  'accessibility.browser.ts': [browser],
+  'reference.browser.ts': [browser],
+  'typescript-client.browser.ts': [browser],
   'alerts.fault.ts': prometheus,
   'balancer.fault.ts': [haproxy, openssl],
   'backup.fault.ts': [docker],
@@ -98,6 +106,13 @@ export async function pathOf(program: string): Promise<string | undefined> {
     if (await canAccess(path.join(folder, program), constants.X_OK)) return path.join(folder, program)
   }
   return undefined
+}
+
+/** The browser at `CHROME_PATH`, else the first one on PATH; undefined where there is none. */
+export async function browserPath(): Promise<string | undefined> {
+  if (process.env['CHROME_PATH']) return process.env['CHROME_PATH']
+  const names = ['chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable']
+  return (await Promise.all(names.map(pathOf))).find((file) => file !== undefined)
 }
 
 /** The folder of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian's packages have it. */
