@@ -41,10 +41,10 @@ export function callerOf(port: number, common: OutgoingHttpHeaders = {}, agent?:
     })
 }
 
-/** A message with a JSON body. */
-export function json(body: string | object): Message {
+/** A message with a JSON body, and with further headers. */
+export function json(body: string | object, headers: OutgoingHttpHeaders = {}): Message {
   return {
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...headers },
     body: typeof body === 'string' ? body : JSON.stringify(body),
   }
 }

@@ -117,12 +117,9 @@ export function startLoad(
     const quantity = ++quantities
     const tag = Math.random() < 0.3 ? seen.get(pet) : undefined
     const expected = tag === undefined ? undefined : quantityIn(tag)
-    const message = json({ quantity })
-    const headers = { ...message.headers, ...(tag === undefined ? {} : { 'if-match': tag }) }
+    const message = json({ quantity }, tag === undefined ? {} : { 'if-match': tag })
     const began = ++events
-    const { answer, ...lost } = await outcomeOf(
-      send('PATCH', `/v1/inventory/${pet}`, { ...message, headers }),
-    )
+    const { answer, ...lost } = await outcomeOf(send('PATCH', `/v1/inventory/${pet}`, message))
     // A refusal that has the tag that the update expected is no decision.
     const isRefused = answer?.status === 412 && answer.headers.etag !== tag
     const isDecided = isRefused || answer?.status === 200

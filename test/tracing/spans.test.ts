@@ -41,8 +41,7 @@ function statements(): ReadableSpan[] {
 }
 
 function ofTrace(trace: string, quantity: number): Message {
-  const { headers, body = '' } = json({ quantity })
-  return { headers: { ...headers, traceparent: `00-${trace}-${parentSpanId}-01` }, body }
+  return json({ quantity }, { traceparent: `00-${trace}-${parentSpanId}-01` })
 }
 
 t.beforeEach(() => exporter.reset())

@@ -1,9 +1,10 @@
 import { Agent } from 'node:http'
 import t from 'tap'
-import { apiKey, longTimings, startApp } from '../../support/app.ts'
+import { apiKey, longTimings, startApp, startService } from '../../support/app.ts'
 import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
-import { sendRaw } from '../../support/raw.ts'
+import { close, listRequest, updateRequest } from '../../support/messages.ts'
+import { sendRaw, statusesIn } from '../../support/raw.ts'
 
 /** All increments of the two writers together. */
 const INCREMENTS = 600
@@ -63,41 +64,26 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
       ]),
     )
     const next = quantity + 100
-    const {
-      status,
-      headers: answered,
-      text,
-    } = await send('PATCH', '/v1/inventory/1', {
-      ...json({ quantity: next }),
-      headers: { ...json({}).headers, ...headers },
-    })
-    const name = JSON.stringify(headers)
-    if (isMade) {
-      quantity = next
-      t.equal(status, 200, name)
-      t.equal(answered.etag, `"${next}-available"`)
-      t.equal(answered['cache-control'], 'no-transform', 'compressed, its tag would be weak')
-    } else {
-      t.equal(status, 412, name)
-      t.equal(answered.etag, `"${quantity}-available"`, 'what the entry has instead')
-      t.equal(answered['cache-control'], 'no-store, no-transform')
-      t.strictSame(JSON.parse(text), refused)
+    const answer = await send('PATCH', '/v1/inventory/1', json({ quantity: next }, headers))
+    if (isMade) quantity = next
+    else t.strictSame(JSON.parse(answer.text), refused)
+    const expected = {
+      status: isMade ? 200 : 412,
+      headers: {
+        etag: `"${quantity}-available"`,
+        // Compressed, its tag would be weak.
+        'cache-control': isMade ? 'no-transform' : 'no-store, no-transform',
+      },
     }
+    t.match(answer, expected, JSON.stringify(headers))
     t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: String(quantity) }])
   }
 })
 
 t.test('401, 404 and 400 come before 412', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 0, 'available']])
-  const { send, port } = await startApp(t, database.url)
+  const { database, send, port } = await startService(t, [['1', 0, 'available']])
   const update = async (petId: string, header: string, body: object = { quantity: 5 }): Promise<number> =>
-    (
-      await send('PATCH', `/v1/inventory/${petId}`, {
-        ...json(body),
-        headers: { ...json({}).headers, 'If-Match': header },
-      })
-    ).status
+    (await send('PATCH', `/v1/inventory/${petId}`, json(body, { 'If-Match': header }))).status
   t.equal(await update('2', '"zzz"'), 404)
   t.equal(await update('2', '*'), 404)
   t.equal(await update('2', '"0-available"'), 404)
@@ -115,18 +101,13 @@ t.test('401, 404 and 400 come before 412', async (t) => {
   ])
     t.equal(await update('1', malformed), 400, malformed)
   const stranger = callerOf(port)
-  const { status } = await stranger('PATCH', '/v1/inventory/1', {
-    ...json({ quantity: 5 }),
-    headers: { ...json({}).headers, 'If-Match': '"zzz"' },
-  })
-  t.equal(status, 401)
+  const message = json({ quantity: 5 }, { 'If-Match': '"zzz"' })
+  t.equal((await stranger('PATCH', '/v1/inventory/1', message)).status, 401)
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '0' }])
 })
 
 t.test('several updates of one pet that arrive together are decided in their order', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 0, 'sold']])
-  const { port } = await startApp(t, database.url)
+  const { database, port } = await startService(t, [['1', 0, 'sold']])
   const updates: readonly (readonly [quantity: number, condition: string, status: number])[] = [
     [1, 'If-Match: "0-sold"', 200],
     [2, 'If-Match: "1-sold"', 200],
@@ -138,34 +119,20 @@ t.test('several updates of one pet that arrive together are decided in their ord
     [8, 'If-Match: "6-sold"', 412],
     [9, 'If-None-Match: "6-sold"', 200],
   ]
-  const messages = updates.map(([quantity, condition], index) => {
-    const body = JSON.stringify({ quantity })
-    const close = index === updates.length - 1 ? 'Connection: close\r\n' : ''
-    return (
-      `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n${condition}\r\n` +
-      `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n${close}\r\n${body}`
-    )
-  })
-  const text = await sendRaw(port, messages.join(''))
-  t.strictSame(
-    Array.from(text.matchAll(/HTTP\/1\.1 (\d+)/g), ([, status]) => Number(status)),
-    updates.map(([, , status]) => status),
-  )
+  const messages = updates.map(([quantity, condition]) => updateRequest(quantity, `${condition}\r\n`))
+  const text = await sendRaw(port, messages.join('') + listRequest(close))
+  t.strictSame(statusesIn(text), [...updates.map(([, , status]) => status), 200])
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
 t.test('a condition waits for a locked row, and is decided by what is there then', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [
+  const entries = [
     ['1', 0, 'sold'],
     ['2', 0, 'sold'],
-  ])
-  const { send } = await startApp(t, database.url, { timings: longTimings })
+  ] as const
+  const { database, send } = await startService(t, entries, { timings: longTimings })
   const update = (petId: number, quantity: number, tag: string): Promise<Answer> =>
-    send('PATCH', `/v1/inventory/${petId}`, {
-      ...json({ quantity }),
-      headers: { ...json({}).headers, 'If-Match': tag },
-    })
+    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, { 'If-Match': tag }))
   for (const [end, status] of [
     ['ROLLBACK', 200],
     ['COMMIT', 412],
@@ -198,10 +165,8 @@ t.test('two writers that increment by compare and set from the tag in each 412 l
     const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
     let tag = '"0-available"'
     for (let made = 0; made < INCREMENTS / PETS / ports.length; ) {
-      const { status, headers, text } = await send('PATCH', `/v1/inventory/${petId}`, {
-        ...json({ quantity: Number.parseInt(tag.slice(1), 10) + 1 }),
-        headers: { ...json({}).headers, 'If-Match': tag },
-      })
+      const update = json({ quantity: Number.parseInt(tag.slice(1), 10) + 1 }, { 'If-Match': tag })
+      const { status, headers, text } = await send('PATCH', `/v1/inventory/${petId}`, update)
       if (status === 200) made++
       else if (status === 412) conflicts++
       else throw new Error(`An increment was answered with ${status} ${text}`)

@@ -2,10 +2,18 @@ import t from 'tap'
 import { requestLimits } from '../../../src/database/pool-options.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { ServiceTimings } from '../../../src/service.ts'
-import { longTimings, startApp, type TestApp } from '../../support/app.ts'
+import { longTimings, startApp } from '../../support/app.ts'
 import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { type Answer, json } from '../../support/http.ts'
+import { type Answer, json, type Send } from '../../support/http.ts'
+
+/** Updates the pets from 1 to `count` at once. */
+const updateAll = (send: Send, count: number, quantity: number): Promise<Answer[]> =>
+  Promise.all(
+    Array.from({ length: count }, (_, index) =>
+      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity })),
+    ),
+  )
 
 const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
   database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
@@ -25,11 +33,7 @@ t.test('updates that arrive together share a transaction, and each caller gets i
     timings: endless,
   })
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
-  const updates = Promise.all(
-    Array.from({ length: 100 }, (_, index) =>
-      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 7 })),
-    ),
-  )
+  const updates = updateAll(send, 100, 7)
   await waitForLocks(database)
   await eventually('all updates to arrive', async () => statistics.waitingUpdates > 80)
   await release()
@@ -57,11 +61,7 @@ t.test('an update of a locked row is refused, and only that one', async (t) => {
   const { send } = await startApp(t, database.url)
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
   for (let round = 1; round <= 2; round++) {
-    const answers = await Promise.all(
-      Array.from({ length: 50 }, (_, index) =>
-        send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: round })),
-      ),
-    )
+    const answers = await updateAll(send, 50, round)
     for (const [index, { status, text }] of answers.entries()) {
       t.equal(status, index + 1 === 7 ? 503 : 200)
       if (status === 503)
@@ -121,15 +121,13 @@ t.test('a locked table is not a locked entry, and is served once it is free', as
     await startApp(t, database.url),
     await startApp(t, database.url, { timings: longTimings }),
   ]
-  const update = ({ send }: TestApp): Promise<Answer[]> =>
-    Promise.all([1, 2, 3].map((petId) => send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))))
   for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
     const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
-    for (const { status, text } of await update(hasty)) {
+    for (const { status, text } of await updateAll(hasty.send, 3, 5)) {
       t.equal(status, 503)
       t.match(text, 'Another transaction has locked the entry or the whole inventory. Nothing was changed.')
     }
-    const waiting = update(patient)
+    const waiting = updateAll(patient.send, 3, 5)
     await waitForLocks(database)
     await release()
     t.ok((await waiting).every(({ status }) => status === 200))
@@ -147,11 +145,7 @@ t.test('if Citus distributes the table, each update is a statement', async (t) =
     Number((await database.query("SELECT nextval('statements')"))[0]?.['nextval'])
   await eventually('updates to be sent one by one', async () => {
     const before = await statements()
-    await Promise.all(
-      Array.from({ length: 20 }, (_, index) =>
-        send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 5 })),
-      ),
-    )
+    await updateAll(send, 20, 5)
     return (await statements()) === before + 21
   })
 })
@@ -165,12 +159,7 @@ t.test('an update looks up its row in the index, though the table is small', asy
     count("SELECT seq_scan AS count FROM pg_stat_user_tables WHERE relname = 'inventory'")
   const before = await scans()
   const { close, send } = await startApp(t, database.url)
-  for (let round = 0; round < 20; round++)
-    await Promise.all(
-      Array.from({ length: 10 }, (_, index) =>
-        send('PATCH', `/v1/inventory/${round * 10 + index + 1}`, json({ quantity: round })),
-      ),
-    )
+  for (let round = 0; round < 20; round++) await updateAll(send, 10, round)
   // A session reports its scans before it ends.
   await close()
   const sessions = `SELECT count(*) FROM pg_stat_activity
@@ -184,17 +173,11 @@ t.test('an update waits for another of its row, whatever the default isolation l
   await addMany(database, 2)
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
-  const { send } = await startApp(t, database.url, {
-    timings: endless,
-  })
+  const { send } = await startApp(t, database.url, { timings: endless })
   for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
     await database.query('UPDATE inventory SET quantity = 5')
     const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
-    const message = json({ quantity: 6 })
-    const update = send('PATCH', '/v1/inventory/1', {
-      ...message,
-      headers: { ...message.headers, ...headers },
-    })
+    const update = send('PATCH', '/v1/inventory/1', json({ quantity: 6 }, headers))
     await waitForLocks(database)
     await commit()
     t.match(await update, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })

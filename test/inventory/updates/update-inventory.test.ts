@@ -65,30 +65,14 @@ t.test('every JSON spelling of an integer within the bounds is accepted', async 
 
 t.test('a body without a valid integer is refused and writes nothing', async (t) => {
   const { database, send } = await startService(t, [['1', 9, 'available']])
+  // What is no integer from 0 to 2147483647, or no JSON.
+  const values =
+    'null true false "5" "" [5] {} 1.5 -1 2147483648 -2147483649 9007199254740993 1e400 4.99999999999999999999 1e-400 ' +
+    '2147483647.0000000001 05 +5 0x10 NaN Infinity'
   const bodies = [
+    ...values.split(' ').map((value) => `{"quantity":${value}}`),
     '{}',
     '{"quanttiy":5}',
-    '{"quantity":null}',
-    '{"quantity":true}',
-    '{"quantity":false}',
-    '{"quantity":"5"}',
-    '{"quantity":""}',
-    '{"quantity":[5]}',
-    '{"quantity":{}}',
-    '{"quantity":1.5}',
-    '{"quantity":-1}',
-    '{"quantity":2147483648}',
-    '{"quantity":-2147483649}',
-    '{"quantity":9007199254740993}',
-    '{"quantity":1e400}',
-    '{"quantity":4.99999999999999999999}',
-    '{"quantity":1e-400}',
-    '{"quantity":2147483647.0000000001}',
-    '{"quantity":05}',
-    '{"quantity":+5}',
-    '{"quantity":0x10}',
-    '{"quantity":NaN}',
-    '{"quantity":Infinity}',
     '{"quantity":5,"quantity":6}',
     '{"quantity":5} x',
     '{"quantity":5',
@@ -96,22 +80,14 @@ t.test('a body without a valid integer is refused and writes nothing', async (t)
     '{"constructor":{"prototype":{"quantity":5}}}',
     "{'quantity':5}",
     '[{"quantity":5}]',
-    '5',
-    '"5"',
-    'null',
-    'true',
-    '',
-    ' ',
+    ...['5', '"5"', 'null', 'true', '', ' '],
     '\ufeff{"quantity":5}',
     `${'['.repeat(2000)}`,
     Buffer.concat([Buffer.from('{"quantity":5,"note":"'), Buffer.from([0xff]), Buffer.from('"}')]),
     Buffer.from('{"quantity":5}', 'utf16le'),
   ]
   for (const body of bodies) {
-    const answer = await send('PATCH', '/v1/inventory/1', {
-      headers: { 'content-type': 'application/json' },
-      body,
-    })
+    const answer = await send('PATCH', '/v1/inventory/1', { ...json(''), body })
     isError(t, answer, 400, 'invalid_request', body.toString().slice(0, 50))
   }
   isError(t, await send('PATCH', '/v1/inventory/1'), 400, 'invalid_request')
@@ -149,43 +125,12 @@ t.test('a petId that is no plain decimal int64 is refused and writes nothing', a
     ['16', 9, 'available'],
     ['1000', 9, 'available'],
   ])
-  const spellings = [
-    '05',
-    '+5',
-    '%2B5',
-    '-0',
-    '--5',
-    '5.0',
-    '5.',
-    '.5',
-    '1e3',
-    '0x10',
-    '0b1',
-    '1_000',
-    '1,000',
-    '%205',
-    '5%20',
-    '5%00',
-    '5%0a',
-    '٥',
-    'abc',
-    'null',
-    'NaN',
-    'Infinity',
-    '-Infinity',
-    '9223372036854775808',
-    '-9223372036854775809',
-    '99999999999999999999999999999999',
-    '5;drop',
-    "5'",
-  ]
-  for (const spelling of spellings) {
-    const answer = await send(
-      'PATCH',
-      `/v1/inventory/${encodeURI(spelling).replaceAll('%25', '%')}`,
-      json({ quantity: 1 }),
-    )
-    isError(t, answer, 400, 'invalid_request', spelling)
+  const spellings =
+    '05 +5 %2B5 -0 --5 5.0 5. .5 1e3 0x10 0b1 1_000 1,000 %205 5%20 5%00 5%0a ٥ abc null NaN Infinity -Infinity ' +
+    "9223372036854775808 -9223372036854775809 99999999999999999999999999999999 5;drop 5'"
+  for (const spelling of spellings.split(' ')) {
+    const path = `/v1/inventory/${encodeURI(spelling).replaceAll('%25', '%')}`
+    isError(t, await send('PATCH', path, json({ quantity: 1 })), 400, 'invalid_request', spelling)
   }
   t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory'), [{ quantity: '9' }])
 })
@@ -209,11 +154,8 @@ for (const type of ['integer', 'numeric']) {
     await database.query(`ALTER TABLE inventory ALTER pet_id TYPE ${type}; ALTER TABLE inventory RENAME TO stock;
       CREATE VIEW inventory AS SELECT * FROM stock`)
     const { send } = await startApp(t, database.url)
-    const update = async (petId: string, quantity: number, headers = {}): Promise<number> => {
-      const message = json({ quantity })
-      const sent = { ...message, headers: { ...message.headers, ...headers } }
-      return (await send('PATCH', `/v1/inventory/${petId}`, sent)).status
-    }
+    const update = async (petId: string, quantity: number, headers = {}): Promise<number> =>
+      (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers))).status
     t.equal(await update('1', 5), 200)
     t.equal(await update('1', 6, { 'if-match': '"5-sold"' }), 200)
     t.equal(await update('1', 6, { 'if-match': '"5-sold"' }), 412)
