@@ -1,7 +1,7 @@
 import { Agent } from 'node:http'
 import t from 'tap'
 import { apiKey, longTimings, startApp, startService } from '../../support/app.ts'
-import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
+import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
@@ -17,9 +17,7 @@ const refused = {
 }
 
 t.test('an update is made only if the entry is as If-Match and If-None-Match require', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 0, 'available']])
-  const { send } = await startApp(t, database.url)
+  const { database, send } = await startService(t, [['1', 0, 'available']])
   let quantity = 0
   const cases: readonly (readonly [headers: Record<string, string | string[]>, isMade: boolean])[] = [
     [{}, true],
