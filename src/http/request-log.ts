@@ -28,11 +28,10 @@ export function followRequests(app: FastifyInstance, http: HttpServer, statistic
     if (error !== undefined) connection?.stopAfterCurrent()
     done(error)
   })
-  // Replaces what the framework says about the connection: `Connection: close` after an invalid body and while the server is
-  // stopping, although the connection may stay open.
   app.addHook('onSend', (_request, reply, payload, done) => {
-    const headers = http.connectionHeaders(reply.raw)
-    if (headers?.['connection'] === 'close' || reply.hasHeader('connection')) reply.headers(headers ?? {})
+    if (http.closesAfter(reply.raw)) reply.header('connection', 'close')
+    // The framework closes after an invalid body and while the server is stopping, although the connection may stay open.
+    else if (reply.hasHeader('connection')) reply.header('connection', 'keep-alive')
     done(null, payload)
   })
 }

@@ -24,8 +24,7 @@ export async function startHttpServer(
     limits: { ...connectionLimits, stallMs: 60_000, ...limits },
   })
   const server = http.create((request, response) => {
-    if (http.connectionHeaders(response)?.['connection'] === 'close')
-      response.setHeader('connection', 'close')
+    if (http.closesAfter(response)) response.setHeader('connection', 'close')
     handler(request, response)
   })
   return { http, server, port: await listen(t, server) }

@@ -5,24 +5,21 @@ import { setTimeout } from 'node:timers'
 /** Maximum requests that wait behind the one in flight. Behind the last of them, the connection closes. */
 const MAX_PIPELINED = 16
 
-/**
- * Maximum requests beyond those that Node may parse before the connection is cut off. Node parses all that it has read at once,
- * and keeps each request until the connection closes.
- */
-const MAX_IGNORED = 256
-
 /** How long the client may take to read the last response before the connection is destroyed. */
 const CLOSE_TIMEOUT_MS = 1000
 
 /** Maximum rest of a body that is read after an early response, so that the connection can stay open. */
 const MAX_DISCARDED_BYTES = 65_536
 
+/** Starts a request. A pipelined one has waited for another of its connection. */
+type Serve = (response: ServerResponse, isPipelined: boolean) => void
+
 /** A connection of the HTTP server. Its requests are served one at a time, in order. */
 export class Connection {
   readonly socket: Socket
   /** When the request in flight could start, or else when the connection became idle, in `performance.now()` time. */
   since = performance.now()
-  readonly #serve: (response: ServerResponse) => void
+  readonly #serve: Serve
   #current: ServerResponse | undefined
   /** Responses to pipelined requests that have not started, oldest first. */
   readonly #waiting: ServerResponse[] = []
@@ -31,14 +28,11 @@ export class Connection {
    * connection would keep a whole list in memory.
    */
   #newest: IncomingMessage | undefined
-  #ignored = 0
   /** Returns the error that ends the connection, after the responses to the requests before it. */
   #refusal: (() => string) | undefined
-  /** Set once nothing else that arrives is served. */
   #isStopped = false
 
-  /** @param serve starts a request of this connection */
-  constructor(socket: Socket, serve: (response: ServerResponse) => void) {
+  constructor(socket: Socket, serve: Serve) {
     this.socket = socket
     this.#serve = serve
     // Node resumes the socket whenever a message or its body ends.
@@ -53,19 +47,25 @@ export class Connection {
     }
   }
 
+  /** Whether nothing else that arrives is served. */
+  get isStopped(): boolean {
+    return this.#isStopped
+  }
+
+  /** Whether it waits for a request, or for the rest of one. */
+  get isIdle(): boolean {
+    return this.#current === undefined && this.socket.writable
+  }
+
   /** The response to the request in flight. */
   get current(): ServerResponse | undefined {
     return this.#current
   }
 
-  /** Serves a parsed request: now, or after those before it. Ignores what is pipelined beyond the limit. */
+  /** Serves a parsed request: now, or after those before it. */
   receive(response: ServerResponse): void {
-    if (this.#isStopped) {
-      if (++this.#ignored > MAX_IGNORED) this.socket.destroy()
-      return
-    }
     this.#newest = response.req
-    if (this.#current === undefined) this.#start(response)
+    if (this.#current === undefined) this.#start(response, false)
     else if (this.#waiting.push(response) === MAX_PIPELINED) this.#stopReading()
   }
 
@@ -117,11 +117,11 @@ export class Connection {
     )
   }
 
-  #start(response: ServerResponse): void {
+  #start(response: ServerResponse, isPipelined: boolean): void {
     this.#current = response
     this.since = performance.now()
     response.once('close', () => this.#continue())
-    this.#serve(response)
+    this.#serve(response, isPipelined)
   }
 
   #continue(): void {
@@ -129,7 +129,7 @@ export class Connection {
     this.since = performance.now()
     if (!this.socket.writable) return
     const next = this.#waiting.shift()
-    if (next !== undefined) this.#start(next)
+    if (next !== undefined) this.#start(next, true)
     else if (this.#isStopped) this.#end(this.#refusal?.())
   }
 

@@ -4,7 +4,7 @@ const CHECK_INTERVAL_MS = 500
 
 /** Limits on what clients can make the server keep. */
 export interface ConnectionLimits {
-  /** Maximum open connections. Beyond it, idle ones are closed, and each response closes its connection. */
+  /** Maximum open connections. Beyond it, each response closes its connection, and those that have been idle are closed. */
   readonly maxOpen: number
   /** How long a connection must have been idle before it is closed because too many are open. */
   readonly minIdleMs: number
@@ -33,11 +33,12 @@ interface Progress {
  * longest. A client is judged by the bytes that the system has taken, and not by the timeout of its socket, which anything
  * that it sends would restart. A response that waits for the database is not judged.
  *
+ * @param limits returns the limits at each check
  * @returns a function that ends the checks
  */
 export function guardConnections(
   connections: ReadonlyMap<unknown, Connection>,
-  limits: ConnectionLimits,
+  limits: () => ConnectionLimits,
 ): () => void {
   const progress = new WeakMap<Connection, Progress>()
 
@@ -54,20 +55,22 @@ export function guardConnections(
   }
 
   const check = (now: number): void => {
+    const { maxOpen, minIdleMs, stallMs, maxStalled } = limits()
     const stalled: [since: number, Connection][] = []
     const idle: [since: number, Connection][] = []
     for (const connection of connections.values()) {
       const since = stalledSince(connection, now)
       if (since !== undefined) stalled.push([since, connection])
-      else if (connection.current === undefined && now - connection.since >= limits.minIdleMs)
+      // One that is being closed has a timeout of its own.
+      else if (connection.isIdle && now - connection.since >= minIdleMs)
         idle.push([connection.since, connection])
     }
     stalled.sort(oldestFirst)
-    const excess = stalled.length - limits.maxStalled
+    const excess = stalled.length - maxStalled
     for (const [index, [since, { socket }]] of stalled.entries()) {
-      if (index < excess || now - since >= limits.stallMs) socket.destroy()
+      if (index < excess || now - since >= stallMs) socket.destroy()
     }
-    const tooMany = connections.size - limits.maxOpen
+    const tooMany = connections.size - maxOpen
     if (tooMany <= 0) return
     for (const [, { socket }] of idle.sort(oldestFirst).slice(0, tooMany)) socket.destroy()
   }

@@ -1,16 +1,18 @@
 import { randomUUID } from 'node:crypto'
+import { once } from 'node:events'
 import {
   createServer,
-  type IncomingMessage,
+  IncomingMessage,
   type RequestListener,
   type Server,
   type ServerResponse,
 } from 'node:http'
 import type { Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import type { ConnectionError as ParserError } from 'fastify'
 import { ApiError } from '../../contract/errors.ts'
+import { closePort } from './close-port.ts'
 import { Connection } from './connection.ts'
-import { stopGracefully } from './graceful-stop.ts'
 import { type ConnectionLimits, guardConnections } from './guard.ts'
 import { errorMessage, isHttp, notHttp, parserError } from './malformed-requests.ts'
 import { StartQueue } from './start-queue.ts'
@@ -27,6 +29,18 @@ const KEEP_ALIVE_TIMEOUT_MS = 620_000
  * headers does not bound the memory of a request.
  */
 export const MAX_HEADERS = 256
+
+/** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
+const DRAIN_MS = 1000
+
+/**
+ * How long a client may take to send a request while the server is stopping. Shorter than usual, so that an incomplete request
+ * ends well before the process is killed.
+ */
+const STOPPING_ARRIVAL_MS = 4000
+
+/** Grace period: how long a connection must be idle before it is closed, after the port is closed. */
+const IDLE_GRACE_MS = 500
 
 /** A malformed request that was answered without a handler. */
 export interface RefusedRequest {
@@ -53,19 +67,22 @@ export class HttpServer {
   readonly #options: HttpServerOptions
   readonly #connections = new Map<Socket, Connection>()
   readonly #queue: StartQueue
+  #limits: ConnectionLimits
   #handler: RequestListener = () => {}
   #isStopping = false
 
   constructor(options: HttpServerOptions) {
     this.#options = options
-    this.#queue = new StartQueue((response) => this.#handler(response.req, response), options.isUrgent)
+    this.#limits = options.limits
+    this.#queue = new StartQueue((response) => this.#handler(response.req, response))
   }
 
   /** Creates Node's server, which serves requests with the handler. Call it once. */
   create(handler: RequestListener): Server {
     this.#handler = handler
-    const { arrivalMs, limits } = this.#options
+    const { arrivalMs } = this.#options
     const server = createServer({
+      IncomingMessage: requestClass((socket) => this.#connections.get(socket)),
       requestTimeout: arrivalMs,
       headersTimeout: arrivalMs,
       // Node's default of 30 seconds could extend the request timeout from 10 to 40 seconds.
@@ -78,13 +95,18 @@ export class HttpServer {
     // Node silently drops the headers beyond this number, so it must exceed the maximum.
     server.maxHeadersCount = MAX_HEADERS + 1
     server.on('connection', (socket: Socket) => this.#accept(socket))
-    // Without a listener for `upgrade`, Node ignores the Upgrade header and serves the request (RFC 9110, section 7.8).
     for (const event of ['request', 'checkContinue', 'checkExpectation']) {
       server.on(event, (_request, response: ServerResponse) => this.#receive(response))
     }
-    // The type says Duplex, but the sockets of this server are net.Sockets.
-    server.on('connect', (_request, socket: Socket) => this.#refuseConnect(socket))
-    server.once('close', guardConnections(this.#connections, limits))
+    server.on('upgrade', ({ socket }) => this.#takeOver(socket))
+    server.on('connect', ({ socket }) => {
+      this.#takeOver(socket)
+      this.#refuse(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), 'CONNECT')
+    })
+    server.once(
+      'close',
+      guardConnections(this.#connections, () => this.#limits),
+    )
     return server
   }
 
@@ -93,10 +115,22 @@ export class HttpServer {
     return this.#isStopping
   }
 
-  /** Stops the server as `stopGracefully` does. */
+  /**
+   * Stops the server without dropping a response or losing a request. During the drain period it keeps listening, and
+   * `Connection: close` tells clients to reconnect elsewhere. Then it closes the port, sends the pending responses, and closes
+   * connections that stay idle. Resolves when all connections are closed.
+   */
   async stop(server: Server): Promise<void> {
     this.#isStopping = true
-    await stopGracefully(server, this.#connections, this.#queue)
+    if (!server.listening) return
+    this.#limits = { ...this.#limits, maxOpen: 0, minIdleMs: Number.POSITIVE_INFINITY }
+    server.headersTimeout = Math.min(server.headersTimeout, STOPPING_ARRIVAL_MS)
+    server.requestTimeout = Math.min(server.requestTimeout, STOPPING_ARRIVAL_MS)
+    if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
+    const closed = once(server, 'close')
+    await closePort(server, this.#queue)
+    this.#limits = { ...this.#limits, minIdleMs: IDLE_GRACE_MS }
+    await closed
   }
 
   /** The connection of a request; undefined for a request that is injected. */
@@ -104,17 +138,10 @@ export class HttpServer {
     return this.#connections.get(req.socket)
   }
 
-  /**
-   * Returns the headers that say whether the connection stays open after a response, whose headers are about to be sent;
-   * undefined for a request that is injected.
-   */
-  connectionHeaders(response: ServerResponse): Record<string, string> | undefined {
-    const connection = this.connectionOf(response)
-    if (connection === undefined) return undefined
-    const isLeaving = this.#isStopping || this.#connections.size > this.#options.limits.maxOpen
-    return connection.closesAfter(response, isLeaving)
-      ? { connection: 'close' }
-      : { connection: 'keep-alive', 'keep-alive': `timeout=${KEEP_ALIVE_TIMEOUT_MS / 1000}` }
+  /** Whether the connection closes after a response, whose headers are about to be sent. */
+  closesAfter(response: ServerResponse): boolean {
+    const isLeaving = this.#connections.size > this.#limits.maxOpen
+    return this.connectionOf(response)?.closesAfter(response, isLeaving) === true
   }
 
   /** Answers data that Node's HTTP parser rejects, or a request that is not complete in time (event `clientError`). */
@@ -129,8 +156,12 @@ export class HttpServer {
   }
 
   #accept(socket: Socket): void {
+    const serve = (response: ServerResponse, isPipelined: boolean): void => {
+      const priority = this.#options.isUrgent(response.req) ? 'urgent' : 'usual'
+      this.#queue.add(response, isPipelined ? 'pipelined' : priority)
+    }
     this.#queue.connectionAccepted()
-    this.#connections.set(socket, new Connection(socket, (response) => this.#queue.add(response)))
+    this.#connections.set(socket, new Connection(socket, serve))
     socket.once('close', () => this.#connections.delete(socket))
   }
 
@@ -151,13 +182,29 @@ export class HttpServer {
   }
 
   /**
-   * Refuses CONNECT. Node removes its listeners from the socket: without one for `error`, a connection reset would crash the
-   * process; without one for `drain`, the response before it would never complete.
+   * Keeps a connection that Node has left, for the responses to the requests before. Node removes its listeners: without one for
+   * `error`, a connection reset would crash the process; without one for `drain`, a response would never complete.
    */
-  #refuseConnect(socket: Socket): void {
+  #takeOver(socket: Socket): void {
     const connection = this.#connections.get(socket)
     socket.on('error', () => socket.destroy())
     socket.on('drain', () => connection?.current?.emit('drain'))
-    this.#refuse(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), 'CONNECT')
+  }
+}
+
+/**
+ * Returns a class of requests with which Node leaves a connection at CONNECT, and at the first request that is not served. It
+ * would otherwise parse whatever it has read of pipelined requests, up to 64 KB at once. Node ignores any other Upgrade header,
+ * and serves the request (RFC 9110, section 7.8).
+ */
+function requestClass(connectionOf: (socket: Socket) => Connection | undefined): typeof IncomingMessage {
+  return class extends IncomingMessage {
+    /** Read when the headers of the request are parsed; if true, Node leaves the connection. */
+    get upgrade(): boolean {
+      return this.method === 'CONNECT' || connectionOf(this.socket)?.isStopped === true
+    }
+
+    /** Node sets it if the request has an Upgrade header. */
+    set upgrade(_hasHeader: boolean | null) {}
   }
 }

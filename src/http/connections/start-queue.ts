@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers'
 
 /**
@@ -8,24 +8,24 @@ import { setImmediate } from 'node:timers'
 const MAX_STARTS = 16
 const MAX_STARTS_WITH_NEW_CONNECTION = 4
 
+/** How soon a request starts when not all can start at once. A pipelined one was sent before the response before it. */
+export type Priority = 'urgent' | 'usual' | 'pipelined'
+
 /**
- * Starts requests in the order in which they arrive, a limited number in each event-loop iteration. Up to half of them are urgent
- * ones that arrived later than others.
+ * Starts requests, a limited number in each event-loop iteration: those of a higher priority first, which leave half of the
+ * starts to the others, and those of the same priority in the order in which they arrived.
  */
 export class StartQueue {
   readonly #start: (response: ServerResponse) => void
-  readonly #isUrgent: (request: IncomingMessage) => boolean
-  readonly #waiting: ServerResponse[] = []
-  readonly #urgent: ServerResponse[] = []
+  readonly #waiting: Readonly<Record<Priority, ServerResponse[]>> = { urgent: [], usual: [], pipelined: [] }
   /** Requests started in this event-loop iteration; a few of earlier ones may be among them. */
   #starts = 0
   #maxStarts = MAX_STARTS
   #isEndScheduled = false
   #isHeld = false
 
-  constructor(start: (response: ServerResponse) => void, isUrgent: (request: IncomingMessage) => boolean) {
+  constructor(start: (response: ServerResponse) => void) {
     this.#start = start
-    this.#isUrgent = isUrgent
   }
 
   /** Records that a connection was accepted in this event-loop iteration. */
@@ -35,11 +35,11 @@ export class StartQueue {
   }
 
   /** Starts a request: now, or when it is its turn. */
-  add(response: ServerResponse): void {
-    const hasWaiting = this.#waiting.length > 0 || this.#urgent.length > 0
+  add(response: ServerResponse, priority: Priority): void {
+    const { urgent, usual, pipelined } = this.#waiting
+    const hasWaiting = urgent.length + usual.length + pipelined.length > 0
     if (this.#isHeld || hasWaiting || this.#starts >= this.#maxStarts) {
-      const queue = this.#isUrgent(response.req) ? this.#urgent : this.#waiting
-      queue.push(response)
+      this.#waiting[priority].push(response)
       this.#scheduleEnd()
       return
     }
@@ -68,8 +68,12 @@ export class StartQueue {
     this.#isEndScheduled = false
     this.#starts = 0
     if (this.#isHeld) return
-    const urgent = this.#urgent.splice(0, this.#maxStarts / 2)
-    for (const response of [...urgent, ...this.#waiting.splice(0, this.#maxStarts - urgent.length)]) {
+    const { urgent, usual, pipelined } = this.#waiting
+    const next = urgent.splice(0, this.#maxStarts / 2)
+    const rest = this.#maxStarts - next.length
+    next.push(...usual.splice(0, pipelined.length > 0 ? rest / 2 : rest))
+    next.push(...pipelined.splice(0, this.#maxStarts - next.length))
+    for (const response of next) {
       this.#starts++
       if (!response.req.socket.destroyed) this.#start(response)
     }
