@@ -1,4 +1,5 @@
 import type { StatementRunner } from '../database/database.ts'
+import { isoTime } from '../database/time.ts'
 
 /** An API key without the key itself, which is not stored. */
 export interface ApiKey {
@@ -30,14 +31,11 @@ END`
 
 const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
 
-const timeOf = (time: string): string =>
-  `to_char(${time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
-
 /** Through JSON a missing column reads as null, so that this version also serves callers before its migration has run. */
 const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
   coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "readOnly",
-  ${timeOf('created_at')} AS "createdAt", ${timeOf('expires_at')} AS "expiresAt",
-  ${timeOf('revoked_at')} AS "revokedAt"`
+  ${isoTime('created_at')} AS "createdAt", ${isoTime('expires_at')} AS "expiresAt",
+  ${isoTime('revoked_at')} AS "revokedAt"`
 
 /**
  * Creates a key. `lifetime` is in seconds; without it the key never expires. Returns undefined if another key has the name, and

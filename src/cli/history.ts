@@ -3,6 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { isInt64Text } from '../contract/int64.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
+import { causeOf } from '../database/errors.ts'
 import { requestLimits } from '../database/pool-options.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { type ChangeList, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
@@ -142,8 +143,9 @@ function failureOf(error: unknown, done: string): unknown {
     )
   }
   // Citus has no code for its refusal of triggers.
-  if (error instanceof Error && hasCause(error, 'internal'))
-    return new CommandFailure(`The history cannot be changed: ${printable(error.message)}; ${done}.`)
+  const cause = causeOf(error)
+  if (cause instanceof Error && hasCause(cause, 'internal'))
+    return new CommandFailure(`The history cannot be changed: ${printable(cause.message)}; ${done}.`)
   return error
 }
 

@@ -46,7 +46,6 @@ export function addMigrateCommands(
       url: await databaseUrl(),
       direction,
       count,
-      notice: (line) => report(line),
       ...abortOnSignals(),
     }
     if (dryRun) return print(await migrationSql(options).catch(explainKnown))
@@ -110,7 +109,7 @@ export function addMigrateCommands(
     .action(async ({ json }: { json?: true }) => {
       const known = await knownMigrations()
       const records = await withDatabase(await databaseUrl(), (database) => migrationRecords(database, known))
-      const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt?.toISOString() ?? '-'])
+      const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt ?? '-'])
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),
       )

@@ -66,19 +66,13 @@ async function statusOf(
   namedRole: string | undefined,
   roleInAddress: string | undefined,
 ) {
-  const { version, readOnly, connections, asynchronousCommit } = await serverStatus(database)
+  const { version, readOnly, connections } = await serverStatus(database)
   const known = await knownMigrations()
   const migrations = await migrationRecords(database, known)
-  const warnings = [
-    ...asynchronousCommit.map(
-      (whom) =>
-        `synchronous_commit is off for ${whom}: a crash of PostgreSQL loses acknowledged updates; set it to on`,
-    ),
-    ...(await disabledTriggers(database, 'inventory')).map(
-      (name) =>
-        `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
-    ),
-  ]
+  const warnings = (await disabledTriggers(database, 'inventory')).map(
+    (name) =>
+      `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
+  )
   return {
     database: { version, address: parseAddress(url).name, readOnly },
     schema: {
@@ -119,7 +113,7 @@ async function serverRoleOf(
   inAddress: string | undefined,
 ): Promise<{ role: string; missing: readonly string[] } | null> {
   const role = named ?? inAddress
-  const missing = role === undefined ? undefined : await missingPrivileges(database, role)
+  const missing = role === undefined ? undefined : await missingPrivileges(database, 'server', role)
   if (role !== undefined && missing !== undefined) return { role, missing }
   if (named !== undefined) throw new CommandFailure(`There is no role "${printable(named)}".`)
   return null

@@ -1,3 +1,5 @@
+import { parse } from 'pg-connection-string'
+
 /** A parsed `postgres://` address. */
 export interface DatabaseAddress {
   /** The address, without the parameters that have no effect. */
@@ -12,7 +14,7 @@ export class AddressError extends Error {
 }
 
 const SHAPE =
-  'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded'
+  'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded, and a port up to 65535'
 
 const SEVERAL_HOSTS =
   'name one host: the address of a proxy or a name that leads to the server that takes writes, as the service does not choose ' +
@@ -50,30 +52,26 @@ const acceptedTargets: readonly (string | null)[] = [null, 'any', 'read-write']
  * @throws {AddressError} if the address is invalid, or does not lead to one server
  */
 export function parseAddress(url: string): DatabaseAddress {
-  const parts = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?/.exec(url)
+  const parts = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)[^?#]*)(?:\?([^#]*))?$/.exec(url)
   if (parts === null) throw new AddressError(SHAPE)
-  const [, scheme = '', login = '', authority = '', encodedPath = '', query = ''] = parts
-  // pg's parser decodes the database name with decodeURI, which leaves these characters encoded.
-  const path = encodedPath.replace(/%(?:2[4BCF]|3[ABD]|40|26)/gi, decodeURIComponent)
+  const [, base = '', authority = '', query = ''] = parts
   const parameters = new URLSearchParams(query)
-  const host = parameters.get('host') ?? authority
-  if (`${host}${parameters.get('port') ?? ''}`.includes(',')) throw new AddressError(SEVERAL_HOSTS)
+  for (const name of [...parameters.keys()]) if (!effectiveParameters.has(name)) parameters.delete(name)
+  const place = new URLSearchParams([...parameters].filter(([name]) => name === 'host' || name === 'port'))
+  if (/,|%2C/i.test(`${authority}${place}`)) throw new AddressError(SEVERAL_HOSTS)
   if (!acceptedTargets.includes(parameters.get('target_session_attrs')))
     throw new AddressError(
       'lead to the server that takes writes, and have no other target_session_attrs than read-write or any',
     )
-  for (const name of [...parameters.keys()]) if (!effectiveParameters.has(name)) parameters.delete(name)
-  // A URL cannot have a login without a host, although the parameter `host` replaces it.
-  const one = `${scheme}${login}${authority || (login && 'localhost')}${path}?${parameters}`
-  if (!URL.canParse(one)) throw new AddressError(SHAPE)
-  return { url: one, name: `${nameOf(authority, parameters)}${path}` }
+  return { url: `${base}?${parameters}`, name: nameOf(`${base}?${place}`) }
 }
 
-function nameOf(authority: string, parameters: URLSearchParams): string {
-  const { hostname, port } = new URL(`postgres://${authority}`)
-  const host = parameters.get('host') ?? decodeURIComponent(hostname.replace(/^\[(.*)\]$/, '$1'))
-  const number = parameters.get('port') || port || '5432'
-  if (!/^\d{1,5}$/.test(number) || Number(number) > 65535)
-    throw new AddressError('have a port from 1 to 65535')
-  return `${host || 'localhost'}:${number}`
+function nameOf(url: string): string {
+  try {
+    const { host, port, database } = parse(url)
+    const number = port || '5432'
+    if (/^\d{1,5}$/.test(number) && Number(number) <= 65535)
+      return `${host || 'localhost'}:${number}${database ? `/${database}` : ''}`
+  } catch {}
+  throw new AddressError(SHAPE)
 }

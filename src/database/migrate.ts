@@ -1,8 +1,7 @@
 import pg from 'pg'
-import { isFatal, messageWithDetail } from './error-meaning.ts'
-import { grantPrivileges, type Roles } from './grants.ts'
+import { hasCause, isFatal, messageWithDetail } from './error-meaning.ts'
+import { grantPrivileges, placeOfTables, type Roles } from './grants.ts'
 import { APPLIED_TABLE, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
-import { onlyRow } from './only-row.ts'
 import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
 
 export interface MigrateOptions extends Omit<TransactionOptions, 'readOnly'> {
@@ -11,8 +10,6 @@ export interface MigrateOptions extends Omit<TransactionOptions, 'readOnly'> {
   readonly count?: number | undefined
   /** Roles that get privileges on the tables after the migrations. */
   readonly roles?: Roles
-  /** Called with a line for the user. */
-  readonly notice?: (line: string) => void
 }
 
 /**
@@ -25,7 +22,9 @@ export interface MigrateOptions extends Omit<TransactionOptions, 'readOnly'> {
 export function migrate(options: MigrateOptions): Promise<string[]> {
   return inTransaction({ ...options, readOnly: false }, async (transaction) => {
     const { names } = await runMigrations(transaction, options, false)
-    await grantPrivileges(transaction, options.roles ?? {}, options.notice ?? (() => {}))
+    await grantPrivileges(transaction, options.roles ?? {}).catch((error: unknown) => {
+      throw explained('The privileges cannot be granted', error)
+    })
     return names
   })
 }
@@ -55,7 +54,7 @@ async function runMigrations(
   // Its own lock would be released before COMMIT.
   await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
   await transaction.query("SET LOCAL TIME ZONE 'UTC'")
-  const schema = await schemaOfTables(transaction)
+  const { schema } = await placeOfTables(transaction)
   /** node-pg-migrate hides it behind errors of its own. */
   let failure: unknown
   const query = async (text: string): Promise<{ rows: unknown[] }> => {
@@ -97,30 +96,15 @@ async function runMigrations(
     })
     return { names: ran.map(({ name }) => name), sql }
   } catch (error) {
-    if (failure instanceof pg.DatabaseError && !isFatal(failure)) {
-      const what = running === undefined ? 'The migrations cannot run' : `The migration ${running} failed`
-      throw new MigrationError(`${what}: ${messageWithDetail(failure)}; nothing was changed.`)
-    }
-    if (failure !== undefined) throw failure
+    const what = running === undefined ? 'The migrations cannot run' : `The migration ${running} failed`
+    if (failure !== undefined) throw explained(what, failure)
     throw new MigrationError(`${error instanceof Error ? error.message : error}; nothing was changed.`)
   }
 }
 
-/**
- * Returns the schema of the tables, or the one where they will be.
- *
- * @throws {MigrationError} if the role does not own the tables: PostgreSQL only warns of grants that it does not make
- */
-async function schemaOfTables(transaction: Transaction): Promise<string> {
-  const rows = await transaction.query<{ schema: string; owns: boolean | null; role: string }>(
-    `SELECT coalesce(nspname, current_schema(), 'public')::text AS schema, pg_has_role(relowner, 'USAGE') AS owns,
-       quote_ident(current_user) AS role
-     FROM (SELECT to_regclass('${APPLIED_TABLE}') AS oid) AS applied
-     LEFT JOIN pg_class USING (oid) LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace`,
-  )
-  const { schema, owns, role } = onlyRow(rows)
-  if (owns !== false) return schema
-  throw new MigrationError(
-    `The role ${role} does not own the tables; nothing was changed. Run migrations as their owner; with docker compose, run "docker compose run --rm --no-deps migrate".`,
-  )
+/** Returns a MigrationError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
+function explained(what: string, error: unknown): unknown {
+  if (!(error instanceof pg.DatabaseError) || isFatal(error)) return error
+  const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
+  return new MigrationError(`${what}: ${messageWithDetail(error)}; nothing was changed.${advice}`)
 }

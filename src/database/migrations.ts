@@ -3,7 +3,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { StatementRunner } from './database.ts'
 import { hasTable } from './server-status.ts'
-import { parseTime, timeText } from './time.ts'
+import { isoTime } from './time.ts'
 
 /** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
 export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', import.meta.url))
@@ -19,8 +19,11 @@ export interface MigrationRecord {
   readonly name: string
   /** `unknown`: applied by another version. */
   readonly state: 'applied' | 'pending' | 'unknown'
-  /** In UTC, if version 3.0.0 or newer applied it. Older versions recorded the time in the time zone of their session. */
-  readonly appliedAt: Date | null
+  /**
+   * In ISO 8601, and in UTC if version 3.0.0 or newer applied it. Older versions recorded the time in the time zone of their
+   * session.
+   */
+  readonly appliedAt: string | null
 }
 
 /** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
@@ -47,13 +50,10 @@ export async function migrationRecords(
   database: StatementRunner,
   known: readonly string[],
 ): Promise<MigrationRecord[]> {
-  const applied = new Map<string, Date>()
-  if (await hasTable(database, APPLIED_TABLE)) {
-    const rows = await database.query<{ name: string; time: string }>(
-      `SELECT name, ${timeText("run_on AT TIME ZONE 'UTC'")} AS time FROM ${APPLIED_TABLE}`,
-    )
-    for (const { name, time } of rows) applied.set(name, parseTime(time))
-  }
+  const text = `SELECT name, ${isoTime("run_on AT TIME ZONE 'UTC'")} AS time FROM ${APPLIED_TABLE}`
+  const isEmpty = !(await hasTable(database, APPLIED_TABLE))
+  const rows = isEmpty ? [] : await database.query<{ name: string; time: string }>(text)
+  const applied = new Map(rows.map(({ name, time }) => [name, time]))
   return [...new Set([...known, ...applied.keys()])].sort().map((name) => {
     const appliedAt = applied.get(name) ?? null
     if (appliedAt === null) return { name, state: 'pending', appliedAt }

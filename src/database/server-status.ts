@@ -15,8 +15,6 @@ export interface ServerStatus {
     /** `max_connections` of the server. */
     readonly limit: number
   }
-  /** Roles, databases or sessions with `synchronous_commit = off`: a crash loses their latest commits. */
-  readonly asynchronousCommit: readonly string[]
 }
 
 /** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
@@ -24,10 +22,6 @@ export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transactio
 
 /** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
 export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
-
-/** SQL condition for a row of `pg_db_role_setting` that sets `synchronous_commit` to off. */
-const SETS_ASYNCHRONOUS_COMMIT =
-  "array_to_string(setconfig, E'\\n') ~* '(^|\\n)synchronous_commit=(off|false|no|0)(\\n|$)'"
 
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
@@ -41,19 +35,7 @@ export async function serverStatus(database: Database): Promise<ServerStatus> {
             current_setting('max_connections')::integer AS "limit"`,
   )
   const { version, readOnly, ...connections } = onlyRow(rows)
-  // Includes the settings of ALTER ROLE and ALTER DATABASE, because the service may use another role than this session.
-  const asynchronous = await database.query<{ whom: string }>(
-    `SELECT 'this session' AS whom WHERE current_setting('synchronous_commit') = 'off'
-     UNION ALL
-     SELECT concat_ws(' in ', 'role ' || rolname, 'database ' || datname)
-     FROM pg_db_role_setting
-     LEFT JOIN pg_roles ON pg_roles.oid = setrole
-     LEFT JOIN pg_database ON pg_database.oid = setdatabase
-     WHERE (setdatabase = 0 OR datname = current_database())
-       AND ${SETS_ASYNCHRONOUS_COMMIT}
-     ORDER BY whom`,
-  )
-  return { version, readOnly, connections, asynchronousCommit: asynchronous.map(({ whom }) => whom) }
+  return { version, readOnly, connections }
 }
 
 /** Returns whether the database has Citus. */
@@ -86,8 +68,7 @@ export async function rowSecurityOf(
 
 /** Returns whether the server is read-only now. */
 export async function isServerReadOnly(database: Database): Promise<boolean> {
-  const [row] = await database.query<{ isReadOnly: boolean }>(`SELECT ${IS_READ_ONLY} AS "isReadOnly"`)
-  return row?.isReadOnly === true
+  return (await database.query(`SELECT WHERE ${IS_READ_ONLY}`)).length > 0
 }
 
 /**
@@ -118,14 +99,12 @@ export async function disabledTriggers(database: StatementRunner, table: string)
  * use. If the table is in one of these, the cast of its qualified name fails with SQLSTATE 42501, which names the schema.
  */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
-  const [row] = await database.query<{ exists: boolean }>(
-    `SELECT coalesce(to_regclass($1), (
+  const rows = await database.query(
+    `SELECT WHERE coalesce(to_regclass($1), (
        SELECT format('%I.%I', nspname, relname)::regclass
        FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-       WHERE relname = $1 AND NOT has_schema_privilege(relnamespace, 'USAGE') AND nspname = ANY (regexp_split_to_array(
-         trim(BOTH ' "' FROM replace(current_setting('search_path'), '$user', current_user)), '[" ]*,[" ]*'))
-       LIMIT 1)) IS NOT NULL AS exists`,
+       WHERE relname = $1 AND NOT has_schema_privilege(relnamespace, 'USAGE') LIMIT 1)) IS NOT NULL`,
     [name],
   )
-  return row?.exists === true
+  return rows.length > 0
 }

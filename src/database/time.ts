@@ -1,17 +1,4 @@
-/**
- * SQL expression of a time as text, for `parseTime`. PostgreSQL's own text depends on the DateStyle of the session, and pg parses
- * only that in ISO format: it returns null for all others.
- */
-export function timeText(time: string): string {
-  return `(extract(epoch FROM ${time}) * 1000)::text`
-}
-
-/** Parses a time of `timeText`. */
-export function parseTime(text: string): Date {
-  return new Date(Number(text))
-}
-
-/** Parses a time of `timeText` that may be NULL. */
-export function parseOptionalTime(text: string | null): Date | null {
-  return text === null ? null : parseTime(text)
+/** Returns an SQL expression of a `timestamptz` as text in ISO 8601, in UTC, whatever the time zone and the DateStyle of the session are. */
+export function isoTime(time: string): string {
+  return `to_char(${time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
 }

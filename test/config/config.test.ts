@@ -177,7 +177,7 @@ const refused: Row[] = [
     withParameters('sslrootcert=system&sslmode=require&uselibpqcompat=true'),
   ],
   [
-    [/^DATABASE_URL must be one that pg accepts: /],
+    [/^DATABASE_URL must be (an address like|one that pg accepts: )/],
     withParameters('sslnegotiation=direct&sslmode=disable'),
     withParameters('uselibpqcompat=true&sslmode=verify-ca'),
     { DATABASE_URL: 'postgres://u:100%desecret@host/db' },

@@ -120,7 +120,7 @@ t.test("the operators' role can run every command but migrations, and can do not
   }
   t.match(await inventory(t, env, 'migrate', 'down', '--yes', '--force'), {
     code: 1,
-    stderr: `The role ${operator.name} does not own the tables; nothing was changed. Run migrations as their owner; with docker compose, run "docker compose run --rm --no-deps migrate".\n`,
+    stderr: /: must be owner of .*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
   t.strictSame(await reachable(operator.urlOf(database.url)), [
     'CONNECT on the database',
@@ -155,15 +155,14 @@ t.test('what version 2.0.0 needs is revoked once it is no longer connected', asy
   await former.connect()
   await connect(t, { connectionString: url, application_name: 'petstore-inventory server' })
   const up = (): Promise<Outcome> => migrateUp(t, database, '--server-role', server.name)
-  t.match(await up(), {
-    code: 0,
-    stderr: /keeps a privilege on api_keys .* Run this again when it has ended\.\n$/,
-  })
+  t.equal((await up()).code, 0)
   t.ok(await lastUse())
 
   await former.end()
-  await eventually('its session to end', async () => (await up()).stderr === '')
-  t.notOk(await lastUse())
+  await eventually('the privilege to be revoked', async () => {
+    t.equal((await up()).code, 0)
+    return !(await lastUse())
+  })
 })
 
 t.test(

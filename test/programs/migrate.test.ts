@@ -59,7 +59,8 @@ t.test('a read-only server, and a role that may not create tables, are named in 
   t.match(await run(t, ['up'], { DATABASE_URL: role.urlOf(database.url) }), {
     code: 1,
     stdout: '',
-    stderr: /^inventory: .*permission denied for schema public.*; nothing was changed\.\n$/,
+    stderr:
+      /^inventory: .*permission denied for schema public.*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)

@@ -1,5 +1,6 @@
 import pg from 'pg'
 import { copyLines } from '../../database/copy-text.ts'
+import { isoTime } from '../../database/time.ts'
 
 /** Which changes to list, and how. */
 export interface ChangeList {
@@ -12,7 +13,7 @@ export interface ChangeList {
   readonly format: 'table' | 'csv' | 'json'
 }
 
-const TIME = `to_char(changed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+const TIME = isoTime('changed_at')
 
 /** The fields of a change in CSV and JSON. The names of the caller are those of the log. */
 const FIELDS = `${TIME} AS time, pet_id AS "petId", old_quantity AS "oldQuantity", new_quantity AS "newQuantity",

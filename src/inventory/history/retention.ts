@@ -1,6 +1,6 @@
 import type { Database, StatementRunner } from '../../database/database.ts'
 import { onlyRow } from '../../database/only-row.ts'
-import { parseOptionalTime, timeText } from '../../database/time.ts'
+import { isoTime } from '../../database/time.ts'
 
 /** What the history holds. */
 export interface HistorySize {
@@ -27,10 +27,10 @@ export function countHistory(database: StatementRunner): Promise<HistorySize> {
 async function historySize(database: StatementRunner, count: string): Promise<HistorySize> {
   const rows = await database.query<{ changes: number; bytes: number; oldest: string | null }>(
     `SELECT ${count}::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
-            (SELECT ${timeText('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
+            (SELECT ${isoTime('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
   )
   const { changes, bytes, oldest } = onlyRow(rows)
-  return { changes, bytes, oldest: parseOptionalTime(oldest) }
+  return { changes, bytes, oldest: oldest === null ? null : new Date(oldest) }
 }
 
 /** Changes that one statement and one commit delete. */
