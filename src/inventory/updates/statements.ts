@@ -20,88 +20,60 @@ export interface UpdatedRow extends InventoryItem {
  */
 export const TAG = "quantity::text || '-' || status"
 
-const setOne = {
-  name: 'inventory_set_quantity',
-  text: `UPDATE inventory SET quantity = $2
-         WHERE pet_id = $1::bigint
-         RETURNING $1::bigint AS key, ${ENTRY_FIELDS}`,
+/**
+ * Returns the statement for a single update or for several. Conditions and callers slow it down, so updates that need none have a
+ * statement without.
+ */
+function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: boolean) {
+  const [id, amount, anyOf, noneOf] = isSingle
+    ? ['$1::bigint', '$2', '$3::text', '$4::text']
+    : ['change.id', 'change.amount', 'change.any_of', 'change.none_of']
+  const changes = isConditional
+    ? 'FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)'
+    : 'FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)'
+  const conditions = `AND (${anyOf} IS NULL OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
+           AND (${noneOf} IS NULL OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
+  // The setting is made once, before the triggers run, and for this transaction only.
+  const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
+  return {
+    name: `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`,
+    text: `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
+           WHERE pet_id = ${id} ${isConditional ? conditions : ''} ${namesCallers ? callers : ''}
+           RETURNING ${id} AS key, ${ENTRY_FIELDS}`,
+  }
 }
 
-const setOneIf = {
-  name: 'inventory_set_quantity_if',
-  text: `UPDATE inventory SET quantity = $2
-         WHERE pet_id = $1::bigint
-           AND ($3::text IS NULL OR ${TAG} = ANY (string_to_array($3, ',')))
-           AND ($4::text IS NULL OR ${TAG} <> ALL (string_to_array($4, ',')))
-         RETURNING $1::bigint AS key, ${ENTRY_FIELDS}`,
-}
-
-const setMany = {
-  name: 'inventory_set_quantities',
-  text: `UPDATE inventory SET quantity = change.amount
-         FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)
-         WHERE pet_id = change.id
-         RETURNING change.id AS key, ${ENTRY_FIELDS}`,
-}
-
-const setManyIf = {
-  name: 'inventory_set_quantities_if',
-  text: `UPDATE inventory SET quantity = change.amount
-         FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)
-         WHERE pet_id = change.id
-           AND (change.any_of IS NULL OR ${TAG} = ANY (string_to_array(change.any_of, ',')))
-           AND (change.none_of IS NULL OR ${TAG} <> ALL (string_to_array(change.none_of, ',')))
-         RETURNING change.id AS key, ${ENTRY_FIELDS}`,
-}
-
-/** The setting is made once, before the triggers run, and for this transaction only. */
-const setOneRecorded = {
-  name: 'inventory_set_quantity_recorded',
-  text: `UPDATE inventory SET quantity = $2
-         WHERE pet_id = $1::bigint
-           AND ($3::text IS NULL OR ${TAG} = ANY (string_to_array($3, ',')))
-           AND ($4::text IS NULL OR ${TAG} <> ALL (string_to_array($4, ',')))
-           AND (SELECT set_config('inventory.callers', $5::text, true)) IS NOT NULL
-         RETURNING $1::bigint AS key, ${ENTRY_FIELDS}`,
-}
-
-const setManyRecorded = {
-  name: 'inventory_set_quantities_recorded',
-  text: `UPDATE inventory SET quantity = change.amount
-         FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)
-         WHERE pet_id = change.id
-           AND (change.any_of IS NULL OR ${TAG} = ANY (string_to_array(change.any_of, ',')))
-           AND (change.none_of IS NULL OR ${TAG} <> ALL (string_to_array(change.none_of, ',')))
-           AND (SELECT set_config('inventory.callers', $5::text, true)) IS NOT NULL
-         RETURNING change.id AS key, ${ENTRY_FIELDS}`,
-}
+const either = [true, false]
 
 /** The texts of all statements that update entries. */
-export const statementTexts = [setOne, setOneIf, setOneRecorded, setMany, setManyIf, setManyRecorded].map(
-  ({ text }) => text,
+export const statementTexts = either.flatMap((isSingle) =>
+  either.flatMap((isConditional) =>
+    either.map((namesCallers) => statementOf(isSingle, isConditional, namesCallers).text),
+  ),
 )
 
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
  * another transaction, PostgreSQL evaluates the condition again, on what that one has committed (PostgreSQL manual, section
- * 13.2.1). Conditions and callers slow a batch down, so updates that need none have a statement without.
+ * 13.2.1).
  *
  * @param namesCallers whether the statement says who makes the updates, for the history
  */
 export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean): UpdateStatement {
-  const callers = namesCallers ? [callersOf(updates)] : []
-  const isConditional = namesCallers || updates.some(({ condition }) => condition !== undefined)
-  const [only, ...others] = updates
-  if (only !== undefined && others.length === 0) {
-    const conditions = isConditional ? [anyOf(only), noneOf(only)] : []
-    const statement = namesCallers ? setOneRecorded : isConditional ? setOneIf : setOne
-    return { statement, values: [only.petId, only.quantity, ...conditions, ...callers] }
+  const isSingle = updates.length === 1
+  const isConditional = updates.some(({ condition }) => condition !== undefined)
+  const parameters: (string | number | bigint | null)[][] = [
+    updates.map(({ petId }) => petId),
+    updates.map(({ quantity }) => quantity),
+    ...(isConditional ? [updates.map(anyOf), updates.map(noneOf)] : []),
+  ]
+  return {
+    statement: statementOf(isSingle, isConditional, namesCallers),
+    values: [
+      ...(isSingle ? parameters.flat() : parameters.map(arrayOf)),
+      ...(namesCallers ? [callersOf(updates)] : []),
+    ],
   }
-  const ids = arrayOf(updates.map(({ petId }) => petId))
-  const quantities = arrayOf(updates.map(({ quantity }) => quantity))
-  const conditions = isConditional ? [textArrayOf(updates.map(anyOf)), textArrayOf(updates.map(noneOf))] : []
-  const statement = namesCallers ? setManyRecorded : isConditional ? setManyIf : setMany
-  return { statement, values: [ids, quantities, ...conditions, ...callers] }
 }
 
 function anyOf({ condition }: QuantityUpdate): string | null {
@@ -121,12 +93,11 @@ function callersOf(updates: readonly QuantityUpdate[]): string {
   return `{${callers.join()}}`
 }
 
-/** Returns the text of a PostgreSQL array. The driver would quote each element, which is slower. */
-export function arrayOf(numbers: readonly (bigint | number)[]): string {
-  return `{${numbers.join()}}`
-}
-
-/** Returns the text of a PostgreSQL array of tags, none of which has quotes or backslashes. */
-function textArrayOf(texts: readonly (string | null)[]): string {
-  return `{${texts.map((text) => (text === null ? 'NULL' : `"${text}"`)).join()}}`
+/**
+ * Returns the text of a PostgreSQL array. The driver would quote each element, which is slower; numbers and tags, separated by
+ * commas, have no braces, quotes or backslashes.
+ */
+export function arrayOf(values: readonly (string | number | bigint | null)[]): string {
+  const texts = values.map((value) => (typeof value === 'string' ? `"${value}"` : (value ?? 'NULL')))
+  return `{${texts.join()}}`
 }
