@@ -6,7 +6,7 @@ import { lastBackup } from './database/last-backup.ts'
 import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
-import { estimateHistory } from './inventory/history/retention.ts'
+import { historySize } from './inventory/history/retention.ts'
 import { StockSample } from './inventory/reports/stock-sample.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
@@ -107,7 +107,7 @@ export async function connectService(
     metrics: serviceMetrics({
       notReadyKind: notReadyKindOf(readiness),
       stock: () => stock.read(),
-      history: () => estimateHistory(probe).catch(() => undefined),
+      history: () => historySize(probe, false).catch(() => undefined),
       lastBackup: () => lastBackup(probe).catch(() => undefined),
       requests: requestStatistics,
       inventory: inventoryStatistics,

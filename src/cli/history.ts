@@ -8,12 +8,7 @@ import { requestLimits } from '../database/pool-options.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { type ChangeList, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
 import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
-import {
-  countHistory,
-  estimateHistory,
-  type HistorySize,
-  pruneHistory,
-} from '../inventory/history/retention.ts'
+import { type HistorySize, historySize, pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals, InterruptedError } from '../process/signals.ts'
@@ -66,7 +61,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .action(async () => {
       await change(async (transaction) => {
         // Fails with a message if the migration is pending.
-        await estimateHistory(transaction)
+        await historySize(transaction, false)
         await startRecording(transaction)
       })
       await setTimeout(UNNAMED_MS)
@@ -117,7 +112,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .action(async (_options: object, command: Command) => {
       const read = async (database: Database): Promise<HistorySize & { recording: boolean }> => ({
         recording: await isRecording(database),
-        ...(await countHistory(database)),
+        ...(await historySize(database, true)),
       })
       const status = await withDatabase(await databaseUrl(), read, countLimits)
       // The option is also one of "inventory history", which takes it.
