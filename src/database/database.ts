@@ -43,12 +43,12 @@ export interface Database extends StatementRunner {
   query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly Value[]): Promise<Row[]>
 
   /**
-   * Runs a statement without parameters and calls `onRow` with each row as it arrives. Without a name, the rows come from a
-   * snapshot that was taken after the query got its locks; with one, at the isolation level of the session. `onRow` must not throw.
+   * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was
+   * taken after the statement got its locks. `onRow` must not throw.
    *
    * @throws what `query` throws; the time limit for a response applies to each row
    */
-  readRows(statement: Statement, onRow: (row: TextRow) => void): Promise<void>
+  readRows(text: string, onRow: (row: TextRow) => void): Promise<void>
 
   /**
    * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.

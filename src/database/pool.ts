@@ -98,17 +98,15 @@ export function openDatabase(options: DatabaseOptions): Database {
       }
     },
 
-    async readRows(statement, onRow) {
+    async readRows(text, onRow) {
       const client = await take()
       let timer: NodeJS.Timeout | undefined
       let isBroken = false
       try {
         await new Promise<void>((resolve, reject) => {
           timer = setTimeout(() => reject(lateResponse()), limits.answer)
-          const text = typeof statement === 'string' ? statement : statement.text
-          const isNamed = typeof statement !== 'string' && session.hasNames
           const config: pg.QueryArrayConfig = {
-            ...(isNamed ? statement : { text: inOneTransaction(text) }),
+            text: inOneTransaction(text),
             rowMode: 'array',
             types: asText,
           }

@@ -50,8 +50,7 @@ export function traceStatements(database: Database, pool: string, tracer: Tracer
     query: (statement, values) =>
       within(start(...namesOf(statement)), () => database.query(statement, values)),
 
-    readRows: (statement, onRow) =>
-      within(start(...namesOf(statement)), () => database.readRows(statement, onRow)),
+    readRows: (text, onRow) => within(start(...namesOf(text)), () => database.readRows(text, onRow)),
   }
 }
 

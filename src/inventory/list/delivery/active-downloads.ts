@@ -1,5 +1,5 @@
 import type { ServerResponse } from 'node:http'
-import { setImmediate, setTimeout } from 'node:timers/promises'
+import { setTimeout } from 'node:timers/promises'
 import { removeItem } from '../../../collections/remove-item.ts'
 import { TransientMap } from '../../../collections/transient-map.ts'
 import type { Representation } from '../snapshot/snapshot.ts'
@@ -17,19 +17,10 @@ const MIN_COUNTED_BYTES = 65_536
 /** Lists wait for slow downloads again once none had to be closed for this long. */
 const RECOVERY_MS = 60_000
 
-/** Maximum bytes of a snapshot that all its downloads together write in one event-loop iteration. */
-const MAX_BYTES_PER_ITERATION = 1_048_576
-
-/** Minimum share of a single download in these bytes. */
-const MIN_SHARE_BYTES = 65_536
-
 /** Interval between checks for downloads that have ended. */
 const POLL_INTERVAL_MS = 10
 
-/**
- * Tracks the downloads in progress. Limits the memory that slow clients can hold, regardless of their number, and what fast ones
- * write at once.
- */
+/** Tracks the downloads in progress. Limits the memory that slow clients can hold, regardless of their number. */
 export class ActiveDownloads {
   readonly #responses = new TransientMap<Representation, ServerResponse[]>()
   /** Until when downloads are closed without a wait, in `performance.now()` time. */
@@ -47,32 +38,6 @@ export class ActiveDownloads {
     responses.push(response)
     this.#responses.set(snapshot, responses)
     response.once('close', () => this.#forget(snapshot, response))
-  }
-
-  /**
-   * Yields the chunks in shares, at most one per event-loop iteration. Otherwise a client that reads as fast as this process
-   * writes would get the whole list in one iteration, while all other requests wait. Concurrent downloads of a snapshot divide
-   * the bytes of an iteration among them, so that more downloads do not make it longer.
-   */
-  async *inShares(snapshot: Representation, chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
-    let left = this.#shareOf(snapshot)
-    for (const chunk of chunks) {
-      for (let at = 0, end = 0; at < chunk.length; at = end) {
-        if (left === 0) {
-          await setImmediate()
-          left = this.#shareOf(snapshot)
-        }
-        end = Math.min(chunk.length, at + left)
-        yield chunk.subarray(at, end)
-        left -= end - at
-      }
-    }
-  }
-
-  /** Returns the bytes that a download may write in an iteration. */
-  #shareOf(snapshot: Representation): number {
-    const downloads = Math.max(1, this.#responses.get(snapshot)?.length ?? 0)
-    return Math.max(MIN_SHARE_BYTES, Math.ceil(MAX_BYTES_PER_ITERATION / downloads))
   }
 
   /**

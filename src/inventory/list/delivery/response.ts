@@ -1,5 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
+import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { acceptedCodings, preferredCoding } from '../../../contract/content-coding.ts'
 import { type EntityTags, entityTags, includesTag } from '../../../contract/entity-tag.ts'
@@ -39,7 +40,18 @@ export async function sendList(
   downloads.add(snapshot, reply.raw)
   const [only, ...others] = chunks
   if (others.length === 0) return reply.send(only)
-  return reply.header('content-length', size).send(Readable.from(downloads.inShares(snapshot, chunks)))
+  return reply.header('content-length', size).send(Readable.from(oneByOne(chunks)))
+}
+
+/**
+ * Yields each chunk in another event-loop iteration. Otherwise a client that reads as fast as this process writes would get the
+ * whole list in one iteration, while all other requests wait.
+ */
+async function* oneByOne(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
+  for (const chunk of chunks) {
+    yield chunk
+    await setImmediate()
+  }
 }
 
 /**

@@ -1,7 +1,7 @@
-import type { Database, Statement, TextRow } from '../../../database/database.ts'
+import type { Database, TextRow } from '../../../database/database.ts'
 import { hasCause } from '../../../database/error-meaning.ts'
 import { onlyRow } from '../../../database/only-row.ts'
-import { countEntries, ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
+import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
 import { changesText, ENTRIES, piecesText, validatorText } from './sql.ts'
 
 /**
@@ -75,20 +75,12 @@ interface ChangesRow extends ValidatorRow {
  */
 const MAX_TRANSACTION_AGE = 2n ** 30n
 
-/**
- * The read of a whole list is prepared only if the former list had as many entries: PostgreSQL keeps the plan of a prepared
- * statement, and one that is made for a few rows sorts the table for each piece.
- */
-const MIN_PREPARED_ENTRIES = 512
-
 /** Returns a reader that uses one pool. */
 export function listReader(lists: Database): ListReader {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
-  const pieces = { name: 'inventory_list_pieces', text: piecesText(backend) }
-  /** Number of entries in the last list that was read in full; 0 if it cannot be cached. */
-  let entries = 0
+  const pieces = piecesText(backend)
 
   /**
    * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
@@ -102,13 +94,10 @@ export function listReader(lists: Database): ListReader {
   }
 
   /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
-  const readPieces = async (
-    statement: Statement,
-    former: readonly Piece[],
-  ): Promise<WholeList | undefined> => {
+  const readPieces = async (former: readonly Piece[]): Promise<WholeList | undefined> => {
     const read: Piece[] = []
     let first: TextRow = []
-    await lists.readRows(statement, (row) => {
+    await lists.readRows(pieces, (row) => {
       if (first.length === 0) first = row
       const [count, text] = row.slice(-2)
       if (text != null) read.push(pieceOf(text, Number(count), read.length, former[read.length]))
@@ -146,9 +135,7 @@ export function listReader(lists: Database): ListReader {
     validator: readValidator,
 
     async readAll(former) {
-      const prepared = entries < MIN_PREPARED_ENTRIES ? undefined : await readPieces(pieces, former)
-      const whole = prepared ?? (await readPieces(pieces.text, former).catch(undefinedIfUnsupported))
-      entries = countEntries(whole?.pieces ?? [])
+      const whole = await readPieces(former).catch(undefinedIfUnsupported)
       if (whole !== undefined) return whole
       const read = await readEntries(former)
       // The server may have become read-only.
