@@ -3,9 +3,7 @@ import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { Backlogs } from './backlogs.ts'
-import { FastestStatement } from './fastest-statement.ts'
-import type { PendingUpdates } from './pending-updates.ts'
-import type { QuantityUpdate } from './quantity-update.ts'
+import type { Update } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /**
@@ -17,8 +15,14 @@ const MAX_ATTEMPTS = 3
 /** Time that PostgreSQL takes for each update of a batch. With the history on, it takes twice as long. */
 const EXECUTION_MS = 0.02
 
+/** By how much the fastest statement counts for less with each later one, so that it is one of the last few thousand. */
+const FADING = 1.0003
+
+/** A shorter time says nothing. */
+const MIN_MS = 0.05
+
 /**
- * Sends batches, each of the updates in flight of different pets, and decides what happens to them:
+ * Sends batches, each of updates of different pets, and decides what happens to them:
  *
  * | Response of PostgreSQL                       | Meaning                           | Next                              |
  * | -------------------------------------------- | --------------------------------- | --------------------------------- |
@@ -39,7 +43,11 @@ const EXECUTION_MS = 0.02
  * Updates that have waited for too long are rejected instead of being sent again.
  */
 export class BatchSender {
-  readonly fastest = new FastestStatement()
+  /**
+   * How long the fastest of the last statements took, without its execution: one that neither other statements nor the network
+   * delayed. An overloaded server makes most statements slower, but hardly the fastest one.
+   */
+  fastestMs = 0
   readonly #repository: UpdateRepository
   readonly #backlogs: Backlogs
   readonly #waitMs: number
@@ -52,102 +60,113 @@ export class BatchSender {
   }
 
   /**
-   * Sends a batch until its updates are decided, and returns the pets that are not, because their row is locked or PostgreSQL has
+   * Sends a batch until its updates are decided, and returns those that are not, because their row is locked or PostgreSQL has
    * refused the batch.
    */
-  async send(batch: readonly PendingUpdates[], attempt = 1): Promise<readonly PendingUpdates[]> {
-    const pets = this.#inTime(batch)
-    if (pets.length === 0) return []
-    this.#backlogs.statistics.batches.observe(pets.length)
+  async send(batch: readonly Update[], attempt = 1): Promise<readonly Update[]> {
+    const updates = this.#inTime(batch)
+    if (updates.length === 0) return []
+    this.#backlogs.statistics.batches.observe(updates.length)
     const sentAt = performance.now()
     let entries: ReadonlyMap<bigint, InventoryItem>
     try {
-      entries = await this.#repository.setQuantities(inOrder(pets))
+      entries = await this.#repository.setQuantities(inOrder(updates))
     } catch (error) {
-      return this.#afterError(pets, error, attempt)
+      return this.#afterError(updates, error, attempt)
     }
-    this.#backlogs.onExecuted(pets)
-    this.fastest.observe(performance.now() - sentAt - pets.length * EXECUTION_MS)
-    const without: PendingUpdates[] = []
-    for (const pet of pets) {
-      const entry = entries.get(pet.petId)
-      if (entry === undefined) without.push(pet)
-      else pet.resolve(entry)
+    this.#backlogs.onExecuted(updates)
+    this.#observe(performance.now() - sentAt - updates.length * EXECUTION_MS)
+    const without: Update[] = []
+    for (const update of updates) {
+      const entry = entries.get(update.petId)
+      if (entry === undefined) without.push(update)
+      else this.#resolve(update, entry)
     }
     return without.length === 0 ? [] : this.#afterNoRow(without, attempt)
   }
 
-  /** Rejects the updates that have waited for too long, and returns the pets of the others. */
-  #inTime(pets: readonly PendingUpdates[]): readonly PendingUpdates[] {
-    const time = performance.now() - this.#waitMs
-    return pets.filter((pet) => pet.isInTime(time))
+  #observe(milliseconds: number): void {
+    const former = this.fastestMs === 0 ? Number.POSITIVE_INFINITY : this.fastestMs * FADING
+    this.fastestMs = Math.min(former, Math.max(MIN_MS, milliseconds))
   }
 
-  async #afterError(
-    pets: readonly PendingUpdates[],
-    error: unknown,
-    attempt: number,
-  ): Promise<readonly PendingUpdates[]> {
-    if (hasCause(error, 'locked')) return this.#withoutLocked(pets, attempt)
+  #resolve(update: Update, item: InventoryItem | undefined): void {
+    this.#backlogs.remove(update)
+    update.resolve(item)
+  }
+
+  #reject(update: Update, error: unknown): void {
+    this.#backlogs.remove(update)
+    update.reject(error)
+  }
+
+  /** Rejects the updates that have waited for too long, and returns the others. */
+  #inTime(updates: readonly Update[]): readonly Update[] {
+    const time = performance.now() - this.#waitMs
+    for (const update of updates) if (update.arrivedAt < time) this.#backlogs.rejectLate(update)
+    return updates.filter(({ arrivedAt }) => arrivedAt >= time)
+  }
+
+  async #afterError(updates: readonly Update[], error: unknown, attempt: number): Promise<readonly Update[]> {
+    if (hasCause(error, 'locked')) return this.#withoutLocked(updates, attempt)
     if (mayConcernOneRow(error)) {
-      this.#backlogs.onRefused(pets)
-      if (pets.length > 1) return pets
+      this.#backlogs.onRefused(updates)
+      if (updates.length > 1) return updates
     }
-    for (const pet of pets) pet.reject(error)
+    for (const update of updates) this.#reject(update, error)
     return []
   }
 
   /**
-   * Sends the pets again whose row is not locked, and returns the others. A pet without time for the check counts as locked: it
+   * Sends the updates again whose row is not locked, and returns the others. One without time for the check counts as locked: it
    * would delay each batch that it is in for as long as its row is locked.
    */
-  async #withoutLocked(pets: readonly PendingUpdates[], attempt: number): Promise<readonly PendingUpdates[]> {
+  async #withoutLocked(updates: readonly Update[], attempt: number): Promise<readonly Update[]> {
     const time = performance.now() - this.#waitMs
-    const checked = pets.filter(({ inFlight }) => inFlight !== undefined && inFlight.arrivedAt >= time)
+    const checked = updates.filter(({ arrivedAt }) => arrivedAt >= time)
     let locked: ReadonlySet<bigint> = new Set()
     // The row of a single update is certainly locked.
-    if (pets.length > 1 && checked.length > 0) {
+    if (updates.length > 1 && checked.length > 0) {
       try {
         locked = await this.#repository.lockedAmong(checked.map(({ petId }) => petId))
       } catch {
         // The check itself locks only the table.
       }
-      // If no row is locked, the whole table is, or the lock was released just now.
-      if (locked.size === 0) for (const pet of checked) pet.waitsForLock = true
     }
-    const free = pets.length > 1 ? checked.filter(({ petId }) => !locked.has(petId)) : []
-    const others = pets.filter((pet) => !free.includes(pet))
-    for (const pet of others) pet.isLocked = pet.waitsForLock = true
+    // If no row is locked, the whole table is, or the lock was released just now.
+    for (const update of updates) update.waitsForLock = locked.size === 0 || locked.has(update.petId)
+    const free = updates.length > 1 ? checked.filter(({ petId }) => !locked.has(petId)) : []
+    const others = updates.filter((update) => !free.includes(update))
+    for (const update of others) this.#backlogs.onLocked(update)
     return [...others, ...(await this.send(free, attempt))]
   }
 
-  /** Finds out why PostgreSQL returned no row for these pets, and decides their updates or sends them again. */
-  async #afterNoRow(batch: readonly PendingUpdates[], attempt: number): Promise<readonly PendingUpdates[]> {
-    const pets = this.#inTime(batch)
-    if (pets.length === 0) return []
+  /** Finds out why PostgreSQL returned no row for these updates, and decides them or sends them again. */
+  async #afterNoRow(batch: readonly Update[], attempt: number): Promise<readonly Update[]> {
+    const updates = this.#inTime(batch)
+    if (updates.length === 0) return []
     let tags: ReadonlyMap<bigint, string>
     try {
-      tags = await this.#repository.tagsOf(pets.map(({ petId }) => petId))
+      tags = await this.#repository.tagsOf(updates.map(({ petId }) => petId))
     } catch (error) {
-      for (const pet of pets) pet.reject(error)
+      for (const update of updates) this.#reject(update, error)
       return []
     }
-    const again: PendingUpdates[] = []
-    for (const pet of pets) {
-      const tag = tags.get(pet.petId)
-      if (tag === undefined) pet.resolve(undefined)
-      else if (!isMet(pet.inFlight?.condition, tag)) pet.reject(preconditionFailed(tag))
-      else if (attempt >= MAX_ATTEMPTS) pet.reject(ruleViolation())
-      else again.push(pet)
+    const again: Update[] = []
+    for (const update of updates) {
+      const tag = tags.get(update.petId)
+      if (tag === undefined) this.#resolve(update, undefined)
+      else if (!isMet(update.condition, tag)) this.#reject(update, preconditionFailed(tag))
+      else if (attempt >= MAX_ATTEMPTS) this.#reject(update, ruleViolation())
+      else again.push(update)
     }
     return this.send(again, attempt + 1)
   }
 }
 
-/** Returns the updates in flight by petId. With the same order in all processes, two that update the same pets do not deadlock. */
-function inOrder(pets: readonly PendingUpdates[]): QuantityUpdate[] {
-  const updates = pets.flatMap(({ inFlight }) => inFlight ?? [])
-  return updates.sort((a, b) => (a.petId < b.petId ? -1 : 1))
+/** Returns the updates by petId. With the same order in all processes, two that update the same pets do not deadlock. */
+function inOrder(updates: readonly Update[]): Update[] {
+  return [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
 }
 
 /** Returns a 400: a constraint or a trigger that the operator has added does not allow the update. */

@@ -1,4 +1,6 @@
+import type { Context } from '@opentelemetry/api'
 import type { Condition } from '../entry/condition.ts'
+import type { InventoryItem } from '../entry/schemas.ts'
 
 /** Who made an update, for the history. The names are those of the log. */
 export interface Caller {
@@ -13,4 +15,17 @@ export interface QuantityUpdate {
   /** What the entry must be, for the update to be made. */
   readonly condition?: Condition | undefined
   readonly caller?: Caller | undefined
+}
+
+/** An update whose caller waits for its outcome. */
+export interface Update extends QuantityUpdate {
+  /** When it arrived, by `performance.now()`. */
+  readonly arrivedAt: number
+  /** The trace context of the request, if tracing is on. */
+  readonly context: Context | undefined
+  /** Gives the caller the entry as stored, or undefined if there is none. */
+  readonly resolve: (item: InventoryItem | undefined) => void
+  readonly reject: (error: unknown) => void
+  /** Whether its last statement did not get a lock: on its row or on the table. */
+  waitsForLock: boolean
 }

@@ -4,8 +4,7 @@ import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { type Backlog, Backlogs } from './backlogs.ts'
 import { BatchSender } from './batch.ts'
-import type { PendingUpdates } from './pending-updates.ts'
-import type { QuantityUpdate } from './quantity-update.ts'
+import type { QuantityUpdate, Update } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
@@ -81,12 +80,11 @@ export class UpdateQueue {
    *   constraint or trigger of the database rejects it
    * @throws {DatabaseUnavailableError} if the outcome is unknown
    */
-  set({ petId, quantity, condition, caller }: QuantityUpdate): Promise<InventoryItem | undefined> {
+  set(update: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      const update = { petId, quantity, condition, caller, arrivedAt, context, resolve, reject }
-      this.#backlogs.petOf(petId).add(update)
+      this.#backlogs.add({ ...update, arrivedAt, context, resolve, reject, waitsForLock: false })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -116,43 +114,38 @@ export class UpdateQueue {
   }
 
   #batchLimit(): number {
-    const isNear = this.#sender.fastest.milliseconds < FAR_STATEMENT_MS && this.#repository.maxBatchSize() > 1
+    const isNear = this.#sender.fastestMs < FAR_STATEMENT_MS && this.#repository.maxBatchSize() > 1
     return isNear ? Math.min(NEAR_BATCHES, this.#maxBatches) : this.#maxBatches
   }
 
   /** Sends the next statement of a backlog. Returns whether there is one. */
   #start(backlog: Backlog): boolean {
-    const pets = backlog.take(this.#repository.maxBatchSize())
-    if (pets.length > 0) void this.#send(pets, backlog)
-    return pets.length > 0
+    const updates = this.#backlogs.take(backlog, this.#repository.maxBatchSize())
+    if (updates.length > 0) void this.#send(updates, backlog)
+    return updates.length > 0
   }
 
-  async #send(pets: readonly PendingUpdates[], backlog: Backlog): Promise<void> {
+  async #send(updates: readonly Update[], backlog: Backlog): Promise<void> {
     const retries = backlog === this.#backlogs.batches ? 0 : 1
     this.#retries += retries
     backlog.inFlight++
     backlog.lastStatement = ++this.#statements
-    this.#batchSize = pets.length
-    const send = (): Promise<readonly PendingUpdates[]> => this.#sender.send(pets)
-    const undecided = await (this.#tracer?.run(contextsOf(pets), send) ?? send())
-    for (const pet of undecided) pet.putBack()
+    this.#batchSize = updates.length
+    const send = (): Promise<readonly Update[]> => this.#sender.send(updates)
+    const contexts = updates.flatMap(({ context }) => context ?? [])
+    const undecided = await (this.#tracer?.run(contexts, send) ?? send())
+    for (const update of undecided) this.#backlogs.putBack(update)
     backlog.inFlight--
     this.#retries -= retries
     this.#dispatch()
   }
 
   #check(): void {
-    const time = performance.now() - this.#times.wait
-    const { pets } = this.#backlogs
-    for (const pet of pets.values()) pet.rejectWaiting(time)
+    this.#backlogs.rejectWaiting(performance.now() - this.#times.wait)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
-    if (pets.size > 0) return
+    if (!this.#backlogs.isEmpty) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }
-}
-
-function contextsOf(pets: readonly PendingUpdates[]): Context[] {
-  return pets.flatMap(({ inFlight }) => inFlight?.context ?? [])
 }
