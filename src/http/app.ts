@@ -10,7 +10,6 @@ import { targetError } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
 import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
-import { refusePreflights } from './cors.ts'
 import { handleErrors } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
@@ -117,7 +116,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
 
   await app.register(
     async (v1) => {
-      refusePreflights(v1)
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {

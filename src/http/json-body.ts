@@ -1,6 +1,6 @@
 import type { IncomingHttpHeaders } from 'node:http'
 import { parse as parseContentType } from 'content-type'
-import type { FastifyInstance, FastifyRequest } from 'fastify'
+import type { FastifyInstance } from 'fastify'
 import { parse } from 'lossless-json'
 import { ApiError } from '../contract/errors.ts'
 import { readNumber } from '../contract/int64.ts'
@@ -17,38 +17,26 @@ const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 /**
  * Accepts only `application/json` in UTF-8 (RFC 8259), and replaces Fastify's parsers: those also accept text, replace
- * invalid UTF-8, keep the last of duplicate members and round numbers. The headers that describe the body are checked before
- * it is read, and a client that expects `100 Continue` gets it only after that check (RFC 9110, section 10.1.1). Call it
- * before routes are added.
+ * invalid UTF-8, keep the last of duplicate members and round numbers. Call it before routes are added.
  */
 export function parseJsonBodies(app: FastifyInstance): void {
-  app.addHook('onRoute', (route) => {
-    if (route.schema?.body === undefined) return
-    // Last of the preParsing hooks: the errors of the others take precedence.
-    route.preParsing = [
-      ...[route.preParsing ?? []].flat(),
-      (request, reply, _payload, done) => {
-        const error = bodyHeaderError(request)
-        if (error === undefined && expectsContinue(request)) reply.raw.writeContinue()
-        done(error)
-      },
-    ]
-  })
   app.removeAllContentTypeParsers()
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body: Buffer, done) => {
-    if (body.length === 0) {
-      done(new ApiError(400, 'The body is empty. It must be a JSON object.'))
-      return
-    }
-    let value: unknown
-    try {
-      value = parse(utf8.decode(body), undefined, readNumber)
-    } catch {
-      done(new ApiError(400, 'The body must be UTF-8 JSON without a byte order mark or duplicate members.'))
-      return
-    }
-    done(null, value)
-  })
+  // Fastify sends what the parser throws.
+  app.addContentTypeParser(JSON_TYPE, { parseAs: 'buffer' }, ({ headers }, body: Buffer, done) =>
+    done(null, readJson(headers, body)),
+  )
+}
+
+/** @throws {ApiError} 415 or 400 */
+function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
+  if (!isUtf8(headers)) throw unsupportedMediaType(headers)
+  if (hasContentCoding(headers)) throw unsupportedMediaType(headers, { 'accept-encoding': 'identity' })
+  if (body.length === 0) throw new ApiError(400, 'The body is empty. It must be a JSON object.')
+  try {
+    return parse(utf8.decode(body), undefined, readNumber)
+  } catch {
+    throw new ApiError(400, 'The body must be UTF-8 JSON without a byte order mark or duplicate members.')
+  }
 }
 
 /** Creates the 413 for a body of more than `MAX_BODY_BYTES`. */
@@ -56,35 +44,10 @@ export function bodyTooLarge(): ApiError {
   return new ApiError(413, `The body is too large. The maximum is ${MAX_BODY_BYTES} bytes.`)
 }
 
-/** Checks the headers that describe the body. */
-function bodyHeaderError(request: FastifyRequest): ApiError | undefined {
-  const { headers } = request
-  const type = headers['content-type']
-  const isAccepted = type === undefined ? !hasBody(request) : isJson(type)
-  if (!isAccepted || hasContentCoding(headers)) return unsupportedMediaType(headers)
-  return Number(headers['content-length']) > MAX_BODY_BYTES ? bodyTooLarge() : undefined
-}
-
-/** Whether the client waits for `100 Continue` before it sends the body. */
-function expectsContinue(request: FastifyRequest): boolean {
-  const { expect } = request.headers
-  return (
-    expect !== undefined &&
-    /100-continue/i.test(expect) &&
-    request.raw.httpVersion !== '1.0' &&
-    hasBody(request)
-  )
-}
-
-function hasBody({ headers }: FastifyRequest): boolean {
-  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
-}
-
-/** Whether a Content-Type is `application/json` in UTF-8, with any other parameters. */
-function isJson(contentType: string): boolean {
-  if (contentType === JSON_TYPE) return true
-  const { type, parameters } = parseContentType(contentType)
-  return type === JSON_TYPE && /^utf-?8$/i.test(parameters['charset'] ?? 'utf-8')
+/** Whether the charset of a Content-Type is UTF-8, which is that of JSON. */
+function isUtf8(headers: IncomingHttpHeaders): boolean {
+  const type = headers['content-type'] ?? ''
+  return type === JSON_TYPE || /^utf-?8$/i.test(parseContentType(type).parameters['charset'] ?? 'utf-8')
 }
 
 /** Whether the body has a content coding, such as gzip (RFC 9110, section 8.4). */
@@ -94,11 +57,14 @@ export function hasContentCoding(headers: IncomingHttpHeaders): boolean {
 }
 
 /**
- * Creates the 415 for a body that is not JSON in UTF-8. The message quotes the headers of the request. A response header
- * names the accepted media type or, if the media type is right, the accepted content coding (RFC 5789, section 2.2;
- * RFC 9110, section 12.5.3).
+ * Creates the 415 for a body that is not JSON in UTF-8. The message quotes the headers of the request.
+ *
+ * @param accepted names the accepted media type (RFC 5789, section 2.2) or content coding (RFC 9110, section 12.5.3)
  */
-export function unsupportedMediaType(headers: IncomingHttpHeaders): ApiError {
+export function unsupportedMediaType(
+  headers: IncomingHttpHeaders,
+  accepted: Record<string, string> = { 'accept-patch': JSON_TYPE },
+): ApiError {
   const type = headers['content-type']
   const coding = headers['content-encoding']
   const sent = [
@@ -108,9 +74,7 @@ export function unsupportedMediaType(headers: IncomingHttpHeaders): ApiError {
   return new ApiError(
     415,
     `The body must be application/json in UTF-8, without a content coding. The request has ${sent.join(' and ')}.`,
-    type !== undefined && isJson(type) && hasContentCoding(headers)
-      ? { 'accept-encoding': 'identity' }
-      : { 'accept-patch': JSON_TYPE },
+    accepted,
   )
 }
 

@@ -70,23 +70,6 @@ t.test('every path and method under /v1 requires a valid key, before the body is
   t.strictSame(await database.query(quantities), [{ quantity: '9' }])
 })
 
-t.test('a CORS preflight under /v1, which never carries a key, gets a 403 with the reason', async (t) => {
-  const send = callerOf((await startService(t)).port)
-  const origin = 'https://shop.example.com'
-  for (const [path, method] of [
-    ['/v1/inventory', 'GET'],
-    ['/v1/inventory/1', 'PATCH'],
-    ['/v1/nothing', 'POST'],
-  ] as const) {
-    const headers = { origin, 'access-control-request-method': method }
-    const answer = await send('OPTIONS', path, { headers })
-    isError(t, answer, 403, 'forbidden')
-    t.match(answer.text, 'does not support CORS')
-    t.equal((await send('OPTIONS', path, { headers: { origin } })).status, 401, 'no preflight')
-    t.equal((await send('GET', path, { headers })).status, 401, 'no preflight')
-  }
-})
-
 t.test('each of several keys is accepted, whatever the case of the scheme, or none is', async (t) => {
   const API_KEYS = 'billing:the-key-of-billing-0123456789abcdef,shop:the-key-of-shop'
   const { port, log } = await startService(t, [], { env: { API_KEYS } })

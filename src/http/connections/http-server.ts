@@ -95,7 +95,7 @@ export class HttpServer {
     // Node silently drops the headers beyond this number, so it must exceed the maximum.
     server.maxHeadersCount = MAX_HEADERS + 1
     server.on('connection', (socket: Socket) => this.#accept(socket))
-    for (const event of ['request', 'checkContinue', 'checkExpectation']) {
+    for (const event of ['request', 'checkExpectation']) {
       server.on(event, (_request, response: ServerResponse) => this.#receive(response))
     }
     server.on('upgrade', ({ socket }) => this.#takeOver(socket))
