@@ -5,6 +5,7 @@ import pg from 'pg'
 import { migrate } from '../src/database/migrate.ts'
 import { ENTRY_JSON } from '../src/inventory/entry/columns.ts'
 import { startEmbeddedServer } from '../src/local/embedded.ts'
+import { createServerFolder } from '../src/local/folder.ts'
 
 /** The entry that `change` changes; its status is `available`. */
 export const changedPet = 3
@@ -37,14 +38,15 @@ export interface BenchDatabase {
 
 /** Starts a server with its data in a folder, which must be on a disk: in memory, commits would cost nothing. */
 export async function startDatabase(directory: string): Promise<BenchDatabase> {
-  const server = await startEmbeddedServer({ directory: path.join(directory, 'postgres'), settings })
+  const folder = await createServerFolder(path.join(directory, 'postgres'))
+  const server = await startEmbeddedServer({ directory: folder, settings })
   await migrate({ url: server.url, direction: 'up' })
   const client = new pg.Client({ connectionString: server.url })
   await client.connect()
   const { rows } = await client.query<{ version: string }>(
     "SELECT current_setting('server_version') AS version",
   )
-  const [pid] = (await readFile(path.join(server.directory, 'data', 'postmaster.pid'), 'utf8')).split('\n')
+  const [pid] = (await readFile(path.join(folder, 'data', 'postmaster.pid'), 'utf8')).split('\n')
   return {
     url: server.url,
     version: rows[0]?.version ?? '',

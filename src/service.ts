@@ -10,8 +10,8 @@ import { historySize } from './inventory/history/retention.ts'
 import { StockSample } from './inventory/reports/stock-sample.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
-import { type ServiceMetrics, serviceMetrics } from './metrics/service.ts'
-import { type DatabaseLimits, type Databases, databaseLimits, openDatabases } from './service/databases.ts'
+import { serviceMetrics } from './metrics/service.ts'
+import { type DatabaseLimits, databaseLimits, openDatabases } from './service/databases.ts'
 import { notReadyKindOf, readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfTimeouts } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -45,39 +45,10 @@ export const serviceTimings: ServiceTimings = {
 }
 
 /** The components of a service that does not listen yet. */
-export interface ServiceParts {
-  readonly app: AppOptions
-  readonly databases: Databases
-  readonly apiKeys: ApiKeyCache
-  readonly metrics: ServiceMetrics
-  /** Closes the database connections. Call it when no request is in flight. */
-  close(): Promise<void>
-}
-
-/** A service that listens. */
-export interface Service {
-  /** The URL of the service. */
-  readonly address: string
-  readonly metrics: ServiceMetrics
-  /** Stops listening, completes the requests in flight, and closes the database connections. */
-  close(): Promise<void>
-}
-
-/**
- * Connects the service and listens. It also starts if the database is down, and responds with 503 until it is available.
- *
- * @throws what `serve` throws
- */
-export async function startService(options: ServiceOptions, log: Logger): Promise<Service> {
-  return serve(await connectService(options, serviceTimings, log), options, log)
-}
+export type ServiceParts = Awaited<ReturnType<typeof connectService>>
 
 /** Creates the components of a service. None of them connects to the database yet. */
-export async function connectService(
-  options: ServiceOptions,
-  timings: ServiceTimings,
-  log: Logger,
-): Promise<ServiceParts> {
+export async function connectService(options: ServiceOptions, timings: ServiceTimings, log: Logger) {
   const { version, publicUrls, trustProxy, tracing } = options
   const databases = openDatabases(options, timings, log)
   const { requests, lists, probe } = databases
@@ -88,22 +59,23 @@ export async function connectService(
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)
   const stock = new StockSample(requests)
+  const app: AppOptions = {
+    logger: log,
+    version,
+    findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
+    inventory,
+    tracing,
+    readiness,
+    requestStatistics,
+    inventoryStatistics,
+    publicUrls,
+    trustProxy,
+    timeouts: timings.app,
+  }
   return {
     databases,
     apiKeys,
-    app: {
-      logger: log,
-      version,
-      findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
-      inventory,
-      tracing,
-      readiness,
-      requestStatistics,
-      inventoryStatistics,
-      publicUrls,
-      trustProxy,
-      timeouts: timings.app,
-    },
+    app,
     metrics: serviceMetrics({
       notReadyKind: notReadyKindOf(readiness),
       stock: () => stock.read(),
@@ -114,6 +86,7 @@ export async function connectService(
       pools: { requests, lists, probe },
       apiKeys,
     }),
+    /** Closes the database connections. Call it when no request is in flight. */
     async close() {
       await apiKeys.close()
       await databases.close()
@@ -121,13 +94,22 @@ export async function connectService(
   }
 }
 
+/** A service that listens. */
+export interface Service {
+  /** The URL of the service. */
+  readonly address: string
+  /** Stops listening, completes the requests in flight, and closes the database connections. */
+  close(): Promise<void>
+}
+
 /**
- * Checks the database and listens. Takes over the components, and closes them if the service cannot start.
+ * Checks the database and listens. It also starts if the database is down, and responds with 503 until it is available. Takes over
+ * the components, and closes them if the service cannot start.
  *
  * @throws what `checkDatabase` throws, and what `listenAddress` and Fastify's `listen` throw, for example if the port is in use
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
-  const { apiKeys, databases, metrics } = parts
+  const { apiKeys, databases } = parts
   const app = await buildApp(parts.app)
   const close = async (): Promise<void> => {
     await app.close()
@@ -140,7 +122,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
-    return { address, metrics, close }
+    return { address, close }
   } catch (error) {
     await close()
     throw error

@@ -32,7 +32,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
     for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
-    const url = set?.url ?? (await findLocalDatabase())
+    const url = set ? set.url : await findLocalDatabase()
     if (url !== undefined) {
       address = parseAddress(url).url
       return address
@@ -53,8 +53,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
   }
 }
 
-/** Returns the address of the database that a server without one has set up in this folder, if that server is running. */
 async function findLocalDatabase(): Promise<string | undefined> {
-  const { LOCAL_DIRECTORY, runningDatabase } = await import('../local/local-setup.ts')
-  return runningDatabase(LOCAL_DIRECTORY)
+  const { runningDatabase } = await import('../local/local-setup.ts')
+  return runningDatabase()
 }

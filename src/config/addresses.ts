@@ -1,7 +1,7 @@
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { AddressError, effectiveParameters, parseAddress } from '../database/address.ts'
-import { messageOf, readFailureOf } from './errors.ts'
+import { readFailureOf } from './errors.ts'
 import type { Variables } from './variables.ts'
 
 /** An address whose password cannot reach the host, the path or the parameters, which are shown: no `#`, no `@` after a slash. */
@@ -11,14 +11,14 @@ const ENCODED =
   'be an address like postgres://user:password@host:5432/database, without "#" and without "@" after the first slash: ' +
   'percent-encode the special characters of the password'
 
-/** pg's parameters for TLS, with their values; undefined for the name of a file. */
-const tlsParameters: ReadonlyMap<string, readonly string[] | undefined> = new Map([
+/** pg's parameters for TLS, with their values; none for the name of a file. */
+const tlsParameters: ReadonlyMap<string, readonly string[]> = new Map([
   ['ssl', ['true', '1', '0', 'no-verify']],
   ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
   ['sslnegotiation', ['postgres', 'direct']],
-  ['sslrootcert', undefined],
-  ['sslcert', undefined],
-  ['sslkey', undefined],
+  ['sslrootcert', []],
+  ['sslcert', []],
+  ['sslkey', []],
 ])
 
 /** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
@@ -34,55 +34,41 @@ const systemAuthorities = [
 
 /**
  * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with the system's file instead, or that
- * in SSL_CERT_FILE, as OpenSSL and libpq read it. If the system has none, with the authorities that Node trusts.
+ * in SSL_CERT_FILE, as OpenSSL and libpq read it. If the system has none, with the authorities that Node trusts. The name of the
+ * server is checked whatever else is set, because those authorities have certified servers of everyone.
  */
 export function addressForPg(url: string, env: Variables): string {
+  if (!/[?&]sslrootcert=system(&|$)/.test(url)) return url
+  const others = url.replace(/(?<=[?&])(ssl|sslmode|uselibpqcompat|sslrootcert)=[^&]*&?/g, '')
   const file = env['SSL_CERT_FILE'] || systemAuthorities.find(existsSync)
-  const parameter = file === undefined ? 'sslmode=verify-full' : `sslrootcert=${encodeURIComponent(file)}`
-  return url.replace(/(?<=[?&])sslrootcert=system(?=&|$)/, parameter)
+  return `${others}&sslmode=verify-full${file === undefined ? '' : `&sslrootcert=${encodeURIComponent(file)}`}`
 }
 
 /** Returns the errors of the address in a variable, and of the files that it refers to, without any part that may be secret. */
 export function addressErrors(name: string, url: string, env: Variables): string[] {
-  if (/^\w+:\/\//.test(url) && !SHAPE.test(url)) return [`${name} must ${ENCODED}`]
+  if (!SHAPE.test(url)) return [`${name} must ${ENCODED}`]
   try {
     const { url: address } = parseAddress(addressForPg(url, env))
-    const errors = tlsErrors(name, parametersOf(addressForPg(url, env)))
-    if (isWeak(parametersOf(url))) errors.push(`sslrootcert=system in ${name} needs sslmode=verify-full`)
+    const errors = tlsErrors(name, parametersOf(url))
     if (errors.length === 0) new pg.Client({ connectionString: address })
     return errors
   } catch (error) {
-    return [
-      `${name} must ${error instanceof AddressError ? '' : 'be one that pg accepts: '}${messageOf(error)}`,
-    ]
+    if (error instanceof AddressError) return [`${name} must ${error.message}`]
+    const isFile = error instanceof Error && 'syscall' in error
+    const rule = isFile ? 'name files that can be read' : 'be one that pg accepts'
+    return [`${name} must ${rule}: ${readFailureOf(error)}`]
   }
 }
 
 /** Returns an error for each parameter that seems to ask for more security than it would give. */
 function tlsErrors(variable: string, parameters: URLSearchParams): string[] {
-  return [...new Set(parameters.keys())].flatMap((name) => {
-    if (!/ssl|tls/i.test(name)) return []
+  const asked = [...parameters].filter(([name]) => /ssl|tls/i.test(name))
+  return asked.flatMap(([name, value]) => {
     const place = `${shownName(name, parameters)} in ${variable} must be`
-    if (!tlsParameters.has(name))
-      return `${place} removed: it has no effect; for TLS, set sslmode=verify-full`
-    const [value = '', ...more] = parameters.getAll(name)
-    if (more.length > 0) return `${place} set only once`
     const values = tlsParameters.get(name)
-    if (values !== undefined) return values.includes(value) ? [] : `${place} one of ${values.join(', ')}`
-    try {
-      if (value !== '') readFileSync(value)
-      return []
-    } catch (error) {
-      return `${place} a file that can be read: ${readFailureOf(error)}`
-    }
+    if (values === undefined) return `${place} removed: it has no effect; for TLS, set sslmode=verify-full`
+    return values.length === 0 || values.includes(value) ? [] : `${place} one of ${values.join(', ')}`
   })
-}
-
-/** Whether an address trusts every authority of the system, but does not check the name of the server. libpq refuses it, too. */
-function isWeak(parameters: URLSearchParams): boolean {
-  const mode = parameters.get('sslmode') ?? 'verify-full'
-  const isUnverified = parameters.get('uselibpqcompat') === 'true' || /^(disable|no-verify)$/.test(mode)
-  return parameters.get('sslrootcert') === 'system' && isUnverified && mode !== 'verify-full'
 }
 
 /** Returns a warning for each parameter without effect. */

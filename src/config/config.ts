@@ -73,22 +73,19 @@ export function serverRoleOf(env: Variables): string | undefined {
 export function checkSettings(env: Variables) {
   const { given, values, errors } = readSettings(env)
   const { NODE_ENV, PORT, METRICS_PORT, DATABASE_POOLER } = values
-  const refuseIf = (isWrong: boolean, name: string, rule: string): void => {
-    if (isWrong) errors.push([name, `${name} must ${rule}`])
-  }
-  refuseIf(METRICS_PORT === PORT && PORT !== 0, 'METRICS_PORT', `be another port than PORT, not ${PORT}`)
+  const refuse = (name: string, rule: string): number => errors.push([name, `${name} must ${rule}`])
+  if (METRICS_PORT === PORT && PORT !== 0) refuse('METRICS_PORT', `be another port than PORT, not ${PORT}`)
   for (const name of ['DATABASE_URL', 'OPERATOR_DATABASE_URL'] as const) {
     const { [name]: url } = values
-    if (url !== undefined)
-      errors.push(...addressErrors(name, url, env).map((message) => [name, message] as const))
+    for (const error of url === undefined ? [] : addressErrors(name, url, env)) errors.push([name, error])
   }
-  const isRequired = NODE_ENV === 'production' && !isSet(env, 'DATABASE_URL')
-  refuseIf(isRequired, 'DATABASE_URL', 'be set when NODE_ENV is production')
-  refuseIf(
-    DATABASE_POOLER === 'transaction' && !isSet(env, 'OPERATOR_DATABASE_URL'),
-    'OPERATOR_DATABASE_URL',
-    'be set if DATABASE_POOLER is: the command line needs a direct connection',
-  )
+  if (NODE_ENV === 'production' && !isSet(env, 'DATABASE_URL'))
+    refuse('DATABASE_URL', 'be set when NODE_ENV is production')
+  if (DATABASE_POOLER === 'transaction' && !isSet(env, 'OPERATOR_DATABASE_URL'))
+    refuse(
+      'OPERATOR_DATABASE_URL',
+      'be set if DATABASE_POOLER is: the command line needs a direct connection',
+    )
   return { given, values, errors }
 }
 

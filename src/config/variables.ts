@@ -104,17 +104,13 @@ function textOf(env: Variables, name: string): string | undefined {
   const text = env[variable]?.trim()
   if (variable === name || !text) return text
   if (env[name]?.trim()) throw new Error(`${name} and ${variable} must not both be set`)
-  const content = contentOf(variable, text)
-  if (content === '') throw new Error(`${variable} must be a file with a value in it`)
-  return content
-}
-
-function contentOf(variable: string, file: string): string {
   try {
-    return readFileSync(file, 'utf8').trim()
+    const content = readFileSync(text, 'utf8').trim()
+    if (content !== '') return content
   } catch (error) {
     throw new Error(`${variable} must be a file that can be read: ${readFailureOf(error)}`)
   }
+  throw new Error(`${variable} must be a file with a value in it`)
 }
 
 function convert(schema: TSchema, text: string): unknown {

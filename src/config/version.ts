@@ -1,11 +1,6 @@
-import { readFileSync } from 'node:fs'
-import { Type } from '@sinclair/typebox'
-import { Value } from '@sinclair/typebox/value'
+import { createRequire } from 'node:module'
 
-const manifest = new URL('../../package.json', import.meta.url)
+const manifest: { version: string } = createRequire(import.meta.url)('../../package.json')
 
 /** The version of this software. */
-export const { version } = Value.Parse(
-  Type.Object({ version: Type.String() }),
-  JSON.parse(readFileSync(manifest, 'utf8')),
-)
+export const { version } = manifest

@@ -1,36 +1,32 @@
+import { execFileSync } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { readFile } from 'node:fs/promises'
+import { once } from 'node:events'
+import { mkdir, readFile, rm } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import { removeLibpqVariables } from '../config/environment.ts'
 import { messageOf, StartUpError } from '../config/errors.ts'
-import { serverAccount } from './account.ts'
-import { loadOrCreateSecret } from './create-once.ts'
-import { createServerFolder, findServer, type RunningServer, runningServer } from './folder.ts'
-import { freePort } from './free-port.ts'
-import { installedPackage, usablePrograms } from './programs.ts'
-import { createCluster, logOf, type ServerProcess, startServer } from './server-process.ts'
+import { loadOrCreateSecret } from './folder.ts'
+import { copyPrograms } from './programs.ts'
+import { createCluster, logOf, type ServerProcess, serverAccount, startServer } from './server-process.ts'
 
 /** A PostgreSQL server of this process, on a free port of 127.0.0.1. It ends with this process, even if that is killed. */
 export interface EmbeddedServer extends ServerProcess {
   /** The address of the database, with the superuser as the role. */
   readonly url: string
-  /** The folder with the data, which remains when the server stops. */
-  readonly directory: string
   /** Runs statements as the superuser. */
   query(text: string): Promise<unknown>
 }
 
 export interface EmbeddedOptions {
-  /** The folder for the data. As root, another folder may be used; see `EmbeddedServer.directory`. */
+  /** The folder for the data, which remains when the server stops. As root, one that only root can replace and everyone can enter. */
   readonly directory: string
   /** Server settings (PostgreSQL manual, chapter 19). */
   readonly settings?: Readonly<Record<string, string>>
   /** Ends the start. The promise rejects with the signal's reason, and no program is left running. */
   readonly signal?: AbortSignal
-  /** Called with the folder of the data before anything is created in it. */
-  readonly onStart?: ((directory: string) => void) | undefined
 }
 
 /** How long the server of a process that was killed may take to begin to stop. */
@@ -48,21 +44,17 @@ const CHECK_INTERVAL_MS = 50
  * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
  */
 export async function startEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
-  const { settings, signal = new AbortController().signal, onStart } = options
+  const { directory, settings, signal = new AbortController().signal } = options
   removeLibpqVariables()
-  const installed = installedPackage()
-  const account = serverAccount()
-  const directory = await createServerFolder(options.directory, account)
-  onStart?.(directory)
-  const programs = await usablePrograms(installed, directory, account)
-  const place = { programs, directory, account }
+  await mkdir(directory, { recursive: true })
+  const place = { programs: await copyPrograms(directory), directory, account: serverAccount() }
   const newPassword = (): string => randomBytes(24).toString('base64url')
   const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
   await createCluster(place, password, signal)
   await waitUntilUnused(directory, signal)
-  const port = settings?.['port'] ?? String(await freePort('127.0.0.1'))
+  const port = settings?.['port'] ?? String(await freePort())
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
-  const server = await startServer(place, { ...defaults, ...settings, port })
+  const server = startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)
   const query = (text: string): Promise<unknown> => queryOnce(url, text)
   const failure = new AbortController()
@@ -73,22 +65,70 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     await server.stop()
     signal.throwIfAborted()
     const other = await runningServer(directory)
-    throw other ? inUse(other) : notStarted(error, directory)
+    throw other ? inUse(directory, other) : notStarted(directory, error)
   }
-  return { ...server, url, directory, query }
+  return { ...server, url, query }
 }
 
 /** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
-export async function findRunningServer(wanted: string): Promise<string | undefined> {
-  const server = await findServer(wanted)
+export async function findRunningServer(directory: string): Promise<string | undefined> {
+  const server = await runningServer(directory)
   if (server === undefined) return undefined
   removeLibpqVariables()
-  const password = await readFile(path.join(server.directory, 'password'), 'utf8')
-  return addressOf(password.trim(), server.port)
+  return addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
+}
+
+/**
+ * Listens on a port of 127.0.0.1 for a moment and returns it. By default, the system chooses one.
+ *
+ * @throws the error of `listen`, for example if the port is in use
+ */
+export async function freePort(port = 0): Promise<number> {
+  const server = createServer().listen(port, '127.0.0.1')
+  await once(server, 'listening')
+  const address = server.address()
+  server.close()
+  if (typeof address !== 'object' || address === null) throw new Error('The system assigned no port')
+  return address.port
 }
 
 function addressOf(password: string, port: string): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+}
+
+/** A server that runs on a folder. */
+interface RunningServer {
+  readonly pid: string
+  readonly port: string
+  readonly isStopping: boolean
+}
+
+/**
+ * Returns the server that runs on a folder. If the process in its file is another program by now, even another PostgreSQL, as
+ * after a crash, removes the file: PostgreSQL would refuse to start.
+ */
+async function runningServer(directory: string): Promise<RunningServer | undefined> {
+  const data = path.join(directory, 'data')
+  const file = path.join(data, 'postmaster.pid')
+  // The process id, the folder, the time of the start, the port, three others, and what pg_ctl waits for.
+  const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n')
+  const [pid = '', , , port = '', , , , status = ''] = lines
+  if (!/^\d+$/.test(pid)) return undefined
+  if ((await commandLineOf(pid)).includes(` -D ${data} `))
+    return { pid, port, isStopping: status.startsWith('stopping') }
+  await rm(file, { force: true })
+  return undefined
+}
+
+/** Returns the program and the arguments of a process, each followed by a space; empty if there is no such process. */
+async function commandLineOf(pid: string): Promise<string> {
+  try {
+    if (process.platform === 'linux')
+      return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
+    return execFileSync('ps', ['-o', 'command=', '-p', pid], { encoding: 'utf8' }).replace('\n', ' ')
+  } catch {
+    return ''
+  }
 }
 
 /** Waits for the server of a process that was killed to stop. */
@@ -98,18 +138,18 @@ async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<
     signal.throwIfAborted()
     const server = await runningServer(directory)
     if (server === undefined) return
-    if (!server.isStopping && performance.now() > deadline) throw inUse(server)
+    if (!server.isStopping && performance.now() > deadline) throw inUse(directory, server)
     await setTimeout(CHECK_INTERVAL_MS)
   }
 }
 
-function inUse({ directory, pid }: RunningServer): StartUpError {
+function inUse(directory: string, { pid }: RunningServer): StartUpError {
   return new StartUpError(
     `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process ${pid}.`,
   )
 }
 
-function notStarted(error: unknown, directory: string): StartUpError {
+function notStarted(directory: string, error: unknown): StartUpError {
   // Invalid password: PostgreSQL manual, appendix A.
   const message =
     codeOf(error) === '28P01'

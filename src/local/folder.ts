@@ -1,100 +1,85 @@
-import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
-import { statSync } from 'node:fs'
-import { access, chmod, chown, constants, mkdir, readFile, realpath, rm } from 'node:fs/promises'
+import { existsSync, statSync } from 'node:fs'
+import { chmod, chown, link, mkdir, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { messageOf, StartUpError } from '../config/errors.ts'
-import { type Account, succeedsAs } from './account.ts'
 
 /**
- * Creates the folder of a server, and returns its path. As root, only `data` in it will belong to the account of the server, and
- * another folder below /var/lib is used if others than root can replace the wanted one, or the account cannot enter it.
- *
- * @throws {StartUpError} if the current user may not create the folder or write to it
+ * Returns where the folder of a server may be: the wanted one and, as root, another one, which it is instead if others than root can
+ * replace the wanted one, or not every account can enter it.
  */
-export async function createServerFolder(wanted: string, account: Account): Promise<string> {
-  const { uid } = account
-  const parent = path.dirname(path.resolve(wanted))
-  try {
-    const created = await mkdir(parent, { recursive: true })
-    // With a strict umask, the account could not enter it.
-    if (created !== undefined && uid !== undefined) await chmod(parent, 0o711)
-    await access(parent, constants.W_OK)
-  } catch (error) {
-    throw new StartUpError(
-      `The embedded PostgreSQL cannot keep its data in ${parent}: ${messageOf(error)}. ` +
-        'Start the service in a folder that you may write to, or set DATABASE_URL to use your own PostgreSQL.',
-      { cause: error },
-    )
+export function foldersOf(wanted: string): readonly [wanted: string, ofRoot: string] {
+  const folder = path.resolve(wanted)
+  const name = createHash('sha256').update(folder).digest('hex').slice(0, 16)
+  return [folder, `/var/lib/petstore-inventory/${name}`]
+}
+
+/** Creates the folder of a server, and returns its path. As root, only what is created in it for another account will belong to it. */
+export async function createServerFolder(wanted: string): Promise<string> {
+  const [first, ofRoot] = foldersOf(wanted)
+  const parent = path.dirname(first)
+  const created = await mkdir(parent, { recursive: true })
+  if (process.getuid?.() !== 0) {
+    await mkdir(first, { recursive: true, mode: 0o700 })
+    return first
   }
-  const isUsable =
-    uid === undefined || (isOnlyOfRoot(await realpath(parent)) && succeedsAs(account, 'test', ['-x', parent]))
-  const [first, fallback] = foldersOf(wanted)
-  const directory = isUsable ? first : fallback
-  await mkdir(directory, { recursive: true, mode: 0o700 })
-  if (uid === undefined) return directory
-  if (!isUsable) await chmod(path.dirname(directory), 0o711)
+  // With a strict umask, the other account could not enter what is created here.
+  if (created !== undefined) await chmod(parent, 0o711)
+  const directory = isSafe(await realpath(parent)) ? first : ofRoot
+  await mkdir(directory, { recursive: true })
+  if (directory === ofRoot) await chmod(path.dirname(directory), 0o711)
   await chmod(directory, 0o711)
   // Version 2 gave the folder to the account.
   await chown(directory, 0, 0)
   return directory
 }
 
-/** Whether only root can replace a folder or one above it, so that root may change what is at a path in it. */
-function isOnlyOfRoot(folder: string): boolean {
+/** Whether only root can replace a folder or one above it, so that root may change what is at a path in it, and all can enter it. */
+function isSafe(folder: string): boolean {
   const { uid, mode } = statSync(folder)
   // In a sticky folder such as /tmp, users can replace only what is their own.
   const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0
   const parent = path.dirname(folder)
-  return uid === 0 && !isOpen && (parent === folder || isOnlyOfRoot(parent))
-}
-
-/** Returns the wanted folder of a server, and the one that root uses instead if it must. */
-function foldersOf(wanted: string): [string, string] {
-  const folder = path.resolve(wanted)
-  const name = createHash('sha256').update(folder).digest('hex').slice(0, 16)
-  return [folder, `/var/lib/petstore-inventory/${name}`]
-}
-
-/** A server that runs on a folder. */
-export interface RunningServer {
-  readonly directory: string
-  readonly pid: string
-  readonly port: string
-  readonly isStopping: boolean
-}
-
-/** Returns the server that runs on the folder that `createServerFolder` returned for the wanted one, if any. */
-export async function findServer(wanted: string): Promise<RunningServer | undefined> {
-  const [first, fallback] = foldersOf(wanted)
-  return (await runningServer(first)) ?? (await runningServer(fallback))
+  return uid === 0 && (mode & 0o001) !== 0 && !isOpen && (parent === folder || isSafe(parent))
 }
 
 /**
- * Returns the server that runs on a folder. If the process in its file is another program by now, even another PostgreSQL, as
- * after a crash, removes the file: PostgreSQL would refuse to start.
+ * Creates a folder unless it exists; `fill` creates it under a temporary name, so that an interrupted creation never looks complete.
+ * If several processes create it at once, the first one to finish wins, and the others use its folder.
  */
-export async function runningServer(directory: string): Promise<RunningServer | undefined> {
-  const data = path.join(directory, 'data')
-  const file = path.join(data, 'postmaster.pid')
-  // The process id, the folder, the time of the start, the port, three others, and what pg_ctl waits for.
-  const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n')
-  const [pid = '', , , port = '', , , , status = ''] = lines
-  if (!/^\d+$/.test(pid)) return undefined
-  if ((await commandLineOf(pid)).includes(` -D ${data} `)) {
-    return { directory, pid, port, isStopping: status.startsWith('stopping') }
+export async function createFolderOnce(
+  target: string,
+  fill: (temporary: string) => Promise<unknown>,
+): Promise<void> {
+  if (existsSync(target)) return
+  const temporary = `${target}.unfinished-${process.pid}`
+  await rm(temporary, { recursive: true, force: true })
+  try {
+    await fill(temporary)
+    await rename(temporary, target)
+  } catch (error) {
+    if (!existsSync(target)) throw error
+  } finally {
+    // A program that was killed may be writing its last file.
+    await rm(temporary, { recursive: true, force: true, maxRetries: 10 })
   }
-  await rm(file, { force: true })
-  return undefined
 }
 
-/** Returns the program and the arguments of a process, each followed by a space; empty if there is no such process. */
-async function commandLineOf(pid: string): Promise<string> {
-  try {
-    if (process.platform === 'linux')
-      return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).replaceAll('\0', ' ')
-    return execFileSync('ps', ['-o', 'command=', '-p', pid], { encoding: 'utf8' }).replace('\n', ' ')
-  } catch {
-    return ''
+/**
+ * Reads a secret from a file that only its owner can read, and generates it if there is none. Concurrent processes get the same.
+ *
+ * @throws if the file is empty
+ */
+export async function loadOrCreateSecret(file: string, generate: () => string): Promise<string> {
+  if (!existsSync(file)) {
+    const temporary = `${file}.unfinished-${process.pid}`
+    await writeFile(temporary, `${generate()}\n`, { mode: 0o600, flush: true })
+    // Unlike a rename, a link does not replace the file of a process that was faster.
+    await link(temporary, file).catch((error: unknown) => {
+      if (!existsSync(file)) throw error
+    })
+    await rm(temporary)
   }
+  const secret = (await readFile(file, 'utf8')).trim()
+  if (secret === '') throw new Error(`${file} is empty; remove it.`)
+  return secret
 }

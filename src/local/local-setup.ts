@@ -1,21 +1,21 @@
 import { randomBytes } from 'node:crypto'
-import { readFile, rm, writeFile } from 'node:fs/promises'
-import path from 'node:path'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
+import { createServerFolder, foldersOf, loadOrCreateSecret } from './folder.ts'
 import { logOf } from './server-process.ts'
 
-/** The folder of the local setup, below the working directory. */
-export const LOCAL_DIRECTORY = '.data'
+/** The folder of the server, and the file of the API key, below the working directory. */
+const SERVER = '.data/postgres'
+const API_KEY = '.data/api-key'
 
-/** The role of the server. The command line connects as the superuser. */
-const SERVER_ROLE = 'inventory_server'
+/** The role of the service. The command line connects as the superuser. */
+const ROLE = 'inventory_server'
 
 const CREATE_ROLE = `
   DO $$ BEGIN
-    CREATE ROLE ${SERVER_ROLE} LOGIN;
+    CREATE ROLE ${ROLE} LOGIN;
   EXCEPTION WHEN duplicate_object THEN NULL;
   END $$`
 
@@ -41,34 +41,31 @@ export interface LocalSetup {
 
 /**
  * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
- * if it has none, and creates an API key. Keeps everything in `directory` for the next start. When the signal is aborted, it
+ * if it has none, and creates an API key. Keeps everything for the next start, and prints where. When the signal is aborted, it
  * stops what it has started and rejects with the signal's reason.
  *
- * @param onStart called with the folder of the data, which is another one if root may not use `directory`
  * @throws {StartUpError} if the embedded PostgreSQL cannot run
  */
-export async function setUpLocally(
-  directory: string,
-  signal: AbortSignal,
-  onStart?: (place: string) => void,
-): Promise<LocalSetup> {
-  const server = await startEmbeddedServer({ directory: serverDirectory(directory), signal, onStart })
+export async function setUpLocally(signal: AbortSignal): Promise<LocalSetup> {
+  const directory = await createServerFolder(SERVER)
+  console.log(`Starting PostgreSQL in ${directory}…`)
+  const server = await startEmbeddedServer({ directory, signal })
   try {
     const databaseUrl = new URL(server.url)
-    databaseUrl.username = SERVER_ROLE
+    databaseUrl.username = ROLE
     databaseUrl.password = randomBytes(24).toString('base64url')
-    await server.query(`${CREATE_ROLE}; ALTER ROLE ${SERVER_ROLE} PASSWORD '${databaseUrl.password}'`)
-    await migrate({ url: server.url, direction: 'up', roles: { server: SERVER_ROLE }, signal })
+    await server.query(`${CREATE_ROLE}; ALTER ROLE ${ROLE} PASSWORD '${databaseUrl.password}'`)
+    await migrate({ url: server.url, direction: 'up', roles: { server: ROLE }, signal })
     await server.query(ADD_SAMPLE_ENTRIES)
     signal.throwIfAborted()
-    const key = { name: 'local', key: await loadOrCreateKey(path.join(directory, 'api-key')) }
+    const key = await loadOrCreateSecret(API_KEY, makeApiKey)
     return {
       databaseUrl: databaseUrl.href,
-      key,
+      key: { name: 'local', key },
       ended: server.ended.then(
-        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(server.directory)}`,
+        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(directory)}`,
       ),
-      welcome: (address, apiKey) => welcomeText(address, server.directory, apiKey),
+      welcome: (address, apiKey) => welcomeText(address, directory, apiKey),
       stop: () => server.stop(),
     }
   } catch (error) {
@@ -77,23 +74,13 @@ export async function setUpLocally(
   }
 }
 
-/** Reads the API key, or creates one. An empty file, which a full disk can leave, counts as none. */
-async function loadOrCreateKey(file: string): Promise<string> {
-  const existing = (await readFile(file, 'utf8').catch(() => '')).trim()
-  if (existing !== '') return existing
-  const key = makeApiKey()
-  await rm(file, { force: true })
-  await writeFile(file, `${key}\n`, { mode: 0o600, flag: 'wx' })
-  return key
-}
-
-/** Returns the address of the local database that another process is running in `directory`; undefined if none is. */
-export function runningDatabase(directory: string): Promise<string | undefined> {
-  return findRunningServer(serverDirectory(directory))
-}
-
-function serverDirectory(directory: string): string {
-  return path.join(directory, 'postgres')
+/** Returns the address of the local database that another process is running; undefined if none is. */
+export async function runningDatabase(): Promise<string | undefined> {
+  for (const folder of foldersOf(SERVER)) {
+    const url = await findRunningServer(folder)
+    if (url !== undefined) return url
+  }
+  return undefined
 }
 
 function welcomeText(address: string, directory: string, key: string): string {

@@ -1,10 +1,38 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chown, constants, mkdir, open } from 'node:fs/promises'
+import { closeSync, constants, openSync } from 'node:fs'
+import { chown, mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { StartUpError } from '../config/errors.ts'
-import type { Account } from './account.ts'
-import { createFolderOnce } from './create-once.ts'
+import { createFolderOnce } from './folder.ts'
+
+/** The user that a program runs as; without ids, the current user. */
+export interface Account {
+  readonly uid?: number
+  readonly gid?: number
+}
+
+/**
+ * Returns the account to run PostgreSQL as: the current user or, because PostgreSQL refuses to run as root, another user
+ * instead of root.
+ *
+ * @throws {StartUpError} if the current user is root and there is no such account
+ */
+export function serverAccount(): Account {
+  if (process.getuid?.() !== 0) return {}
+  const idOf = (user: string, option: string): number =>
+    Number(execFileSync('id', [option, user], { stdio: 'pipe' }))
+  for (const user of ['postgres', 'nobody']) {
+    try {
+      return { uid: idOf(user, '-u'), gid: idOf(user, '-g') }
+    } catch {
+      // No such user; try the next one.
+    }
+  }
+  throw new StartUpError(
+    'PostgreSQL does not run as root, and this system has no user "postgres" or "nobody" to run it as.',
+  )
+}
 
 /** Where a server runs, and how. */
 export interface Place {
@@ -34,7 +62,7 @@ export async function createCluster(place: Place, password: string, signal: Abor
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
     const options = ['--username=postgres', '--auth=scram-sha-256', '--encoding=UTF8', '--no-locale']
     const initdb = ['initdb', `--pgdata=${temporary}`, '--pwfile=/dev/stdin', ...options]
-    const child = await startProgram(place, INITDB_SCRIPT, initdb, `${password}\n`)
+    const child = startProgram(place, INITDB_SCRIPT, initdb, `${password}\n`)
     const kill = (): void => killGroup(child)
     signal.addEventListener('abort', kill)
     if (signal.aborted) kill()
@@ -63,13 +91,10 @@ export interface ServerProcess {
 }
 
 /** Starts the server on an existing cluster. It may not accept connections yet. */
-export async function startServer(
-  place: Place,
-  settings: Readonly<Record<string, string>>,
-): Promise<ServerProcess> {
+export function startServer(place: Place, settings: Readonly<Record<string, string>>): ServerProcess {
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const server = ['postgres', '-D', path.join(place.directory, 'data'), ...options]
-  const child = await startProgram(place, SERVER_SCRIPT, server)
+  const child = startProgram(place, SERVER_SCRIPT, server)
   const ended = endOf(child)
   return {
     ended,
@@ -86,23 +111,23 @@ export function logOf(directory: string): string {
 }
 
 /** Starts a shell script that becomes a program of PostgreSQL. */
-async function startProgram(
+function startProgram(
   { programs, directory, account }: Place,
   script: string,
   [name = '', ...args]: readonly string[],
   input?: string,
-): Promise<ChildProcess> {
+): ChildProcess {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
-  const log = await open(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
+  const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
   const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
     ...account,
     cwd: '/',
     // In a session of its own, so that Ctrl-C does not reach it.
     detached: true,
-    stdio: ['pipe', log.fd, log.fd],
+    stdio: ['pipe', log, log],
   })
   if (input !== undefined) child.stdin?.end(input)
-  await log.close()
+  closeSync(log)
   return child
 }
 

@@ -26,8 +26,8 @@ Exit codes:
        a privilege
        migrate status: a migration is neither applied nor of a newer version
   4    it is unknown whether the change was made: the connection was lost
-       during the commit, PostgreSQL warned about the commit, or a second
-       Ctrl-C interrupted it; the message says how to find out
+       during the commit, PostgreSQL warned about the commit, or Ctrl-C
+       interrupted it; the message says how to find out
   5    nothing was changed: confirmation is required, as the message says
   6    done, but standard output could not be written
   130  interrupted by Ctrl-C, 143 by SIGTERM, 129 by a closed terminal; nothing

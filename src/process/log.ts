@@ -27,46 +27,29 @@ export async function openLog(level: string): Promise<Logger> {
     const { default: pretty } = await import('pino-pretty')
     return pino({ level, base }, pretty({ sync: true, translateTime: 'SYS:HH:MM:ss.l' }))
   }
-  const log = pino(
-    { level, base },
-    standardOutput((lines) => {
-      log.warn({ lines }, 'log lines were dropped, because standard output was not read or was full')
-    }),
-  )
-  return log
+  return pino({ level, base }, standardOutput())
 }
 
 /**
  * Writes the lines of a few milliseconds together: a system call for each would cost as much as the rest of a log line. Lines
- * that cannot be written are dropped, and `onResumed` is called with their number when writing works again.
+ * that cannot be written are dropped.
  *
  * Not pino's own destination: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
  * if no one reads a pipe, its write blocks a thread that Node waits for.
  */
-function standardOutput(onResumed: (lines: number) => void): Destination {
+function standardOutput(): Destination {
   const { stdout } = process
   let text = ''
   let lines = 0
-  let unreported = 0
   let timer: NodeJS.Timeout | undefined
 
-  const drop = (count: number): void => {
-    dropped += count
-    unreported += count
-  }
   const writeAll = (): void => {
     clearTimeout(timer)
     timer = undefined
     if (text === '') return
     const count = lines
     stdout.write(text, (error) => {
-      if (error) {
-        drop(count)
-      } else if (unreported > 0 && stdout.writableLength < MAX_QUEUED_LENGTH / 2) {
-        const report = unreported
-        unreported = 0
-        onResumed(report)
-      }
+      if (error) dropped += count
     })
     text = ''
     lines = 0
@@ -78,7 +61,7 @@ function standardOutput(onResumed: (lines: number) => void): Destination {
   return {
     write(line) {
       if (stdout.writableLength + text.length + line.length > MAX_QUEUED_LENGTH) {
-        drop(1)
+        dropped++
         return
       }
       text += line

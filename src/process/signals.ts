@@ -1,13 +1,9 @@
 import { constants } from 'node:os'
-import { setTimeout } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 
 /** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
-
-/** How long the end of the process waits for its log to be read. */
-const FLUSH_TIMEOUT_MS = 1000
 
 /** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
 const interruptSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
@@ -15,17 +11,14 @@ const interruptSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHU
 /** The server also stops on the other signals that a user sends to end a process. */
 const stopSignals: readonly NodeJS.Signals[] = [...interruptSignals, 'SIGQUIT', 'SIGUSR2']
 
-type OnSignal = (signal: NodeJS.Signals) => void
-
-/** Calls `onFirst` on the first of the signals, and `onSecond` on a later one. */
-function onSignals(signals: readonly NodeJS.Signals[], onFirst: OnSignal, onSecond: OnSignal): void {
-  let firstAt: number | undefined
+/** Calls a function on each of the signals that does not repeat the one before. */
+function onSignals(signals: readonly NodeJS.Signals[], act: (signal: NodeJS.Signals) => void): void {
+  let last = Number.NEGATIVE_INFINITY
   for (const signal of signals) {
     process.on(signal, () => {
-      const isFirst = firstAt === undefined
-      firstAt ??= performance.now()
-      if (isFirst) onFirst(signal)
-      else if (performance.now() - firstAt > DUPLICATE_SIGNAL_MS) onSecond(signal)
+      const isRepeated = performance.now() - last < DUPLICATE_SIGNAL_MS
+      last = performance.now()
+      if (!isRepeated) act(signal)
     })
   }
 }
@@ -39,48 +32,32 @@ export function ignoreInspectorSignal(): void {
  * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
  * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal or error exits
  * at once.
- *
- * @returns the function that shuts down on an error
  */
-export function closeOnSignals(
-  log: Logger,
-  timeoutMs: number,
-  close: () => Promise<void>,
-): (error: unknown) => void {
+export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
   let isStopping = false
 
   const stop = async (exitCode: number): Promise<void> => {
+    // A second signal, or what fails while it stops.
+    if (isStopping) process.exit(1)
     isStopping = true
-    void setTimeout(timeoutMs).then(() => {
+    setTimeout(() => {
       log.error(`not stopped within ${timeoutMs} ms: exiting`)
       process.exit(1)
-    })
+    }, timeoutMs)
     await close()
     log.info('stopped')
-    const flushed = new Promise<void>((resolve) => log.flush(() => resolve()))
-    await Promise.race([flushed, setTimeout(FLUSH_TIMEOUT_MS)])
-    process.exit(exitCode)
+    log.flush(() => process.exit(exitCode))
   }
   const onError = (err: unknown): void => {
     log.fatal({ err }, 'stopping after an error')
-    // What fails while it stops is such an error, too.
-    if (isStopping) process.exit(1)
     void stop(1)
   }
   process.on('uncaughtException', onError)
   process.on('unhandledRejection', onError)
-  onSignals(
-    stopSignals,
-    (signal) => {
-      log.info(`${signal}: stopping`)
-      if (!isStopping) void stop(0)
-    },
-    (signal) => {
-      log.error(`second ${signal}: exiting at once`)
-      process.exit(1)
-    },
-  )
-  return onError
+  onSignals(stopSignals, (signal) => {
+    log.info(`${signal}: stopping`)
+    void stop(0)
+  })
 }
 
 /** A signal interrupted the command, which has rolled back its changes. */
@@ -98,28 +75,24 @@ export class InterruptedError extends Error {
 export interface Interruption {
   /** Aborts with an InterruptedError on the first SIGINT, SIGTERM or SIGHUP before the commit. */
   readonly signal: AbortSignal
-  /** Call it when the commit begins. From then on, a signal cannot roll back the transaction. */
+  /** Call it when the commit begins. From then on, a signal cannot roll back the transaction, and exits without its outcome. */
   onCommit(): void
 }
 
-/** Aborts a command on SIGINT, SIGTERM or SIGHUP. A second signal exits at once. */
+/** Aborts a command on SIGINT, SIGTERM or SIGHUP. During the commit, and as the second one, a signal exits at once. */
 export function abortOnSignals(): Interruption {
   const controller = new AbortController()
   let isCommitting = false
-  onSignals(
-    interruptSignals,
-    (signal) => {
-      if (isCommitting) console.error('inventory: waiting for PostgreSQL to complete the commit')
-      else controller.abort(new InterruptedError(signal))
-    },
-    (signal) => {
-      if (!isCommitting) process.exit(exitCodeOf(signal))
+  onSignals(interruptSignals, (signal) => {
+    if (isCommitting) {
       console.error(
         `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
       )
       process.exit(exitCodes.outcomeUnknown)
-    },
-  )
+    }
+    if (controller.signal.aborted) process.exit(exitCodeOf(signal))
+    controller.abort(new InterruptedError(signal))
+  })
   return {
     signal: controller.signal,
     onCommit() {

@@ -1,4 +1,4 @@
-import { ConfigurationError, StartUpError } from '../config/errors.ts'
+import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
 import { UncertainCommitError } from '../database/commit-warnings.ts'
 import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
@@ -28,32 +28,24 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
   if (!(error instanceof Error)) return String(error)
-  const place = placeOf(error)
-  switch ('syscall' in error ? `${error.syscall} ${codeOf(error)}` : undefined) {
-    case 'listen EADDRINUSE':
-      return `${place} is in use by another program. Stop that program, or set PORT (METRICS_PORT for the metrics) to another port.`
-    case 'listen EACCES':
-      return `This user may not listen on ${place}. Set PORT (METRICS_PORT for the metrics) to a port above 1023.`
-    case 'listen EADDRNOTAVAIL':
-      return `${place} is not an address of this machine. Set HOST to one of its addresses, or to 0.0.0.0 for all.`
-    // Those of database hosts are causes of a DatabaseUnavailableError.
-    case 'getaddrinfo ENOTFOUND':
-    case 'getaddrinfo EAI_AGAIN':
-      return `The host ${hostOf(error)} cannot be found (${codeOf(error)}). Set HOST to an address of this machine, or to 0.0.0.0 for all.`
-    default:
-      if (isInFunction(error))
-        return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
-      if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
-        return explainOutage(error, variable)
-      // The message of a failed system call names the file or host. Any other error is a bug.
-      return 'syscall' in error ? `${printable(error.message)}.` : (error.stack ?? error.message)
-  }
+  if (isInFunction(error))
+    return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
+  if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
+    return explainOutage(error, variable)
+  // Any other error than that of a system call is a bug.
+  if (!('syscall' in error)) return error.stack ?? error.message
+  const said = printable(error.message)
+  // The name lookups for databases are causes of a DatabaseUnavailableError.
+  return error.syscall === 'listen' || error.syscall === 'getaddrinfo'
+    ? `The service cannot listen: ${said}. Set HOST to an address of this machine, or to 0.0.0.0 for all, and PORT (METRICS_PORT for the metrics) to a free port above 1023.`
+    : `${said}.`
 }
 
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
 function explainOutage(cause: unknown, variable: string): string {
   if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${printable(String(cause))}`
-  const said = printable(cause.message)
+  // A host with several addresses causes an error of several, without a message.
+  const said = printable(messageOf(cause instanceof AggregateError ? cause.errors[0] : cause))
   if (hasCause(cause, 'untrusted')) {
     return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
   }
@@ -73,39 +65,13 @@ function explainOutage(cause: unknown, variable: string): string {
     return `The database role lacks a privilege: ${said}. ${remedy}`
   }
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
-  if (hasCause(cause, 'noResponse'))
-    return `PostgreSQL does not respond. Check that it is running, the network, and ${variable}.`
-  switch (codeOf(cause)) {
-    case 'ECONNREFUSED':
-    case 'EHOSTUNREACH':
-    case 'ENETUNREACH':
-    case 'ETIMEDOUT': {
-      const place = placeOf(cause)
-      return `PostgreSQL cannot be reached${place === '' ? '' : ` at ${place}`}. Check that it is running, and ${variable}.`
-    }
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return `The host of PostgreSQL cannot be found: ${said}. Check ${variable}.`
-    case '42P01':
-    case '42703':
-      return `The database schema is behind this version: ${said}. Run "inventory migrate up" as the owner of the tables.`
-    default:
-      return `PostgreSQL cannot serve this now: ${said}.`
-  }
+  if (hasCause(cause, 'noResponse') || 'syscall' in cause || cause instanceof AggregateError)
+    return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
+  if (hasCause(cause, 'unknownTable', 'unknownColumn'))
+    return `The database schema is behind this version: ${said}. Run "inventory migrate up" as the owner of the tables.`
+  return `PostgreSQL cannot serve this now: ${said}.`
 }
 
 function codeOf(error: Error): unknown {
   return 'code' in error ? error.code : undefined
-}
-
-/** The host name in an error of a name lookup. */
-function hostOf(error: Error): unknown {
-  return 'hostname' in error ? error.hostname : ''
-}
-
-/** The address in a network error; the first of several addresses of a host name. */
-function placeOf(error: Error): string {
-  const known: unknown = error instanceof AggregateError ? error.errors[0] : error
-  if (!(known instanceof Error) || !('address' in known)) return ''
-  return `${known.address}${'port' in known ? `:${known.port}` : ''}`
 }

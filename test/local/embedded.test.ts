@@ -1,9 +1,8 @@
 import { chmod, chown, cp, readFile, rename, stat, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { setUpLocally } from '../../src/local/local-setup.ts'
+import { createServerFolder } from '../../src/local/folder.ts'
 import { copyCluster } from '../support/cluster.ts'
 import { temporaryFolder } from '../support/program.ts'
 
@@ -17,32 +16,26 @@ async function usedFolder(t: Test): Promise<string> {
 }
 
 /** Starts a server, uses it and stops it. */
-async function use(t: Test, directory: string): Promise<void> {
-  const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
-  try {
-    const client = new pg.Client(server.url)
-    await client.connect()
-    const { rows } = await client.query(
-      "SELECT count(*)::int AS entries, current_setting('work_mem') AS memory FROM inventory",
-    )
-    t.strictSame(rows, [{ entries: 0, memory: '4MB' }])
-    await client.end()
-  } finally {
-    await server.stop()
-  }
+async function use(directory: string): Promise<void> {
+  const server = await startEmbeddedServer({
+    directory: await createServerFolder(directory),
+    settings: { fsync: 'off' },
+  })
+  await server.query('SELECT FROM inventory').finally(server.stop)
 }
 
 t.test('a start succeeds if the number of its former process belongs to another program', async (t) => {
-  const other = await startEmbeddedServer({ directory: await usedFolder(t), settings: { fsync: 'off' } })
+  const folder = await usedFolder(t)
+  const other = await startEmbeddedServer({ directory: folder })
   t.teardown(other.stop)
-  const running = await readFile(path.join(other.directory, 'data', 'postmaster.pid'), 'utf8')
+  const running = await readFile(path.join(folder, 'data', 'postmaster.pid'), 'utf8')
   for (const left of [running, `${process.pid}\n`, '', 'x']) {
     const directory = await usedFolder(t)
     await writeFile(path.join(directory, 'data', 'postmaster.pid'), left)
-    if (/^\d/.test(left)) await use(t, directory)
+    if (/^\d/.test(left)) await use(directory)
     // PostgreSQL refuses a file without a number, which may be one that another server is writing.
     else
-      await t.rejects(use(t, directory), {
+      await t.rejects(use(directory), {
         message: /does not start: it exited with code 1\. See .*postgres\.log$/,
       })
   }
@@ -53,10 +46,10 @@ t.test('only a wrong password is a reason to remove the folder', async (t) => {
   const access = path.join(directory, 'data', 'pg_hba.conf')
   const rules = await readFile(access, 'utf8')
   await writeFile(access, '')
-  await t.rejects(use(t, directory), { message: /^The embedded PostgreSQL does not start: (?!.*emove)/ })
+  await t.rejects(use(directory), { message: /^The embedded PostgreSQL does not start: (?!.*emove)/ })
   await writeFile(access, rules)
   await writeFile(path.join(directory, 'password'), 'of another database\n')
-  await t.rejects(use(t, directory), {
+  await t.rejects(use(directory), {
     message: /^The password in .* does not match the database there\. Remove that folder/,
   })
   t.rejects(stat(path.join(directory, 'data', 'postmaster.pid')), { code: 'ENOENT' }, 'it has stopped')
@@ -74,7 +67,7 @@ t.test(
     await rename(path.join(directory, 'password'), secret)
     await chown(directory, uid, gid)
     await symlink(secret, path.join(directory, 'password'))
-    await use(t, directory)
+    await use(directory)
     t.match(await stat(secret), { uid: 0, mode: 0o100600 })
     t.match(await stat(directory), { uid: 0 })
 
@@ -83,7 +76,7 @@ t.test(
     await symlink(`${secret}.log`, path.join(directory, 'postgres.log.link'))
     await rename(path.join(directory, 'postgres.log.link'), path.join(directory, 'postgres.log'))
     await chmod(path.dirname(directory), 0o755)
-    await t.rejects(use(t, directory), { code: 'ELOOP' })
+    await t.rejects(use(directory), { code: 'ELOOP' })
     t.equal(
       await readFile(`${secret}.log`, 'utf8'),
       await readFile(secret, 'utf8'),
@@ -91,39 +84,3 @@ t.test(
     )
   },
 )
-
-t.test("the local database accepts only generated passwords, and ignores libpq's variables", async (t) => {
-  const variables = {
-    PGSSLMODE: 'require',
-    PGOPTIONS: '-c work_mem=1MB',
-    PGHOST: 'nowhere.invalid',
-    PGPORT: '1',
-    PGUSER: 'nobody',
-    PGDATABASE: 'none',
-    PGCLIENTENCODING: 'LATIN1',
-    PGDATA: '/nowhere',
-  }
-  const directory = path.join(await temporaryFolder(t), '.data')
-  Object.assign(process.env, variables)
-  const setup = await setUpLocally(directory, new AbortController().signal)
-  try {
-    for (const role of ['postgres', new URL(setup.databaseUrl).username]) {
-      const url = new URL(setup.databaseUrl)
-      url.username = role
-      url.password = 'guessed'
-      await t.rejects(new pg.Client(url.href).connect(), { code: '28P01' }, role)
-    }
-    const client = new pg.Client(setup.databaseUrl)
-    await client.connect()
-    const { rows } = await client.query(
-      `SELECT rolsuper, current_setting('listen_addresses') AS addresses
-       FROM pg_roles WHERE rolname = current_user`,
-    )
-    await client.end()
-    t.strictSame(rows, [{ rolsuper: false, addresses: '127.0.0.1' }])
-  } finally {
-    await setup.stop()
-  }
-  Object.assign(process.env, variables)
-  await use(t, await usedFolder(t))
-})

@@ -203,10 +203,13 @@ t.test('a start that fails has one message, without secrets, and a nonzero exit 
   const faults: [env: Record<string, string>, message: RegExp][] = [
     [{ PORT: 'x', LOG_LEVEL: 'y' }, /PORT must be .*\n.*LOG_LEVEL must be /],
     [{ NODE_ENV: 'production' }, /DATABASE_URL must be set/],
-    [{ DATABASE_URL, PORT: taken }, new RegExp(`127\\.0\\.0\\.1:${taken} is in use.*set PORT`)],
-    [{ DATABASE_URL, PORT: '0', METRICS_PORT: taken }, new RegExp(`:${taken} is in use.*METRICS_PORT`)],
-    [{ DATABASE_URL, HOST: '192.0.2.1' }, /: 192\.0\.2\.1:3000 is not an address of this machine/],
-    [{ DATABASE_URL, HOST: 'nowhere.invalid' }, /: The host nowhere\.invalid cannot be found .*Set HOST to /],
+    [{ DATABASE_URL, PORT: taken }, new RegExp(`EADDRINUSE.* 127\\.0\\.0\\.1:${taken}\\. Set HOST .* PORT `)],
+    [{ DATABASE_URL, PORT: '0', METRICS_PORT: taken }, new RegExp(`EADDRINUSE.*:${taken}\\. .*METRICS_PORT`)],
+    [{ DATABASE_URL, HOST: '192.0.2.1' }, /: The service cannot listen: .* 192\.0\.2\.1:3000\. Set HOST to /],
+    [
+      { DATABASE_URL, HOST: 'nowhere.invalid' },
+      /: The service cannot listen: .* nowhere\.invalid\. Set HOST /,
+    ],
     [{ DATABASE_URL: wrongLogin.href }, /: PostgreSQL refuses the connection: .*Check DATABASE_URL/],
     [{ DATABASE_URL: wrongDatabase.href }, /"no_such_database" does not exist/],
   ]

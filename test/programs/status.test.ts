@@ -150,16 +150,16 @@ t.test('a database that cannot be used is reported in one message without its pa
   for (const [url, message] of [
     [
       'postgres://u:secret@127.0.0.1:1/x',
-      /^inventory: PostgreSQL cannot be reached at 127\.0\.0\.1:1\. Check that it is running/,
+      /^inventory: PostgreSQL cannot be reached: connect ECONNREFUSED 127\.0\.0\.1:1\. Check that it is running/,
     ],
     [
       'postgres://u:secret@host.invalid/x',
-      /^inventory: The host of PostgreSQL cannot be found: .*host\.invalid/,
+      /^inventory: PostgreSQL cannot be reached: getaddrinfo \w+ host\.invalid\. Check /,
     ],
     [wrong.href, /^inventory: PostgreSQL refuses the connection: .* Check DATABASE_URL\.\n$/],
     [
       `postgres://u:secret@127.0.0.1:${port}/x`,
-      /^inventory: PostgreSQL does not respond\. Check that it is running, the network, and DATABASE_URL\.\n$/,
+      /^inventory: PostgreSQL cannot be reached: .*timeout.*\. Check .*, the network, and DATABASE_URL\.\n$/,
     ],
     [
       empty.url,

@@ -1,5 +1,5 @@
 import { chown } from 'node:fs/promises'
-import { type Account, serverAccount } from '../../src/local/account.ts'
+import { type Account, serverAccount } from '../../src/local/server-process.ts'
 
 export { serverAccount }
 

@@ -75,7 +75,7 @@ export async function startApp(
     log,
     close,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
-    scrape: async () => parseMetrics(await service.metrics.scrape()),
+    scrape: async () => parseMetrics(await parts.metrics.scrape()),
   }
 }
 

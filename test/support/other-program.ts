@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { freePort as probePort } from '../../src/local/free-port.ts'
+import { freePort as probePort } from '../../src/local/embedded.ts'
 import { pathOf } from '../faults/needs.ts'
 import { giveTo, serverAccount } from './account.ts'
 import { type Program, run, temporaryFolder } from './program.ts'
@@ -40,7 +40,7 @@ export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(10_000, 32_000)
     try {
-      return await probePort('127.0.0.1', port)
+      return await probePort(port)
     } catch {
       // It is in use.
     }

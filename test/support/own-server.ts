@@ -4,9 +4,14 @@ import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import type { Test } from 'tap'
-import { serverAccount } from '../../src/local/account.ts'
-import { installedPackage, usablePrograms } from '../../src/local/programs.ts'
-import { createCluster, type Place, type ServerProcess, startServer } from '../../src/local/server-process.ts'
+import { copyPrograms } from '../../src/local/programs.ts'
+import {
+  createCluster,
+  type Place,
+  type ServerProcess,
+  serverAccount,
+  startServer,
+} from '../../src/local/server-process.ts'
 import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
@@ -92,11 +97,10 @@ export async function startInstalled(
 }
 
 async function makePlace(t: Owner): Promise<Place> {
-  const account = serverAccount()
   return {
-    programs: await usablePrograms(installedPackage(), tmpdir(), account),
+    programs: await copyPrograms(tmpdir()),
     directory: path.join(await temporaryFolder(t), 'postgres'),
-    account,
+    account: serverAccount(),
   }
 }
 
@@ -121,8 +125,8 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
   const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   let server: ServerProcess | undefined
-  const launch = async (): Promise<void> => {
-    const launched = await startServer(place, settings)
+  const launch = (): void => {
+    const launched = startServer(place, settings)
     server = launched
     void launched.ended.then(() => {
       if (server === launched) server = undefined
@@ -133,7 +137,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
       'PostgreSQL to start',
       async () => {
         // It refuses to start while processes of the server that was killed still have its memory.
-        if (server === undefined) await launch()
+        if (server === undefined) launch()
         return (await query('SELECT').catch(() => undefined)) !== undefined
       },
       START_LIMIT,
