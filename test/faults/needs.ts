@@ -60,9 +60,8 @@ const postgres = (version: number): Need => ({
 
 /** What tests need beside Node. */
 const needs: Readonly<Record<string, readonly Need[]>> = {
-  'accessibility.browser.ts': [browser],
   'reference.browser.ts': [browser],
-  'typescript-client.browser.ts': [browser],
+  'ways.browser.ts': [browser],
   'alerts.fault.ts': prometheus,
   'balancer.fault.ts': [haproxy, openssl],
   'backup.fault.ts': [docker],

@@ -1,0 +1,97 @@
+import { readFile } from 'node:fs/promises'
+import type { Locator } from 'playwright-core'
+import t from 'tap'
+import ts from 'typescript'
+import { apiKey } from '../support/app.ts'
+import { enterKey, execute, field, open, PET, REFUSED, tryBoth } from './page.ts'
+
+/** The name of the element that has the focus, its outline, and whether it is in view. */
+const FOCUSED = `(() => {
+  const { activeElement: element } = document
+  const shown = element.type === 'radio' ? element.nextElementSibling : element
+  const { outlineStyle, outlineWidth } = getComputedStyle(shown)
+  const { top, bottom } = shown.getBoundingClientRect()
+  return {
+    name: element.outerHTML.slice(0, 100),
+    outline: outlineStyle + ' ' + outlineWidth,
+    isInView: bottom > 0 && top < innerHeight,
+  }
+})()`
+
+t.test('the page works by the keyboard alone, and shows where the focus is', async (t) => {
+  for (const colorScheme of ['light', 'dark'] as const) {
+    const { page, update, complaints } = await open(t, { colorScheme })
+    /** Presses Tab until the element has the focus. */
+    const tabTo = async (element: Locator): Promise<void> => {
+      do {
+        await page.keyboard.press('Tab')
+        const { name, ...shown } = await page.evaluate<{ name: string }>(FOCUSED)
+        t.strictSame(shown, { outline: 'solid 3px', isInView: true }, name)
+      } while ((await element.and(page.locator(':focus')).count()) === 0)
+    }
+    await tabTo(page.getByRole('textbox', { name: 'API key' }))
+    await page.keyboard.type(apiKey)
+    await tabTo(field(update, 'petId'))
+    await page.keyboard.type(PET)
+    await tabTo(field(update, 'Request body'))
+    await page.keyboard.press('ControlOrMeta+a')
+    await page.keyboard.type('{"quantity": 5}')
+    await tabTo(update.getByRole('button', { name: 'Execute' }))
+    await page.keyboard.press('Enter')
+    await update.getByRole('group', { name: 'Response body' }).getByText('"quantity": 5').waitFor()
+    await tabTo(page.locator('#schemas a').first())
+    t.strictSame(complaints, [])
+  }
+})
+
+t.test('the page works under a path that a proxy puts before it', async (t) => {
+  const visit = await open(t, {}, { prefix: '/store' })
+  await tryBoth(t, visit)
+  t.strictSame(visit.complaints, [REFUSED])
+})
+
+t.test('a large list is truncated, and the page says so', async (t) => {
+  const { page, list, database, complaints } = await open(t)
+  await database.query(
+    `INSERT INTO inventory (pet_id, quantity, status)
+     SELECT ${PET} + n, 1, 'sold' FROM generate_series(1, 199998) n`,
+  )
+  await enterKey(page)
+  const { outcome, body } = await execute(list)
+  t.match(outcome, /200,000 entries · only the first 1,000 are shown, Download saves all of them$/)
+  t.equal(body.match(/"petId"/g)?.length, 1000)
+  const [download] = await Promise.all([
+    page.waitForEvent('download'),
+    list.getByRole('button', { name: 'Download' }).click(),
+  ])
+  t.equal((await readFile(await download.path(), 'utf8')).match(/"petId"/g)?.length, 200_000)
+  t.strictSame(complaints, [])
+})
+
+t.test('the client in TypeScript works in a browser', async (t) => {
+  // A page of the service, because the service does not allow requests from other origins.
+  const { page } = await open(t)
+  const source = await readFile('examples/typescript/client.ts', 'utf8')
+  const { outputText } = ts.transpileModule(source, {
+    compilerOptions: { target: ts.ScriptTarget.ES2022, module: ts.ModuleKind.ESNext },
+  })
+  await page.route('**/client.js', (route) =>
+    route.fulfill({ body: outputText, contentType: 'text/javascript' }),
+  )
+  const seen = await page.evaluate<unknown>(`import('/client.js').then(async ({ InventoryClient }) => {
+    const client = new InventoryClient({ baseUrl: location.origin + '/v1', apiKey: '${apiKey}' })
+    const list = await client.list()
+    const isSame = list === (await client.list())
+    const { petId, quantity } = await client.change(${PET}n, ({ quantity }) => quantity + 1)
+    const { status, code, requestId } = await client.update(6n, 1).catch((error) => error)
+    return { isSame, petId: String(petId), quantity, status, code, requestId: typeof requestId }
+  })`)
+  t.strictSame(seen, {
+    isSame: true,
+    petId: PET,
+    quantity: 8,
+    status: 404,
+    code: 'not_found',
+    requestId: 'string',
+  })
+})
