@@ -121,17 +121,10 @@ const refused: Row[] = [
     ],
   ),
   [['PORT must be an integer from 0 to 65535, not "http"'], { PORT: 'http' }],
-  [['DATABASE_POOL_SIZE must be an integer from 4 to 1000, not 0'], { DATABASE_POOL_SIZE: '0' }],
-  [[/^API_KEYS must be a comma-separated list of keys/], { API_KEYS: 'the secret key' }],
-  [['NODE_ENV must be one of production, development, test, not "prod"'], { NODE_ENV: 'prod' }],
   [['DATABASE_URL must be set when NODE_ENV is production'], { NODE_ENV: 'production', DATABASE_URL: ' ' }],
   [
     [/^PORT /, /^DATABASE_POOL_SIZE /, /^API_KEYS /, /^LOG_LEVEL /, /^DATABASE_URL must be set /],
     { NODE_ENV: 'production', PORT: 'x', DATABASE_POOL_SIZE: '0', API_KEYS: 'a secret', LOG_LEVEL: 'loud' },
-  ],
-  [
-    [/^LOG_LEVEL /, 'METRICS_PORT must be another port than PORT, not 4000', /^DATABASE_URL /],
-    { PORT: '4000', METRICS_PORT: '4000', LOG_LEVEL: 'loud', DATABASE_URL: 'localhost' },
   ],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
@@ -259,14 +252,15 @@ t.test(
 )
 
 t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
-  const endpoint = 'http://collector:4318'
-  const traces = (env: Record<string, string>): boolean => loadConfig(env).traces
-  t.equal(traces({ OTEL_TRACES_EXPORTER: 'otlp' }), true)
-  t.equal(traces({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: endpoint }), true)
-  t.equal(traces({ OTEL_SERVICE_NAME: 'stock' }), false)
-  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_TRACES_EXPORTER: 'none' }), false)
-  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'TRUE' }), false)
-  t.equal(traces({ OTEL_EXPORTER_OTLP_ENDPOINT: endpoint, OTEL_SDK_DISABLED: 'false' }), true)
+  const OTEL_EXPORTER_OTLP_ENDPOINT = 'http://collector:4318'
+  for (const [expected, env] of [
+    [true, { OTEL_TRACES_EXPORTER: 'otlp' }],
+    [true, { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: OTEL_EXPORTER_OTLP_ENDPOINT }],
+    [true, { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SDK_DISABLED: 'false' }],
+    [false, { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_SDK_DISABLED: 'TRUE' }],
+    [false, { OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER: 'none' }],
+  ] as const)
+    t.equal(loadConfig(env).traces, expected, JSON.stringify(env))
 })
 
 t.test('.env.example lists every variable, and no other', async (t) => {
@@ -286,47 +280,31 @@ t.test('the command line has its own database if one is set, otherwise that of t
   t.match(loadOperatorDatabase(server), { url: server.DATABASE_URL, variable: 'DATABASE_URL' })
   t.match(loadOperatorDatabase({ ...operator, DATABASE_POOLER: 'transaction' }), own)
   const forServer = { PORT: '127.0.0.1:3000', METRICS_PORT: 'x', API_KEYS_FILE: '/none' }
-  t.match(
-    loadOperatorDatabase({ ...server, ...forServer }),
-    { url: server.DATABASE_URL },
-    'it does not use them',
-  )
+  t.match(loadOperatorDatabase({ ...server, ...forServer }), { url: server.DATABASE_URL })
   t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
   t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: '/none' }))
-  for (const [settings, message] of [
-    [{ ...server, NODE_ENV: 'prod' }, /^NODE_ENV must be/],
-    [{ NODE_ENV: 'production' }, /^DATABASE_URL must be set/],
-    [
-      { ...server, DATABASE_POOLER: 'transaction' },
-      /^OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is/,
-    ],
+  for (const [settings, name] of [
+    [{ ...server, NODE_ENV: 'prod' }, 'NODE_ENV'],
+    [{ NODE_ENV: 'production' }, 'DATABASE_URL'],
+    [{ ...server, DATABASE_POOLER: 'transaction' }, 'OPERATOR_DATABASE_URL'],
   ] as const)
-    t.throws(() => loadOperatorDatabase(settings), { name: 'ConfigurationError', message })
+    t.throws(() => loadOperatorDatabase(settings), { message: new RegExp(`^${name} must be`) })
 })
 
 t.test('settings are described without a secret', async (t) => {
   const shown = (env: Record<string, string>) =>
     Object.fromEntries(describeSettings(env).settings.map(({ name, value }) => [name, value]))
-  for (const [name, value, expected] of [
-    ['DATABASE_URL', `${host}?sslmode=require&x=secret`, 'postgres://u:***@host/db?sslmode=require&x=***'],
-    [
-      'DATABASE_URL',
-      'postgres://host/db?sslkey=secret&sslcert=/c',
-      'postgres://host/db?sslkey=***&sslcert=/c',
-    ],
-    ['API_KEYS', 'ops:secret,secret', '2 keys: ops, key-2'],
-    ['PUBLIC_URLS', 'https://a.b:8443/v1, https://u:secret@c/v1', 'https://a.b:8443/v1,https://u:***@c/v1'],
-  ] as const)
-    t.equal(shown({ [name]: value })[name], expected)
-  for (const url of [
-    'postgres://u:1secret/db',
-    'postgres://host/db?password=secret&sslpassword=secret',
-    'u:secret@host',
-    'secret',
-  ])
-    t.notMatch(
-      shown({ DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url, PUBLIC_URLS: url }),
-      /secret/,
-      url,
-    )
+  const address = `${host}?sslmode=require&sslkey=secret&sslcert=/c`
+  t.match(
+    shown({ DATABASE_URL: address, API_KEYS: 'ops:secret,secret', PUBLIC_URLS: 'https://u:secret@c/v1' }),
+    {
+      DATABASE_URL: 'postgres://u:***@host/db?sslmode=require&sslkey=***&sslcert=/c',
+      API_KEYS: '2 keys: ops, key-2',
+      PUBLIC_URLS: 'https://u:***@c/v1',
+    },
+  )
+  for (const url of ['postgres://u:1secret/db', 'postgres://h/db?password=secret', 'u:secret@h', 'secret']) {
+    const env = { DATABASE_URL: url, OTEL_EXPORTER_OTLP_ENDPOINT: url, PUBLIC_URLS: url }
+    t.notMatch(JSON.stringify(shown(env)), 'secret', url)
+  }
 })

@@ -64,12 +64,6 @@ t.test('lines on a terminal are readable', async (t) => {
   t.match(text, /^\[\d\d:\d\d:\d\d\.\d{3}\] INFO: a line\n {4}n: 1$/)
 })
 
-t.test('lines do not wait for others', async (t) => {
-  const child = startLogging(t, `log.info('alone')`)
-  await once(child.stdout ?? child, 'data')
-  t.equal(child.exitCode, null)
-})
-
 t.test('a log that nobody reads takes bounded memory, and dropped lines are counted', async (t) => {
   const total = 300_000
   const child = startLogging(
