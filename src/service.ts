@@ -1,9 +1,9 @@
 import type { Logger } from 'pino'
-import { ApiKeyCache, type ApiKeyIntervals, apiKeyIntervals } from './api-keys/cache.ts'
+import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
 import { fixedApiKeys } from './api-keys/fixed-keys.ts'
 import type { Config } from './config/config.ts'
 import { lastBackup } from './database/last-backup.ts'
-import { type AppOptions, type AppTimeouts, appTimeouts, buildApp } from './http/app.ts'
+import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { historySize } from './inventory/history/retention.ts'
@@ -11,7 +11,7 @@ import { StockSample } from './inventory/reports/stock-sample.ts'
 import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { serviceMetrics } from './metrics/service.ts'
-import { type DatabaseLimits, databaseLimits, openDatabases } from './service/databases.ts'
+import { databaseLimits, openDatabases } from './service/databases.ts'
 import { notReadyKindOf, readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfTimeouts } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -33,16 +33,9 @@ export interface ServiceOptions extends Config {
 }
 
 /** The timeouts and intervals of a service, in milliseconds. */
-export interface ServiceTimings extends DatabaseLimits {
-  readonly app: AppTimeouts
-  readonly apiKeys: ApiKeyIntervals
-}
+export const serviceTimings = { ...databaseLimits, app: appTimeouts, apiKeys: apiKeyIntervals }
 
-export const serviceTimings: ServiceTimings = {
-  ...databaseLimits,
-  app: appTimeouts,
-  apiKeys: apiKeyIntervals,
-}
+export type ServiceTimings = typeof serviceTimings
 
 /** The components of a service that does not listen yet. */
 export type ServiceParts = Awaited<ReturnType<typeof connectService>>

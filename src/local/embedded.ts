@@ -65,7 +65,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     await server.stop()
     signal.throwIfAborted()
     const other = await runningServer(directory)
-    throw other ? inUse(directory, other) : notStarted(directory, error)
+    throw other ? inUse(directory, other.pid) : notStarted(directory, error)
   }
   return { ...server, url, query }
 }
@@ -96,18 +96,11 @@ function addressOf(password: string, port: string): string {
   return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
 }
 
-/** A server that runs on a folder. */
-interface RunningServer {
-  readonly pid: string
-  readonly port: string
-  readonly isStopping: boolean
-}
-
 /**
  * Returns the server that runs on a folder. If the process in its file is another program by now, even another PostgreSQL, as
  * after a crash, removes the file: PostgreSQL would refuse to start.
  */
-async function runningServer(directory: string): Promise<RunningServer | undefined> {
+async function runningServer(directory: string) {
   const data = path.join(directory, 'data')
   const file = path.join(data, 'postmaster.pid')
   // The process id, the folder, the time of the start, the port, three others, and what pg_ctl waits for.
@@ -138,12 +131,12 @@ async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<
     signal.throwIfAborted()
     const server = await runningServer(directory)
     if (server === undefined) return
-    if (!server.isStopping && performance.now() > deadline) throw inUse(directory, server)
+    if (!server.isStopping && performance.now() > deadline) throw inUse(directory, server.pid)
     await setTimeout(CHECK_INTERVAL_MS)
   }
 }
 
-function inUse(directory: string, { pid }: RunningServer): StartUpError {
+function inUse(directory: string, pid: string): StartUpError {
   return new StartUpError(
     `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process ${pid}.`,
   )

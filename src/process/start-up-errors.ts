@@ -30,8 +30,8 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (!(error instanceof Error)) return String(error)
   if (isInFunction(error))
     return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
-  if (hasCause(error, 'forbidden') || isRefusal(error) || codeOf(error) === 'ECONNREFUSED')
-    return explainOutage(error, variable)
+  const isConnecting = error instanceof AggregateError || ('syscall' in error && error.syscall === 'connect')
+  if (hasCause(error, 'forbidden') || isRefusal(error) || isConnecting) return explainOutage(error, variable)
   // Any other error than that of a system call is a bug.
   if (!('syscall' in error)) return error.stack ?? error.message
   const said = printable(error.message)
@@ -70,8 +70,4 @@ function explainOutage(cause: unknown, variable: string): string {
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
     return `The database schema is behind this version: ${said}. Run "inventory migrate up" as the owner of the tables.`
   return `PostgreSQL cannot serve this now: ${said}.`
-}
-
-function codeOf(error: Error): unknown {
-  return 'code' in error ? error.code : undefined
 }
