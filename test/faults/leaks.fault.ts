@@ -3,7 +3,7 @@ import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { mixedLoad } from '../support/mixed-load.ts'
 import { type Usage, usageOf } from '../support/process-usage.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { startServer } from '../support/running-server.ts'
 
 const MINUTE = 60_000
 const WARM_UP = MINUTE
@@ -21,7 +21,7 @@ t.test(
     server.process.stdout?.removeAllListeners('data').resume()
     const start = performance.now()
     let goesOn = true
-    const load = mixedLoad({ port, key: apiKey, callers: 50, goesOn: () => goesOn })
+    const load = mixedLoad({ port, callers: 50, goesOn: () => goesOn })
     const usages: (Usage & { at: number })[] = []
     while (performance.now() - start < WARM_UP + DURATION) {
       await setTimeout(1000)

@@ -3,7 +3,7 @@ import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { mixedLoad } from '../support/mixed-load.ts'
 import { type Usage, usageOf } from '../support/process-usage.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { startServer } from '../support/running-server.ts'
 
 t.test('requests of every kind and their aborts leave no connection behind', async (t) => {
   const database = await testDatabase(t)
@@ -11,7 +11,7 @@ t.test('requests of every kind and their aborts leave no connection behind', asy
   const server = await startServer(t, { DATABASE_URL: database.url })
   const load = async (requests: number): Promise<void> => {
     let left = requests
-    await mixedLoad({ port: server.port, key: apiKey, callers: 30, goesOn: () => left-- > 0 })
+    await mixedLoad({ port: server.port, callers: 30, goesOn: () => left-- > 0 })
   }
   const connections = async (): Promise<number> => {
     const [row] = await database.query(

@@ -1,14 +1,15 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import { callerOf, json } from './http.ts'
+import { listRequest, updateRequest } from './messages.ts'
 import { openRaw } from './raw.ts'
+import { apiKey } from './running-server.ts'
 
 /** How often each kind of request came to its end. */
 export type Counts = Record<string, number>
 
 export interface MixedLoadOptions {
   readonly port: number
-  readonly key: string
   /** How many callers there are, each with one request at a time. */
   readonly callers: number
   /** True for as long as the callers go on. */
@@ -16,13 +17,12 @@ export interface MixedLoadOptions {
 }
 
 /** Valid requests, invalid ones, and ones whose callers leave at every step, until `goesOn` returns false. */
-export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
+export async function mixedLoad({ port, callers, goesOn }: MixedLoadOptions): Promise<Counts> {
   const agent = new Agent({ keepAlive: true, maxSockets: callers })
-  const authorization = `Bearer ${key}`
-  const kept = callerOf(port, { authorization }, agent)
-  const alone = callerOf(port, { authorization })
-  const head = `Host: x\r\nAuthorization: ${authorization}\r\n`
-  const list = `GET /v1/inventory HTTP/1.1\r\n${head}\r\n`
+  const kept = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+  const alone = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const list = listRequest()
+  const update = updateRequest(5)
   const abort = async (bytes: string, after?: 'data'): Promise<void> => {
     const { socket, received } = await openRaw(port)
     socket.write(bytes)
@@ -44,14 +44,8 @@ export async function mixedLoad({ port, key, callers, goesOn }: MixedLoadOptions
     'aborted in the middle of a list': () => abort(list, 'data'),
     'aborted pipeline': () => abort(list.repeat(20), 'data'),
     'aborted head': () => abort(`GET /v1/inventory HTTP/1.1\r\nHost`),
-    'aborted body': () =>
-      abort(
-        `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{`,
-      ),
-    'aborted update': () =>
-      abort(
-        `PATCH /v1/inventory/1 HTTP/1.1\r\n${head}Content-Type: application/json\r\nContent-Length: 14\r\n\r\n{"quantity":5}`,
-      ),
+    'aborted body': () => abort(update.slice(0, -13)),
+    'aborted update': () => abort(update),
   }
   const names = Object.keys(kinds)
   const counts: Counts = {}
