@@ -29,7 +29,7 @@ const openssl = debian('openssl')
 const pgbouncer = debian('pgbouncer', '1.18')
 const python = debian('python3', '3.9')
 const go = debian('go', '1.21', 'golang')
-const prometheus = ['prometheus', 'promtool'].map((program) => debian(program, undefined, 'prometheus'))
+const promtool = debian('promtool', undefined, 'prometheus')
 const docker: Need = {
   program: 'docker',
   from: 'https://docs.docker.com: an engine that answers, and Docker Compose 2.24 or newer',
@@ -62,7 +62,7 @@ const postgres = (version: number): Need => ({
 const needs: Readonly<Record<string, readonly Need[]>> = {
   'reference.browser.ts': [browser],
   'ways.browser.ts': [browser],
-  'alerts.fault.ts': prometheus,
+  'alerts.fault.ts': [promtool],
   'balancer.fault.ts': [haproxy, openssl],
   'backup.fault.ts': [docker],
   'citus.fault.ts': [citus],
@@ -71,12 +71,12 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'idle-connections.fault.ts': [haproxy],
   'slow-readers.fault.ts': [haproxy],
   'examples.fault.ts': [python, go],
-  'list-histories.fault.ts': [postgres(15)],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': testVersions.map(postgres),
   'proxies.fault.ts': [haproxy, nginx],
   'rate-limit.fault.ts': [haproxy],
   'tls.fault.ts': [openssl],
+  'transaction-ids.fault.ts': [postgres(15)],
   'unread-responses.fault.ts': [python],
   'upgrade.fault.ts': [docker, ...formerReleases],
 }

@@ -1,0 +1,72 @@
+import { execFile } from 'node:child_process'
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { promisify } from 'node:util'
+import t from 'tap'
+import { migrate } from '../../src/database/migrate.ts'
+import { compareLists, FIRST_ENTRIES, steps } from '../inventory/list/histories.ts'
+import { giveTo, serverAccount } from '../support/account.ts'
+import { SERVICE } from '../support/cluster.ts'
+import { startInstalled } from '../support/own-server.ts'
+import { programsOf } from './needs.ts'
+
+const run = promisify(execFile)
+
+/** The transaction id that a server begins with is as high as this at least. */
+const JUMP = 2n ** 30n
+
+/** Transactions of the history before an id that rows, snapshots or the function `age` represent in another way. */
+const BEFORE = 100n
+
+const clusterFiles = {
+  /** Transactions in one file of `pg_xact`, which has two bits for each. */
+  transactions: 2n ** 20n,
+  bytes: 2 ** 18,
+}
+
+t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
+  // The embedded server comes without pg_resetwal.
+  const programs = (await programsOf(15)) ?? ''
+  const settings = { fsync: 'off', max_prepared_transactions: '20', autovacuum: 'off' }
+  const server = await startInstalled(t, programs, settings)
+  const { query, data } = server
+  const nextId = async (): Promise<bigint> =>
+    BigInt((await query('SELECT pg_current_xact_id() AS id'))[0]?.['id'] ?? 0)
+  await migrate({ url: server.superuserUrl, direction: 'up' })
+  await query(
+    `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE};
+     UPDATE pg_database SET datistemplate = false; ${FIRST_ENTRIES}`,
+  )
+  // PostgreSQL stops when the oldest row of any database is too old.
+  for (const database of ['template0', 'template1']) await query(`DROP DATABASE ${database}`)
+
+  /** Makes the server begin with a transaction id. Rows must not be older than 2^31 transactions, so this goes in steps. */
+  const setNextId = async (id: bigint): Promise<void> => {
+    await query('VACUUM (FREEZE)')
+    await server.stop()
+    const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
+    const file = path.join(data, 'pg_xact', segment.padStart(4, '0'))
+    await writeFile(file, Buffer.alloc(clusterFiles.bytes))
+    await giveTo(serverAccount(), file)
+    const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
+    await run(path.join(programs, 'bin', 'pg_resetwal'), options, serverAccount())
+    await server.start()
+    await query('VACUUM (FREEZE)')
+  }
+
+  let next = 0n
+  for (const limit of [2n ** 31n, 2n ** 32n, 2n ** 33n]) {
+    await t.test(`2^${limit.toString(2).length - 1}`, async (t) => {
+      while (next + JUMP < limit - 2n * BEFORE) {
+        next += JUMP
+        await setNextId(next)
+      }
+      next = limit - 2n * BEFORE
+      await setNextId(next)
+      while ((await nextId()) < limit - BEFORE);
+      await compareLists(t, server, steps / 4)
+      t.ok((await nextId()) > limit, 'the ids of transactions have exceeded it')
+      next = limit
+    })
+  }
+})
