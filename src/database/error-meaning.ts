@@ -1,78 +1,71 @@
 import pg from 'pg'
 import { ConnectionFault, causeOf, DatabaseUnavailableError } from './errors.ts'
 
-/** What has happened, as far as callers and operators have to tell it apart. */
+/** Causes that concern the server or the connection, which must not be used again: it is closed, or its state is unknown. */
+const fatalCauses = [
+  'busy',
+  'diskFull',
+  'formerPrimary',
+  'internal',
+  'late',
+  'lost',
+  'noResponse',
+  'other',
+  'outOfConnections',
+  'outdated',
+  'refused',
+  'settings',
+  'untrusted',
+] as const
+
+/** Causes that may be gone when the statement is sent again. */
+const passingCauses = ['canceled', 'conflict', 'locked', 'readOnly'] as const
+
+/** The statement itself is not possible here, as readiness finds out: a table, a privilege or a feature is missing. */
+const statementCauses = ['forbidden', 'unknownColumn', 'unknownTable', 'unsupported'] as const
+
+/** What has happened. With any cause but `rule`, the server cannot serve now, and the statement is correct. */
 type Cause =
-  | ConnectionFault['kind']
-  | 'busy'
-  | 'canceled'
-  | 'conflict'
-  | 'diskFull'
-  | 'forbidden'
-  | 'internal'
-  | 'locked'
-  | 'noResponse'
-  | 'other'
-  | 'outOfConnections'
-  | 'outdated'
-  | 'refused'
+  | (typeof fatalCauses)[number]
+  | (typeof passingCauses)[number]
+  | (typeof statementCauses)[number]
   | 'rule'
-  | 'unknownColumn'
-  | 'unknownTable'
-  | 'unsupported'
-  | 'untrusted'
-
-/** What an error means for the caller of a statement, and whether its connection can be used again. */
-interface Meaning {
-  readonly cause: Cause
-  /** The server cannot serve now; the statement is correct. */
-  readonly isUnavailable?: true
-  /** The connection is lost or closed, or the state of the session is unknown. */
-  readonly isFatal?: true
-  /** The statement itself is not possible here, as readiness finds out: a table, a privilege or a feature is missing. */
-  readonly isUnready?: true
-}
-
-const lost = (cause: Cause): Meaning => ({ cause, isUnavailable: true, isFatal: true })
-const CONFLICT: Meaning = { cause: 'conflict', isUnavailable: true }
-const UNSUPPORTED: Meaning = { cause: 'unsupported', isUnavailable: true, isUnready: true }
-const RULE: Meaning = { cause: 'rule' }
 
 /**
- * The meanings of SQLSTATE codes, or of all that begin alike (PostgreSQL manual, appendix A). Any other code rejects the statement,
- * which would fail again. The severity tells nothing, because PostgreSQL translates it.
+ * The causes by SQLSTATE, or by its beginning (PostgreSQL manual, appendix A). Any other code rejects the statement, which would
+ * fail again. The severity tells nothing, because PostgreSQL translates it.
  */
-const meanings: Readonly<Record<string, Meaning | undefined>> = {
-  '08': lost('lost'), // connection exceptions
-  '0A000': UNSUPPORTED, // by Citus or a server that is only compatible with PostgreSQL
-  '22': RULE, // out of range, divided by zero: a column or an expression of the operator's own
+const reportedCauses: Readonly<Record<string, Cause | undefined>> = {
+  '08': 'lost', // connection exceptions
+  '0A000': 'unsupported', // by Citus or a server that is only compatible with PostgreSQL
+  '22': 'rule', // out of range, divided by zero: a column or an expression of the operator's own
   '22P': undefined, // about text and COPY, not about a quantity; Citus uses one for statements that it does not support
-  '23': RULE, // constraints
-  '25006': { cause: 'readOnly', isUnavailable: true }, // for example after a failover
-  '25P03': lost('canceled'), // idle_in_transaction_session_timeout
-  '25P04': lost('canceled'), // transaction_timeout
-  '28': lost('refused'), // invalid authorization
-  '3D000': lost('refused'), // the database does not exist
-  '40001': CONFLICT, // serialization failure
-  '40003': lost('lost'), // the outcome is unknown
-  '40P01': CONFLICT, // deadlock
-  '42501': { cause: 'forbidden', isUnavailable: true, isUnready: true },
-  '42601': UNSUPPORTED, // syntax error
-  '42703': { cause: 'unknownColumn', isUnavailable: true, isUnready: true },
-  '42704': UNSUPPORTED, // undefined object, such as a type
-  '42883': UNSUPPORTED, // undefined function
-  '42P01': { cause: 'unknownTable', isUnavailable: true, isUnready: true },
-  '44000': RULE, // the check option of a view
-  '53': lost('busy'), // insufficient resources
-  '53100': lost('diskFull'),
-  '53300': lost('outOfConnections'),
-  '55P03': { cause: 'locked', isUnavailable: true }, // lock_timeout
-  '57': { cause: 'busy', isUnavailable: true }, // operator intervention
-  '57014': { cause: 'canceled', isUnavailable: true }, // for example by statement_timeout
-  '57P': lost('lost'), // shutdown or crash
-  '58': lost('lost'), // system errors
-  P0001: RULE, // RAISE
-  XX: lost('internal'), // damage; Citus reports some failures of its workers like that
+  '23': 'rule', // constraints
+  '25006': 'readOnly', // for example after a failover
+  '25P03': 'late', // idle_in_transaction_session_timeout
+  '25P04': 'late', // transaction_timeout
+  '28': 'refused', // invalid authorization
+  '3D000': 'refused', // the database does not exist
+  '40001': 'conflict', // serialization failure
+  '40003': 'lost', // the outcome is unknown
+  '40P01': 'conflict', // deadlock
+  '42501': 'forbidden',
+  '42601': 'unsupported', // syntax error
+  '42703': 'unknownColumn',
+  '42704': 'unsupported', // undefined object, such as a type
+  '42883': 'unsupported', // undefined function
+  '42P01': 'unknownTable',
+  '44000': 'rule', // the check option of a view
+  '53': 'busy', // insufficient resources
+  '53100': 'diskFull',
+  '53300': 'outOfConnections',
+  '55P03': 'locked', // lock_timeout
+  '57': 'busy', // operator intervention
+  '57014': 'canceled', // for example by statement_timeout
+  '57P': 'lost', // shutdown or crash
+  '58': 'lost', // system errors
+  P0001: 'rule', // RAISE
+  XX: 'internal', // damage; Citus reports some failures of its workers like that
 }
 
 /** The causes of errors without SQLSTATE: those of pg and pg-pool by message, those of the system and OpenSSL by message or code. */
@@ -98,27 +91,29 @@ const SERVER_STATE = /^(08|25|40|53|55|57|58|XX)/
 /** How poolers such as PgBouncer and RDS Proxy refuse the settings that a session requests in its startup message. */
 const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
 
-function meaningOf(error: unknown): Meaning | undefined {
-  if (error instanceof ConnectionFault) return lost(error.kind)
-  if (error instanceof pg.DatabaseError) return meaningOfReport(error)
+/** Returns the cause of an error; undefined if the statement, the caller or the program is wrong. */
+function causeNameOf(error: unknown): Cause | undefined {
+  const cause = causeOf(error)
+  if (cause instanceof ConnectionFault) return cause.kind
+  if (cause instanceof pg.DatabaseError) return reportedCauseOf(cause)
   // pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call.
-  if (!(error instanceof Error) || /^(Type|Range|Syntax)Error$/.test(error.name)) return undefined
-  const texts = [error.message, 'code' in error ? String(error.code) : '']
-  return lost(otherErrors.find(([, pattern]) => texts.some((text) => pattern.test(text)))?.[0] ?? 'other')
+  if (!(cause instanceof Error) || /^(Type|Range|Syntax)Error$/.test(cause.name)) return undefined
+  const texts = [cause.message, 'code' in cause ? String(cause.code) : '']
+  return otherErrors.find(([, pattern]) => texts.some((text) => pattern.test(text)))?.[0] ?? 'other'
 }
 
-/** Returns the meaning of an error that the server, or a pooler in its place, has reported. */
-function meaningOfReport(error: pg.DatabaseError): Meaning | undefined {
+/** Returns the cause of an error that the server, or a pooler in its place, has reported. */
+function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
   const { code = '', routine, message } = error
-  if (POOLER_REFUSAL.test(message)) return lost('settings')
+  if (POOLER_REFUSAL.test(message)) return 'settings'
   // The type of a result column has changed since the connection prepared the statement. Nothing has run.
-  if (routine === 'RevalidateCachedQuery') return lost('outdated')
+  if (routine === 'RevalidateCachedQuery') return 'outdated'
   // A row security policy has the SQLSTATE of a missing privilege; a RAISE may have any.
-  if (routine === 'ExecWithCheckOptions') return RULE
-  if (routine === 'exec_stmt_raise' && !SERVER_STATE.test(code)) return RULE
-  const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in meanings)
-  const meaning = meanings[known ?? '']
-  return meaning?.isUnready && isInFunction(error) ? undefined : meaning
+  if (routine === 'ExecWithCheckOptions') return 'rule'
+  if (routine === 'exec_stmt_raise' && !SERVER_STATE.test(code)) return 'rule'
+  const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in reportedCauses)
+  const cause = reportedCauses[known ?? '']
+  return isInFunction(error) && statementCauses.some((name) => name === cause) ? undefined : cause
 }
 
 /**
@@ -132,18 +127,18 @@ export function isInFunction(error: unknown): error is pg.DatabaseError {
 
 /** Whether an error has one of these causes, also behind a DatabaseUnavailableError. */
 export function hasCause(error: unknown, ...causes: readonly Cause[]): boolean {
-  const meaning = meaningOf(causeOf(error))
-  return meaning !== undefined && causes.includes(meaning.cause)
+  const name = causeNameOf(error)
+  return causes.some((cause) => cause === name)
 }
 
 /** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
-  return meaningOf(error)?.isUnavailable === true
+  return !hasCause(error, 'rule') && causeNameOf(error) !== undefined
 }
 
 /** Whether the connection is lost or in an unknown state, so that it must not be used again. */
 export function isFatal(error: unknown): boolean {
-  return meaningOf(error)?.isFatal === true
+  return hasCause(error, ...fatalCauses)
 }
 
 /**

@@ -14,43 +14,12 @@ export function openDatabase(options: DatabaseOptions): Database {
   const connections = new Connections(options, session)
   const late = new Set<Connection>()
 
-  const take = (): Promise<Connection> =>
-    connections.take().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error)
-    })
-
-  /** Throws if the response may come from a server that is no longer in use. */
-  const checkGeneration = ({ generation }: Connection): void => {
-    if (generation !== connections.generation)
-      throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
-  }
-
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = (error: unknown, { generation }: Connection): unknown => {
     if (hasCause(error, 'readOnly') && generation === connections.generation)
       server?.renew('the server has become read-only')
     return isUnavailable(error) ? new DatabaseUnavailableError(error) : error
   }
-
-  const send = <Row extends pg.QueryResultRow>(
-    client: Connection,
-    statement: Statement,
-    values: readonly Value[],
-  ): Promise<Row[]> => {
-    if (typeof statement === 'string')
-      return client.query<Row>(statement, [...values]).then(({ rows }) => rows)
-    const named = session.hasNames ? statement : { ...statement, name: '' }
-    return new Promise((resolve, reject) => {
-      client.query(new PreparedStatement(named, values, resultTypes, resolve, reject))
-    })
-  }
-
-  /**
-   * Returns one text, which PostgreSQL runs as one transaction. At this level, a query takes its snapshot after it got its locks.
-   * With an earlier one, it sees no rows if TRUNCATE or a rewrite of the table commits while it waits (PostgreSQL manual, 13.6).
-   */
-  const inOneTransaction = (query: string): string =>
-    ['SET TRANSACTION ISOLATION LEVEL READ COMMITTED', ...session.limits, query].join('; ')
 
   /** Keeps a connection in use until PostgreSQL answers the late statement, or no longer runs it. */
   const releaseWhenAnswered = (client: Connection, response: Promise<unknown>): void => {
@@ -68,64 +37,67 @@ export function openDatabase(options: DatabaseOptions): Database {
       })
   }
 
+  /** Runs one statement on a connection. `work` sends it, and calls `onProgress` when a part of the response has arrived. */
+  const run = async <Result>(
+    work: (client: Connection, onProgress: () => void) => Promise<Result>,
+  ): Promise<Result> => {
+    const client = await connections.take().catch((error: unknown) => {
+      throw new DatabaseUnavailableError(error)
+    })
+    client.commit.begin()
+    let timer: NodeJS.Timeout | undefined
+    const response = work(client, () => timer?.refresh())
+    const timeout = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(lateResponse()), limits.answer)
+    })
+    try {
+      const result = await Promise.race([response, timeout])
+      // Otherwise, the response may come from a server that is no longer in use.
+      if (client.generation !== connections.generation)
+        throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
+      client.commit.check()
+      client.release()
+      return result
+    } catch (error) {
+      const failure = failureOf(error, client)
+      if (isRunning !== undefined && hasCause(error, 'late')) releaseWhenAnswered(client, response)
+      else client.release(isFatal(error))
+      // Nothing has run: the type of a column has changed. A new connection prepares the statement again.
+      if (hasCause(error, 'outdated')) return run(work)
+      throw failure
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
   return {
     backend: session.backend,
 
-    async query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
-      for (;;) {
-        const client = await take()
-        client.commit.begin()
-        const response = send<Row>(client, statement, values)
-        let timer: NodeJS.Timeout | undefined
-        const timeout = new Promise<never>((_, reject) => {
-          timer = setTimeout(() => reject(lateResponse()), limits.answer)
+    query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
+      return run((client) => {
+        if (typeof statement === 'string')
+          return client.query<Row>(statement, [...values]).then(({ rows }) => rows)
+        const named = session.hasNames ? statement : { ...statement, name: '' }
+        return new Promise<Row[]>((resolve, reject) => {
+          client.query(new PreparedStatement(named, values, resultTypes, resolve, reject))
         })
-        try {
-          const rows = await Promise.race([response, timeout])
-          checkGeneration(client)
-          client.commit.check()
-          client.release()
-          return rows
-        } catch (error) {
-          const failure = failureOf(error, client)
-          if (isRunning !== undefined && hasCause(error, 'late')) releaseWhenAnswered(client, response)
-          else client.release(isFatal(error))
-          // Nothing has run: the type of a column has changed. A new connection parses the statement again.
-          if (!hasCause(error, 'outdated')) throw failure
-        } finally {
-          clearTimeout(timer)
-        }
-      }
+      })
     },
 
-    async readRows(text, onRow) {
-      const client = await take()
-      let timer: NodeJS.Timeout | undefined
-      let isBroken = false
-      try {
-        await new Promise<void>((resolve, reject) => {
-          timer = setTimeout(() => reject(lateResponse()), limits.answer)
-          const config: pg.QueryArrayConfig = {
-            text: inOneTransaction(text),
-            rowMode: 'array',
-            types: asText,
-          }
-          const query = new pg.Query<(string | null)[]>(config)
-          query.on('row', (row) => {
-            timer?.refresh()
-            onRow(row)
-          })
-          query.on('end', () => resolve()).on('error', reject)
-          client.query(query)
+    readRows(text, onRow) {
+      const inOneTransaction = [READ_COMMITTED, ...session.limits, text].join('; ')
+      const config: pg.QueryArrayConfig = { text: inOneTransaction, rowMode: 'array', types: asText }
+      return run((client, onProgress) => {
+        const query = new pg.Query<(string | null)[]>(config)
+        query.on('row', (row) => {
+          onProgress()
+          onRow(row)
         })
-        checkGeneration(client)
-      } catch (error) {
-        isBroken = isFatal(error)
-        throw failureOf(error, client)
-      } finally {
-        clearTimeout(timer)
-        client.release(isBroken)
-      }
+        client.query(query)
+        return new Promise((resolve, reject) => {
+          query.on('end', () => resolve()).on('error', reject)
+        })
+      })
     },
 
     refuseServer() {
@@ -145,6 +117,12 @@ export function openDatabase(options: DatabaseOptions): Database {
 
 /** A late statement is looked for again and again after this many times the limit for its response. */
 const LATE_CHECK_FACTOR = 10
+
+/**
+ * At this level, a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite
+ * of the table commits while it waits (PostgreSQL manual, section 13.6).
+ */
+const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
 
 const lateResponse = (): ConnectionFault => new ConnectionFault('late', 'PostgreSQL did not respond in time')
 

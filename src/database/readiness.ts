@@ -1,8 +1,8 @@
 import type { Database } from './database.ts'
-import { hasCause } from './error-meaning.ts'
-import { causeOf, DatabaseUnavailableError } from './errors.ts'
+import { hasCause, isUnavailable } from './error-meaning.ts'
+import { causeOf } from './errors.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
-import { hasCitus, isServerReadOnly, rowSecurityOf } from './server-status.ts'
+import { hasCitus, rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [
@@ -42,52 +42,51 @@ export interface Needs {
  */
 export async function reasonNotReady(database: Database, needs: Needs): Promise<NotReady | undefined> {
   try {
-    if (await isServerReadOnly(database)) throw database.refuseServer()
     const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')
     if (pending.length > 0) {
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables.`
       return { kind: 'schema_behind', reason }
     }
-    const hidden = await rowSecurityOf(database, needs.tables)
+    const hidden = (await rowSecurityOf(database, needs.tables)).map(({ table }) => table)
     if (hidden.length > 0) {
-      const tables = hidden.map(({ table }) => table)
-      const reason = `Row security applies to ${tables.join(' and ')}, so rows may be hidden. "inventory status" says what to do.`
+      const reason = `Row security applies to ${hidden.join(' and ')}, so rows may be hidden. "inventory status" says what to do.`
       return { kind: 'row_security', reason }
     }
     await explainAll(database, needs.statements)
     return undefined
   } catch (error) {
-    return notReadyBecause(error)
+    const cause = causeOf(error)
+    return { ...notReadyBecause(cause), cause }
   }
 }
 
-function notReadyBecause(error: unknown): NotReady {
-  const cause = causeOf(error)
-  const because = (kind: NotReadyKind, reason: string): NotReady => ({ kind, reason, cause })
+function notReadyBecause(cause: unknown): NotReady {
   // What a statement needs and the server does not know, in PostgreSQL's words.
   const said = cause instanceof Error ? `: ${cause.message}` : ''
-  if (hasCause(error, 'unknownTable')) return because('schema_behind', `The database lacks a table${said}.`)
-  if (hasCause(error, 'unsupported', 'unknownColumn'))
-    return because('unsupported', `The database does not support a statement that this service needs${said}.`)
-  if (hasCause(error, 'forbidden'))
-    return because(
-      'privileges',
-      'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.',
-    )
-  if (hasCause(error, 'readOnly'))
-    return because(
-      'read_only',
-      'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.',
-    )
-  if (hasCause(error, 'formerPrimary'))
-    return because(
-      'former_primary',
-      'The address leads to a former primary, which may lack acknowledged updates. See the log for details.',
-    )
-  if (error instanceof DatabaseUnavailableError)
-    return because('unreachable', 'The database cannot be reached.')
-  // For example a damaged table, or an error in the check.
-  return because('unreachable', 'The database cannot be checked. See the log for details.')
+  if (hasCause(cause, 'unknownTable'))
+    return { kind: 'schema_behind', reason: `The database lacks a table${said}.` }
+  if (hasCause(cause, 'unsupported', 'unknownColumn')) {
+    const reason = `The database does not support a statement that this service needs${said}.`
+    return { kind: 'unsupported', reason }
+  }
+  if (hasCause(cause, 'forbidden')) {
+    const reason =
+      'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
+    return { kind: 'privileges', reason }
+  }
+  if (hasCause(cause, 'readOnly')) {
+    const reason =
+      'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
+    return { kind: 'read_only', reason }
+  }
+  if (hasCause(cause, 'formerPrimary')) {
+    const reason =
+      'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
+    return { kind: 'former_primary', reason }
+  }
+  if (isUnavailable(cause)) return { kind: 'unreachable', reason: 'The database cannot be reached.' }
+  // For example an error in the check.
+  return { kind: 'unreachable', reason: 'The database cannot be checked. See the log for details.' }
 }
 
 /**
@@ -103,7 +102,7 @@ async function explainAll(database: Database, statements: readonly string[]): Pr
       if (hasCause(error, 'locked')) return
       if (hasCause(error, 'unsupported') && (await hasCitus(database))) continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
-      if (error instanceof DatabaseUnavailableError) throw error
+      if (isUnavailable(causeOf(error))) throw error
     }
   }
 }

@@ -26,16 +26,17 @@ export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citu
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
   // Without privileges, a role can still count the connections of other roles and see their application_name.
-  const rows = await database.query<Pick<ServerStatus, 'version' | 'readOnly'> & ServerStatus['connections']>(
+  const rows = await database.query<ServerStatus>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
             CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly",
-            (SELECT sum(numbackends)::integer FROM pg_stat_database) AS "inUse",
-            (SELECT count(*)::integer FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%') AS "ofThisService",
-            current_setting('max_connections')::integer AS "limit"`,
+            json_build_object(
+              'inUse', (SELECT sum(numbackends) FROM pg_stat_database),
+              'ofThisService', (SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%'),
+              'limit', current_setting('max_connections')::integer
+            ) AS connections`,
   )
-  const { version, readOnly, ...connections } = onlyRow(rows)
-  return { version, readOnly, connections }
+  return onlyRow(rows)
 }
 
 /** Returns whether the database has Citus. */
@@ -64,11 +65,6 @@ export async function rowSecurityOf(
      ORDER BY relname, rolname`,
     [tables, role ?? null],
   )
-}
-
-/** Returns whether the server is read-only now. */
-export async function isServerReadOnly(database: Database): Promise<boolean> {
-  return (await database.query(`SELECT WHERE ${IS_READ_ONLY}`)).length > 0
 }
 
 /**

@@ -12,17 +12,19 @@ import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
  */
 const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED'
 
-/** Limits how long the transaction may be idle, so that a program that hangs does not hold locks forever. */
-const LIMIT_IDLE = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
-
-/** Otherwise, the role could suppress PostgreSQL's warning about the commit. */
-const RECEIVE_WARNINGS = 'SET LOCAL client_min_messages = warning'
-
-/** Otherwise, a policy could hide rows without an error. */
-const SHOW_ALL_ROWS = 'SET LOCAL row_security = off'
-
 /** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
 const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
+
+const SETTINGS = [
+  LIMIT_LOCKS,
+  'SET LOCAL statement_timeout = 0',
+  // A program that hangs must not hold locks forever.
+  "SET LOCAL idle_in_transaction_session_timeout = '60s'",
+  // Otherwise, the role could suppress PostgreSQL's warning about the commit.
+  'SET LOCAL client_min_messages = warning',
+  // Otherwise, a policy could hide rows without an error.
+  'SET LOCAL row_security = off',
+].join('; ')
 
 /** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
 const NO_TRANSACTION_TIMEOUT =
@@ -127,25 +129,21 @@ async function begin(client: pg.Client, readOnly: boolean): Promise<void> {
     if (!(error instanceof pg.DatabaseError)) throw error
   })
   await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
-  await client.query(
-    `${LIMIT_LOCKS}; SET LOCAL statement_timeout = 0; ${LIMIT_IDLE}; ${RECEIVE_WARNINGS}; ${SHOW_ALL_ROWS}`,
-  )
+  await client.query(SETTINGS)
 }
 
 async function sendCommit(client: pg.Client): Promise<void> {
   const watch = new CommitWatch(client)
   watch.begin(true)
-  const result = await client
-    .query('COMMIT')
-    .then((response) => {
-      watch.check()
-      return response
-    })
-    .catch((error: unknown) => {
-      throw wasRefused(error) ? error : new OutcomeUnknownError(error)
-    })
+  let command: string
+  try {
+    command = (await client.query('COMMIT')).command
+    watch.check()
+  } catch (error) {
+    throw wasRefused(error) ? error : new OutcomeUnknownError(error)
+  }
   // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
-  if (result.command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
+  if (command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }
 
 function transactionOf(client: pg.Client): Transaction {
