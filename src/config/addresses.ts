@@ -7,10 +7,6 @@ import type { Variables } from './variables.ts'
 /** An address whose password cannot reach the host, the path or the parameters, which are shown: no `#`, no `@` after a slash. */
 const SHAPE = /^[a-z]+:\/\/[^/?#]*([/?][^@#]*)?$/
 
-const ENCODED =
-  'be an address like postgres://user:password@host:5432/database, without "#" and without "@" after the first slash: ' +
-  'percent-encode the special characters of the password'
-
 /** pg's parameters for TLS, with their values; none for the name of a file. */
 const tlsParameters: ReadonlyMap<string, readonly string[]> = new Map([
   ['ssl', ['true', '1', '0', 'no-verify']],
@@ -46,7 +42,6 @@ export function addressForPg(url: string, env: Variables): string {
 
 /** Returns the errors of the address in a variable, and of the files that it refers to, without any part that may be secret. */
 export function addressErrors(name: string, url: string, env: Variables): string[] {
-  if (!SHAPE.test(url)) return [`${name} must ${ENCODED}`]
   try {
     const { url: address } = parseAddress(addressForPg(url, env))
     const errors = tlsErrors(name, parametersOf(url))

@@ -14,7 +14,8 @@ export class AddressError extends Error {
 }
 
 const SHAPE =
-  'be an address like postgres://user:password@host:5432/database, with special characters of the password percent-encoded, and a port up to 65535'
+  'be an address like postgres://user:password@host:5432/database, without "#" and without "@" after the first slash, and with a ' +
+  'port up to 65535: percent-encode the special characters of the password'
 
 const SEVERAL_HOSTS =
   'name one host: the address of a proxy or a name that leads to the server that takes writes, as the service does not choose ' +
@@ -52,7 +53,8 @@ const acceptedTargets: readonly (string | null)[] = [null, 'any', 'read-write']
  * @throws {AddressError} if the address is invalid, or does not lead to one server
  */
 export function parseAddress(url: string): DatabaseAddress {
-  const parts = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)[^?#]*)(?:\?([^#]*))?$/.exec(url)
+  // No unencoded password may reach what is shown: the host, the path or the parameters.
+  const parts = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)[^?#@]*)(?:\?([^#@]*))?$/.exec(url)
   if (parts === null) throw new AddressError(SHAPE)
   const [, base = '', authority = '', query = ''] = parts
   const parameters = new URLSearchParams(query)

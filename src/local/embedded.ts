@@ -52,7 +52,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
   await createCluster(place, password, signal)
   await waitUntilUnused(directory, signal)
-  const port = settings?.['port'] ?? String(await freePort())
+  const port = String(await freePort())
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
   const server = startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto'
-import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { makeApiKey } from '../api-keys/key.ts'
 import { migrate } from '../database/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
@@ -29,15 +28,7 @@ const ADD_SAMPLE_ENTRIES = `
   WHERE NOT EXISTS (SELECT FROM inventory)`
 
 /** A database with sample entries, and an API key. */
-export interface LocalSetup {
-  readonly databaseUrl: string
-  readonly key: FixedKey
-  /** Resolves when the database has ended, also on its own, with a message for the operator. */
-  readonly ended: Promise<string>
-  /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
-  welcome(address: string, key: string): string
-  stop(): Promise<void>
-}
+export type LocalSetup = Awaited<ReturnType<typeof setUpLocally>>
 
 /**
  * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
@@ -46,7 +37,7 @@ export interface LocalSetup {
  *
  * @throws {StartUpError} if the embedded PostgreSQL cannot run
  */
-export async function setUpLocally(signal: AbortSignal): Promise<LocalSetup> {
+export async function setUpLocally(signal: AbortSignal) {
   const directory = await createServerFolder(SERVER)
   console.log(`Starting PostgreSQL in ${directory}…`)
   const server = await startEmbeddedServer({ directory, signal })
@@ -62,11 +53,13 @@ export async function setUpLocally(signal: AbortSignal): Promise<LocalSetup> {
     return {
       databaseUrl: databaseUrl.href,
       key: { name: 'local', key },
+      /** Resolves when the database has ended, also on its own, with a message for the operator. */
       ended: server.ended.then(
         (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(directory)}`,
       ),
-      welcome: (address, apiKey) => welcomeText(address, directory, apiKey),
-      stop: () => server.stop(),
+      /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
+      welcome: (address: string, apiKey: string) => welcomeText(address, directory, apiKey),
+      stop: server.stop,
     }
   } catch (error) {
     await server.stop()

@@ -17,19 +17,13 @@ export const HOW_TO_FIND_OUT =
 /** The exit codes, for the help text. */
 export const exitCodeHelp = `
 Exit codes:
-  0    done
-  1    failed; nothing was changed, unless the message says what was
-  2    wrong usage; nothing was done
-  3    import: the file has errors or is incomplete, or the database rejects its
-       entries; nothing was changed
-       status: the schema is behind this version, or the server's role lacks
-       a privilege
-       migrate status: a migration is neither applied nor of a newer version
-  4    it is unknown whether the change was made: the connection was lost
-       during the commit, PostgreSQL warned about the commit, or Ctrl-C
-       interrupted it; the message says how to find out
-  5    nothing was changed: confirmation is required, as the message says
-  6    done, but standard output could not be written
-  130  interrupted by Ctrl-C, 143 by SIGTERM, 129 by a closed terminal; nothing
-       was changed, unless the message says what was
-  141  the output pipe was closed`
+  0  done
+  1  failed; 2 wrong usage. Nothing was changed, unless the message says what was
+  3  import: the file has errors or is incomplete, or the database rejects its
+     entries; status and migrate status: something is missing, as they show
+  4  it is unknown whether the change was made; the message says how to find out
+  5  nothing was changed: confirmation is required, as the message says
+  6  done, but standard output could not be written
+  130, 143, 129, 141
+     interrupted by Ctrl-C, SIGTERM, a closed terminal or a closed output pipe;
+     nothing was changed, unless the message says what was`

@@ -32,8 +32,8 @@ t.test('a wrong address is refused with a message that says why, without any par
   for (const [url, message] of [
     ['nowhere', /be an address like postgres:/],
     ['postgres://u:secret#@h/db', /be an address like postgres:/],
-    ['postgres://u:secret@h/db?port=abc', /and a port up to 65535/],
-    ['postgres://u:secret@h:65536/db', /and a port up to 65535/],
+    ['postgres://u:secret@h/db?port=abc', /and with a port up to 65535/],
+    ['postgres://u:secret@h:65536/db', /and with a port up to 65535/],
     ['postgres://u:secret@h1,h2/db', /name one host: the address of a proxy/],
     ['postgres://u:secret@h1:1,h2:2/db?target_session_attrs=read-write', /name one host/],
     ['postgres://u:secret@/db?host=h1,h2', /name one host/],
