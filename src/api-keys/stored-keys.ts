@@ -117,22 +117,9 @@ async function lockKeysOf(transaction: StatementRunner, name: string): Promise<v
   ])
 }
 
-/** Lists all keys, or those of one name, including expired and revoked ones, by name, oldest first. */
-export function listKeys(database: StatementRunner, name?: string): Promise<ApiKey[]> {
-  return database.query<ApiKey>(
-    `SELECT ${API_KEY} FROM api_keys WHERE $1::text IS NULL OR name = $1 ORDER BY name, created_at, digest`,
-    [name ?? null],
-  )
-}
-
-/** Counts the keys in each state. */
-export async function countKeys(database: StatementRunner): Promise<Record<ApiKey['state'], number>> {
-  const rows = await database.query<{ state: ApiKey['state']; count: number }>(
-    `SELECT ${STATE} AS state, count(*)::integer AS count FROM api_keys GROUP BY 1`,
-  )
-  const counts: Record<ApiKey['state'], number> = { active: 0, ending: 0, expired: 0, revoked: 0 }
-  for (const { state, count } of rows) counts[state] = count
-  return counts
+/** Lists all keys, including expired and revoked ones, by name, oldest first. */
+export function listKeys(database: StatementRunner): Promise<ApiKey[]> {
+  return database.query<ApiKey>(`SELECT ${API_KEY} FROM api_keys ORDER BY name, created_at, digest`)
 }
 
 /** A key that is accepted now. */

@@ -2,8 +2,9 @@ import type { Command } from 'commander'
 import { describeSettings } from '../config/describe.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
+import { report } from './failure.ts'
 import { formatTable } from './format.ts'
-import { print, report } from './output.ts'
+import { print } from './output.ts'
 
 /** Adds `inventory config`. */
 export function addConfigCommand(
@@ -17,14 +18,13 @@ export function addConfigCommand(
     .addHelpText('after', '\nExample:\n  inventory config')
     .action(async ({ json }: { json?: true }) => {
       const found = describeSettings(readEnvironment())
-      const { settings, errors, warnings } = found
-      const rows = settings.map(({ name, value, isDefault }) => [
+      const rows = found.settings.map(({ name, value = '-', isDefault }) => [
         name,
-        value ?? '-',
+        value,
         isDefault ? 'default' : 'set',
       ])
       await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE', 'SOURCE'], rows))
-      for (const line of [...warnings, ...errors]) report(`inventory: ${printable(line)}`)
-      if (errors.length > 0) process.exitCode = exitCodes.failed
+      for (const line of [...found.warnings, ...found.errors]) report(`inventory: ${printable(line)}`)
+      if (found.errors.length > 0) process.exitCode = exitCodes.failed
     })
 }

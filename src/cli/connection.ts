@@ -1,9 +1,6 @@
 import type { Database, TimeLimits } from '../database/database.ts'
-import { hasCause } from '../database/error-meaning.ts'
-import { APPLIED_TABLE } from '../database/migrations.ts'
 import { openDatabase } from '../database/pool.ts'
 import { requestLimits } from '../database/pool-options.ts'
-import { hasTable } from '../database/server-status.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
@@ -20,19 +17,5 @@ export async function withDatabase<Result>(
     return await work(database)
   } finally {
     await database.close()
-  }
-}
-
-/**
- * Returns an error that names the schema if a command failed because its role may not use the schema of the tables, which
- * PostgreSQL reports as a table that does not exist. Returns any other error unchanged.
- */
-export async function withSchemaReason(error: unknown, url: string): Promise<unknown> {
-  if (!hasCause(error, 'unknownTable')) return error
-  try {
-    await withDatabase(url, (database) => hasTable(database, APPLIED_TABLE))
-    return error
-  } catch (reason) {
-    return hasCause(reason, 'forbidden') ? reason : error
   }
 }

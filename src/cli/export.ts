@@ -1,16 +1,14 @@
+import { randomUUID } from 'node:crypto'
+import { createWriteStream } from 'node:fs'
+import { realpath, rename, rm, stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
 import { inTransaction } from '../database/transaction.ts'
 import { exportEntries } from '../inventory/transfer/export.ts'
-import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { formatCount } from './format.ts'
 import { STANDARD_STREAM } from './import-source.ts'
-import { report, writeOutput } from './output.ts'
-import { writeFileWhole } from './output-file.ts'
-
-const NEWLINE = 10
+import { writeOutput } from './output.ts'
 
 /** Adds `inventory export`. */
 export function addExportCommand(program: Command, databaseUrl: () => Promise<string>): void {
@@ -22,21 +20,25 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
     .action(async (file: string) => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
-      const exportTo = (write: (csv: Readable) => Promise<void>): Promise<void> =>
-        inTransaction({ url, readOnly: true, signal }, async (transaction) =>
-          write(await exportEntries(transaction)),
-        )
-      if (file === STANDARD_STREAM) return exportTo((csv) => writeOutput(csv, signal))
-      // The first line is the header.
-      let rows = -1
-      await writeFileWhole(file, (stream) =>
-        exportTo((csv) => {
-          csv.on('data', (chunk: Buffer) => {
-            for (let at = chunk.indexOf(NEWLINE); at !== -1; at = chunk.indexOf(NEWLINE, at + 1)) rows += 1
-          })
-          return pipeline(csv, stream, { signal })
-        }),
-      )
-      report(`${formatCount(rows, 'entry', 'entries')} written to ${printable(file)}`)
+      await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
+        const csv = await exportEntries(transaction)
+        await (file === STANDARD_STREAM ? writeOutput(csv, signal) : writeFile(file, csv, signal))
+      })
     })
+}
+
+/** Writes a file that appears under its name when it is complete; until then, an existing file stays. */
+async function writeFile(file: string, csv: Readable, signal: AbortSignal): Promise<void> {
+  const found = await stat(file).catch(() => undefined)
+  // Renaming a file over something like /dev/null or a named pipe would replace it.
+  if (found !== undefined && !found.isFile()) return pipeline(csv, createWriteStream(file), { signal })
+  const target = found === undefined ? file : await realpath(file)
+  const unfinished = `${target}.${randomUUID()}`
+  try {
+    await pipeline(csv, createWriteStream(unfinished, { mode: found?.mode, flush: true }), { signal })
+    await rename(unfinished, target)
+  } catch (error) {
+    await rm(unfinished, { force: true })
+    throw error
+  }
 }

@@ -1,9 +1,10 @@
 import { CommanderError } from 'commander'
 import { OutcomeUnknownError } from '../database/errors.ts'
+import { MigrationError } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { printableLines } from '../process/printable.ts'
 import { InterruptedError } from '../process/signals.ts'
 import { explain } from '../process/start-up-errors.ts'
-import { OutputError, report } from './output.ts'
 
 /** A command cannot do what it was asked to, for a reason that the operator can fix; the message names it. */
 export class CommandFailure extends Error {
@@ -24,6 +25,11 @@ export function unconfirmed(consequence: string, option: string): CommandFailure
   )
 }
 
+/** Writes a line to standard error, for people. */
+export function report(line: string): void {
+  console.error(printableLines(line))
+}
+
 /**
  * Reports why a command failed, on standard error, and returns the exit code.
  *
@@ -34,18 +40,10 @@ export function reportFailure(error: unknown, variable: string | undefined): num
     // Commander has already printed the usage error, or the help that was asked for.
     return error.exitCode === 0 ? exitCodes.done : exitCodes.wrongUsage
   }
-  if (error instanceof OutputError) return reportOutputError(error)
   if (error instanceof InterruptedError || error instanceof CommandFailure) {
-    report(`inventory: ${error.message}`)
+    if (error.message !== '') report(`inventory: ${error.message}`)
     return error.exitCode
   }
-  report(`inventory: ${explain(error, variable)}`)
+  report(`inventory: ${error instanceof MigrationError ? error.message : explain(error, variable)}`)
   return error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
-}
-
-function reportOutputError({ message, isClosed, done }: OutputError): number {
-  if (done !== undefined) report(`inventory: ${message}. The command succeeded: ${done}`)
-  else if (!isClosed) report(`inventory: ${message}`)
-  if (isClosed) return exitCodes.outputClosed
-  return done === undefined ? exitCodes.failed : exitCodes.doneWithoutOutput
 }

@@ -23,24 +23,15 @@ export interface ImportSource {
  * Opens a file by its name, or standard input by `-`. The end of a pipe does not prove that all of it arrived: it looks the same if
  * the program that writes to it was killed. So the operator must know the number of its rows.
  *
- * @throws {CommandFailure} if it is a folder, or a pipe of an unknown number of rows
+ * @throws {CommandFailure} if it is a pipe of an unknown number of rows
  * @throws the error of a system call; the stream reports others
  */
 export async function openSource(file: string, expectedRows: number | undefined): Promise<ImportSource> {
   const name = file === STANDARD_STREAM ? 'standard input' : printable(file)
   // Before opening it, because opening a named pipe waits for the program that writes to it.
   const before = file === STANDARD_STREAM ? undefined : await stat(file)
-  if (before?.isDirectory()) throw new CommandFailure(`${name} is a folder`)
-  if (before?.isFile()) {
-    const stream = createReadStream(file)
-    return source(name, stream, async () => {
-      const now = await stat(file)
-      return now.size === stream.bytesRead && now.mtimeMs === before.mtimeMs && now.ino === before.ino
-        ? undefined
-        : 'it changed while it was read'
-    })
-  }
-  if (expectedRows === undefined) {
+  const isPipe = before === undefined || before.isFIFO() || before.isCharacterDevice()
+  if (isPipe && expectedRows === undefined) {
     throw new CommandFailure(
       `The end of ${name} does not prove that all of it arrived. Add the number of its rows without the header, such as
   --rows "$(($(wc -l <stock.csv) - 1))"
@@ -48,19 +39,25 @@ or import a file instead. Nothing was done.`,
       exitCodes.wrongUsage,
     )
   }
-  // A pipe opened as a file could not be closed while it is read.
-  const stream = before?.isFIFO()
-    ? new Socket({ fd: await promisify(open)(file, 'r'), readable: true, writable: false })
-    : before === undefined
-      ? process.stdin
-      : createReadStream(file)
-  return source(name, stream, async (endsInNewline) =>
-    endsInNewline ? undefined : 'its last line does not end in a newline, so it may be incomplete',
-  )
-}
-
-function source(name: string, stream: Readable, findError: ImportSource['findError']): ImportSource {
+  const stream = before === undefined ? process.stdin : await openStream(file, before.isFIFO())
   // Whoever reads the stream gets the error, also an earlier one.
   stream.on('error', () => {})
-  return { name, stream, findError }
+  return {
+    name,
+    stream,
+    async findError(endsInNewline) {
+      if (isPipe)
+        return endsInNewline ? undefined : 'its last line does not end in a newline, so it may be incomplete'
+      const now = await stat(file)
+      return now.size === before.size && now.mtimeMs === before.mtimeMs && now.ino === before.ino
+        ? undefined
+        : 'it changed while it was read'
+    },
+  }
+}
+
+/** A pipe that is opened as a file could not be closed while it is read. */
+async function openStream(file: string, isFifo: boolean): Promise<Readable> {
+  if (!isFifo) return createReadStream(file)
+  return new Socket({ fd: await promisify(open)(file, 'r'), readable: true, writable: false })
 }

@@ -1,7 +1,7 @@
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
-import { inTransaction, type Transaction } from '../database/transaction.ts'
+import { inTransaction } from '../database/transaction.ts'
 import {
   type ImportCounts,
   type ImportMode,
@@ -14,11 +14,11 @@ import { stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
-import { CommandFailure, unconfirmed } from './failure.ts'
-import { formatCount, formatNumber } from './format.ts'
+import { integerFrom } from './arguments.ts'
+import { CommandFailure, report, unconfirmed } from './failure.ts'
+import { formatNumber } from './format.ts'
 import { type ImportSource, openSource } from './import-source.ts'
-import { integerFrom } from './matching.ts'
-import { print, report } from './output.ts'
+import { print } from './output.ts'
 
 interface ImportOptions {
   readonly rows?: number
@@ -43,12 +43,12 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     .option('--dry-run', 'check the file and report what would change, but change nothing')
     .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
+      const { mode, dryRun } = options
       const source = await openSource(file, options.rows)
       try {
         const counts = await importFrom(source, await databaseUrl(), options).catch(
           explainRefusal(source.name),
         )
-        const { mode, dryRun } = options
         const parts = Object.entries(counts).filter(([part]) => part !== 'removed' || mode === 'replace')
         const changes = parts.map(([part, count]) => `${formatNumber(count)} ${part}`).join(', ')
         if (dryRun) await print(`Dry run: nothing was changed. The import would be: ${changes}`)
@@ -70,7 +70,6 @@ async function importFrom(
   addAbortSignal(signal, source.stream)
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const { rows, endsInNewline, check } = await stageCsv(transaction, source.stream, signal)
-    report(`${formatCount(rows, 'row', 'rows')} read; checking`)
     const sourceError =
       expectedRows === undefined || rows === expectedRows
         ? await source.findError(endsInNewline)
@@ -78,21 +77,15 @@ async function importFrom(
     if (sourceError !== undefined)
       throw new InvalidInputError(`is incomplete, or not the expected input: ${sourceError}`)
     await check()
-    if (mode === 'replace' && rows === 0) {
-      throw new CommandFailure(
-        'The file has no entries; to replace the inventory with it would remove them all.',
-      )
-    }
     if (dryRun) return previewImport(transaction, mode)
-    if (mode === 'replace' && !allowRemovals) await refuseRemovals(transaction)
-    report(`${formatCount(rows, 'row', 'rows')} checked; writing`)
-    return mergeStaged(transaction, mode, rows)
+    const counts = await mergeStaged(transaction, mode, rows)
+    if (!allowRemovals) refuseManyRemovals(counts)
+    return counts
   })
 }
 
 /** Refuses to remove more than a tenth of the entries, which suggests a wrong file. */
-async function refuseRemovals(transaction: Transaction): Promise<void> {
-  const { changed, unchanged, removed } = await previewImport(transaction, 'replace')
+function refuseManyRemovals({ changed, unchanged, removed }: ImportCounts): void {
   const total = changed + unchanged + removed
   if (removed * 10 <= total) return
   const consequence = `--mode replace would remove ${formatNumber(removed)} of ${formatNumber(total)} entries`

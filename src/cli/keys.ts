@@ -10,22 +10,19 @@ import {
   rotateKey,
 } from '../api-keys/stored-keys.ts'
 import { hasCause } from '../database/error-meaning.ts'
-import { OutcomeUnknownError } from '../database/errors.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
-import { exitCodes } from '../process/exit-codes.ts'
+import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
+import { matching, readDuration, readLifetime } from './arguments.ts'
 import { withDatabase } from './connection.ts'
-import { readDuration, readLifetime } from './duration.ts'
-import { CommandFailure } from './failure.ts'
+import { CommandFailure, report } from './failure.ts'
 import { formatTable } from './format.ts'
-import { matching } from './matching.ts'
-import { OutputError, print, report } from './output.ts'
+import { print } from './output.ts'
 
 /** How long PostgreSQL may take to respond to a statement on keys. */
 const ANSWER_TIMEOUT_MS = 30_000
 
 const readName = matching(/^[A-Za-z0-9_-]{1,64}$/, '1 to 64 letters, digits, hyphens and underscores')
-const readId = matching(/^[0-9a-f]{12}$/, '12 hexadecimal digits')
 
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
@@ -41,7 +38,8 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
-    .action(async ({ name, expires, readOnly }: CreateOptions) => {
+    .action(async (options: { name: string; expires?: number; readOnly?: true }) => {
+      const { name, expires, readOnly } = options
       await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await createKey(transaction, name, digest, expires, readOnly)
         if (made !== undefined) return made
@@ -59,33 +57,33 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ all, json }: { all?: true; json?: true }) => {
       const found = await withDatabase(await databaseUrl(), listKeys)
-      const shown = all ? found : found.filter(({ state }) => state === 'active' || state === 'ending')
-      if (json) await print(JSON.stringify(shown, null, 2))
-      else if (shown.length > 0) await print(tableOf(shown))
-      else if (found.length === 0)
-        report('There are no keys. To create one: inventory keys create --name ops')
-      const hidden = found.length - shown.length
-      if (hidden > 0) report(`Expired and revoked keys, not shown without --all: ${hidden}`)
+      const shown = found.filter(({ state }) => all || state === 'active' || state === 'ending')
+      const rows = shown.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
+        const access = readOnly ? 'read-only' : 'read-write'
+        return [name, id, state, createdAt, expiresAt ?? '-', revokedAt ?? '-', access]
+      })
+      const headings = ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS']
+      await print(json ? JSON.stringify(shown, null, 2) : formatTable(headings, rows))
     })
 
   keys
     .command('revoke')
     .description('revoke all keys of a name; a running server rejects them within 5 seconds')
-    .argument('<name>', 'name of the keys', readName)
-    .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows', readId)
+    .argument('<name>', 'name of the keys')
+    .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows')
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const revoked = await changeKeys(await databaseUrl(), (transaction) =>
         revokeKeys(transaction, name, id),
       )
-      if (revoked.length === 0) throw noActiveKey(name, id)
+      if (revoked.length === 0) throw noActiveKey(id === undefined ? name : `${name}" with the id "${id}`)
       for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
   keys
     .command('rotate')
     .description('create a new key for a name and print it; the old one is revoked after an overlap')
-    .argument('<name>', 'name of the key', readName)
+    .argument('<name>', 'name of the key')
     .addOption(
       new Option('--overlap <duration>', 'keep the old key valid for this time')
         .argParser(readDuration)
@@ -97,11 +95,9 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
       await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await rotateKey(transaction, name, digest, overlap, expires)
         if (made === undefined) throw noActiveKey(name)
-        for (const key of await listKeys(transaction, name)) {
-          if (key.state === 'ending') report(`The old key (${key.id}) is valid until ${timeOf(endOf(key))}.`)
-          // Both are the time of this transaction.
-          else if (key.revokedAt === made.createdAt) report(`The old key (${key.id}) is revoked.`)
-        }
+        for (const key of await listKeys(transaction))
+          if (key.name === name && key.state === 'ending')
+            report(`The old key (${key.id}) is valid until ${endOf(key)}.`)
         return made
       })
     })
@@ -137,64 +133,16 @@ async function issueKey(
   create: (transaction: Transaction, digest: Buffer) => Promise<ApiKey>,
 ): Promise<void> {
   const key = makeApiKey()
-  let printed: ApiKey | undefined
-  try {
-    await changeKeys(url, async (transaction) => {
-      const made = await create(transaction, hashApiKey(key))
-      const { name, id, expiresAt, readOnly } = made
-      const expiry = expiresAt === null ? 'does not expire' : `expires ${timeOf(expiresAt)}`
-      report(
-        `The key ${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiry}. It is shown only once:`,
-      )
-      await print(key)
-      printed = made
-    })
-  } catch (error) {
-    if (error instanceof OutputError) {
-      const exitCode = error.isClosed ? exitCodes.outputClosed : exitCodes.failed
-      throw new CommandFailure(`${error.message}. No key was created, and none was revoked.`, exitCode)
-    }
-    if (printed !== undefined) report(warnOfPrinted(printed, error))
-    throw error
-  }
+  await changeKeys(url, async (transaction) => {
+    const { name, id, expiresAt, readOnly } = await create(transaction, hashApiKey(key))
+    const expiry = expiresAt === null ? 'does not expire' : `expires ${expiresAt}`
+    report(`The key ${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiry}. It is shown only once:`)
+    await print(key)
+  })
 }
 
-/** Says what happened to a key that was printed and then could not be committed. */
-function warnOfPrinted({ name, id }: ApiKey, error: unknown): string {
-  return error instanceof OutcomeUnknownError
-    ? `It is unknown whether the key printed above works. If "inventory keys list" shows ${id}, use the key, or revoke it with "inventory keys revoke ${name} --id ${id}".`
-    : 'The key printed above was not created and does not work; no other key was revoked.'
-}
-
-interface CreateOptions {
-  readonly name: string
-  readonly expires?: number
-  readonly readOnly?: true
-}
-
-function noActiveKey(name: string, id?: string): CommandFailure {
-  const which = id === undefined ? '' : ` with the id ${id}`
+function noActiveKey(name: string): CommandFailure {
   return new CommandFailure(
-    `There is no active key named "${name}"${which}. "inventory keys list --all" lists all keys.`,
+    `There is no active key named "${printable(name)}". "inventory keys list --all" lists all keys.`,
   )
-}
-
-function tableOf(keys: readonly ApiKey[]): string {
-  return formatTable(
-    ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS'],
-    keys.map((key) => [
-      key.name,
-      key.id,
-      key.state,
-      timeOf(key.createdAt),
-      timeOf(key.expiresAt),
-      timeOf(key.revokedAt),
-      key.readOnly ? 'read-only' : 'read-write',
-    ]),
-  )
-}
-
-/** A time to the second. */
-function timeOf(time: string | null): string {
-  return time?.replace(/\.\d+/, '') ?? '-'
 }

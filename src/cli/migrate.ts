@@ -4,29 +4,16 @@ import { type MigrateOptions, migrate, migrationSql } from '../database/migrate.
 import {
   createMigration,
   knownMigrations,
-  MigrationError,
   migrationRecords,
   namesToRollBack,
 } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
+import { integerFrom, matching } from './arguments.ts'
 import { withDatabase } from './connection.ts'
-import { CommandFailure, unconfirmed } from './failure.ts'
+import { report, unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
-import { integerFrom, matching } from './matching.ts'
-import { print, report } from './output.ts'
-
-interface UpOptions {
-  readonly serverRole?: string
-  readonly operatorRole?: string
-  readonly dryRun?: true
-}
-
-interface DownOptions {
-  readonly yes?: true
-  readonly force?: true
-  readonly dryRun?: true
-}
+import { print } from './output.ts'
 
 const readName = matching(/^[a-z0-9]+(-[a-z0-9]+)*$/, 'words of a-z and 0-9 joined by hyphens')
 
@@ -48,8 +35,8 @@ export function addMigrateCommands(
       count,
       ...abortOnSignals(),
     }
-    if (dryRun) return print(await migrationSql(options).catch(explainKnown))
-    const ran = await migrate({ ...options, roles }).catch(explainKnown)
+    if (dryRun) return print(await migrationSql(options))
+    const ran = await migrate({ ...options, roles })
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
     if (ran.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
     for (const [purpose, role] of Object.entries(roles))
@@ -70,8 +57,9 @@ export function addMigrateCommands(
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
-    .action((count: number | undefined, { dryRun, serverRole, operatorRole }: UpOptions) =>
-      run('up', count, dryRun, { server: serverRole, operator: operatorRole }),
+    .action(
+      (count: number | undefined, options: { dryRun?: true; serverRole?: string; operatorRole?: string }) =>
+        run('up', count, options.dryRun, { server: options.serverRole, operator: options.operatorRole }),
     )
 
   migrations
@@ -82,20 +70,18 @@ export function addMigrateCommands(
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down 1')
-    .action(async (count: number | undefined, { yes, force, dryRun }: DownOptions) => {
+    .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
+      const { yes, force, dryRun } = options
       if (dryRun) return run('down', count, dryRun)
-      if (isProduction() && !force) {
-        throw new CommandFailure(
-          'NODE_ENV is production, where restoring a backup is safer than rolling back; nothing was changed. To roll back nevertheless, add --force.',
-          exitCodes.unconfirmed,
-        )
-      }
       const names = await withDatabase(await databaseUrl(), (database) =>
         namesToRollBack(database, count ?? 1),
-      ).catch(explainKnown)
+      )
       if (names.length > 0) {
-        const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
-        if (!yes) throw unconfirmed(consequence, '--yes')
+        const [isConfirmed, option, where] = isProduction()
+          ? [force, '--force', ', while NODE_ENV is production']
+          : [yes, '--yes', '']
+        const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added${where}`
+        if (!isConfirmed) throw unconfirmed(consequence, option)
         report(`${consequence}.`)
       }
       return run('down', count, undefined)
@@ -126,8 +112,4 @@ export function addMigrateCommands(
       const file = await createMigration(name, 'migrations')
       await print(file, file)
     })
-}
-
-function explainKnown(error: unknown): never {
-  throw error instanceof MigrationError ? new CommandFailure(error.message) : error
 }

@@ -5,14 +5,13 @@ import { parseAddress } from '../database/address.ts'
 import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
-import { withSchemaReason } from './connection.ts'
-import { reportFailure } from './failure.ts'
-import { report, surviveClosedOutput } from './output.ts'
+import { report, reportFailure } from './failure.ts'
 
 /** Runs the command that the arguments of this process name. */
 export async function runProgram(args: readonly string[]): Promise<void> {
   ignoreInspectorSignal()
-  surviveClosedOutput(process.stdout, process.stderr)
+  // A stream that fails must not crash the process; whoever writes to it still gets the error.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   await runCommand(args)
 }
 
@@ -25,35 +24,34 @@ export async function runProgram(args: readonly string[]): Promise<void> {
 export async function runCommand(args: readonly string[]): Promise<void> {
   /** The setting that the database address came from, for messages. */
   let variable: string | undefined
-  /** The address of the database that the command uses, once it is known. */
-  let address: string | undefined
 
   const databaseUrl = async (): Promise<string> => {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
     for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
-    const url = set ? set.url : await findLocalDatabase()
-    if (url !== undefined) {
-      address = parseAddress(url).url
-      return address
-    }
-    throw new ConfigurationError([
-      'DATABASE_URL must be set to the database to use. ' +
-        'Without it, commands use the database that "npm start" is running in this folder, and none is running',
-    ])
+    return parseAddress(set?.url ?? (await localDatabase())).url
   }
 
   try {
     await commandLine(databaseUrl, readEnvironment).parseAsync(args, { from: 'user' })
   } catch (error) {
-    const reason = address === undefined ? error : await withSchemaReason(error, address)
-    process.exitCode = reportFailure(reason, variable)
+    process.exitCode = reportFailure(error, variable)
     // Otherwise, unread output would keep the process running.
     if (error instanceof InterruptedError) process.exit()
   }
 }
 
-async function findLocalDatabase(): Promise<string | undefined> {
+/**
+ * Returns the address of the database that a server without one has set up in this folder.
+ *
+ * @throws {ConfigurationError} if that server is not running
+ */
+async function localDatabase(): Promise<string> {
   const { runningDatabase } = await import('../local/local-setup.ts')
-  return runningDatabase()
+  const url = await runningDatabase()
+  if (url !== undefined) return url
+  throw new ConfigurationError([
+    'DATABASE_URL must be set to the database to use. ' +
+      'Without it, commands use the database that "npm start" is running in this folder, and none is running',
+  ])
 }

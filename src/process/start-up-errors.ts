@@ -68,6 +68,6 @@ function explainOutage(cause: unknown, variable: string): string {
   if (hasCause(cause, 'noResponse') || 'syscall' in cause || cause instanceof AggregateError)
     return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
-    return `The database schema is behind this version: ${said}. Run "inventory migrate up" as the owner of the tables.`
+    return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
   return `PostgreSQL cannot serve this now: ${said}.`
 }

@@ -183,8 +183,8 @@ t.test(
     for (const command of [['status'], ['keys', 'list'], ['export']]) {
       const { code, stderr } = await inventory(t, asOperator, ...command)
       t.equal(code, 1)
-      t.match(stderr, 'permission denied for schema my shop')
-      t.match(stderr, '"inventory migrate up --operator-role ROLE"')
+      t.match(stderr, /permission denied for schema my shop|, or the role may not use it: relation/)
+      t.match(stderr, /"inventory migrate up.* --operator-role ROLE/)
     }
     const roles = ['--server-role', server.name, '--operator-role', operator.name]
     t.match(await migrateUp(t, database, ...roles), { code: 0 })

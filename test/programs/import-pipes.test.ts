@@ -7,7 +7,7 @@ import { openSource } from '../../src/cli/import-source.ts'
 import { runCommand } from '../support/command.ts'
 import { stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
+import { type Outcome, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const csv = 'petId,quantity,status\n1,5,available\n20,600,sold\n3,7,\n'
 
@@ -21,18 +21,12 @@ async function filled(t: Test): Promise<TestDatabase> {
 }
 
 /** Runs a line of bash in which `$INVENTORY` is the command line, beside a file `stock.csv`. */
-async function bash(t: Test, url: string, line: string): Promise<{ code: unknown; stderr: string }> {
+async function bash(t: Test, url: string, line: string): Promise<Outcome> {
   const cwd = await temporaryFolder(t)
   await writeFile(path.join(cwd, 'stock.csv'), csv)
-  const env = {
-    PATH: process.env['PATH'] ?? '',
-    DATABASE_URL: url,
-    INVENTORY: `${process.execPath} ${path.resolve('dist/cli.js')}`,
-  }
-  return promisify(execFile)('bash', ['--norc', '-c', line], { cwd, env }).then(
-    ({ stderr }) => ({ code: 0, stderr }),
-    (error: { code: unknown; stderr: string }) => error,
-  )
+  const inventory = `${process.execPath} ${path.resolve('dist/cli.js')}`
+  const env = { PATH: process.env['PATH'], DATABASE_URL: url, INVENTORY: inventory }
+  return run(t, 'bash', ['-c', line], { cwd, env }).ended
 }
 
 t.test(

@@ -1,6 +1,7 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addEntries, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
@@ -20,9 +21,7 @@ const replace = ['--mode', 'replace', '--allow-removals']
 t.test('CSV adds and changes entries; a status that is left open stays or is available', async (t) => {
   const database = await testDatabase(t)
   const filled = '1,9,sold\n2,9,pending\n3,9,sold\n4,9,sold'
-  await database.query(
-    `INSERT INTO inventory VALUES (${filled.replace(/\w+$/gm, "'$&'").replaceAll('\n', '),(')})`,
-  )
+  await load(t, database.url, `petId,quantity,status\n${filled}`)
   const csv = 'petId,quantity,status\n1,5,available\n2,6,\n3,9,sold\n5,0,\n6,1,pending\n'
   const changes = '2 added, 2 changed, 1 unchanged'
   const dryRun = `Dry run: nothing was changed. The import would be: ${changes}`
@@ -34,21 +33,12 @@ t.test('CSV adds and changes entries; a status that is left open stays or is ava
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
   t.equal(await stockOf(database), filled)
 
-  t.match(await load(t, database.url, csv), {
-    code: 0,
-    stdout: `${changes}\n`,
-    stderr: /^5 rows read; checking\n5 rows checked; writing\n$/,
-  })
+  t.match(await load(t, database.url, csv), { code: 0, stdout: `${changes}\n`, stderr: '' })
   const imported = '1,5,available\n2,6,pending\n3,9,sold\n5,0,available\n6,1,pending'
   t.equal(await stockOf(database), imported.replace('5,0', '4,9,sold\n5,0'))
   t.match(await load(t, database.url, csv, ...replace), {
     code: 0,
     stdout: '0 added, 0 changed, 5 unchanged, 1 removed\n',
-  })
-  t.equal(await stockOf(database), imported)
-  t.match(await load(t, database.url, 'petId,quantity\n', ...replace), {
-    code: 1,
-    stderr: /would remove them all/,
   })
   t.equal(await stockOf(database), imported)
 })
@@ -128,7 +118,7 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   const { code, stdout, stderr } = await load(t, database.url, lines.map(([text]) => text).join('\n'))
   t.strictSame([code, stdout], [3, ''])
   const wrong = [...lines.entries()].filter(([, [, error]]) => error !== undefined)
-  const [, ...reported] = stderr.split('\n')
+  const reported = stderr.split('\n')
   t.strictSame(reported.splice(-2), [
     `inventory: stock.csv has ${wrong.length} errors; nothing was changed`,
     '',
@@ -145,114 +135,84 @@ t.test('every wrong line is reported with its number, and nothing is written', a
     many.stderr,
     /\nline 21: .*\ninventory: stock\.csv has 1,231 errors, of which these are the first 20;/,
   )
-  t.equal(many.stderr.split('\n').length, 1 + 20 + 2)
+  t.equal(many.stderr.split('\n').length, 20 + 2)
   t.equal(await stockOf(database), '1,9,sold')
 })
 
-t.test(
-  'an import accepts what the API accepts, and stores the same; but in CSV a number is digits',
-  async (t) => {
-    const database = await testDatabase(t)
-    const { send } = await startApp(t, database.url)
-    const texts = [
-      ...[
-        '0',
-        '-0',
-        '5',
-        '007',
-        '-1',
-        '2147483647',
-        '2147483648',
-        '9223372036854775807',
-        '9223372036854775808',
-      ],
-      ...['-9223372036854775808', '-9223372036854775809', '-5', '00', '-00', '01', '123456789', '1234567890'],
-      ...['1.000', '12.0', '1e2', '1E2', '0x10', '0b1', '0o7', '1_000', '1,000', ' 5', '5 ', '+5', '５', '٥'],
-      ...['5\u00a0', '', 'NaN', 'Infinity', '1.5', '9'.repeat(5000)],
-    ]
-    /** Imports lines, and returns the indexes of those that are accepted. Twenty errors are shown. */
-    const accepted = async (lines: readonly string[], from = 0): Promise<number[]> => {
-      if (from >= lines.length) return []
-      const batch = lines.slice(from, from + 20)
-      await database.query('TRUNCATE inventory')
-      const { stderr } = await load(t, database.url, ['petId,quantity', ...batch].join('\n'), '--dry-run')
-      const wrong = new Set(Array.from(stderr.matchAll(/^line (\d+): /gm), ([, line]) => Number(line) - 2))
-      const right = batch.flatMap((_, index) => (wrong.has(index) ? [] : [from + index]))
-      return [...right, ...(await accepted(lines, from + 20))]
+t.test('an import accepts what the API accepts, and stores it; but in CSV a number is digits', async (t) => {
+  const database = await testDatabase(t)
+  const { send } = await startApp(t, database.url)
+  const texts = [
+    ...'0 -0 5 007 -1 2147483647 2147483648 9223372036854775807 9223372036854775808 -9223372036854775808'.split(
+      ' ',
+    ),
+    ...'-9223372036854775809 -5 00 -00 01 123456789 1234567890 1.000 12.0 1e2 1E2 0x10 0b1 0o7 1_000'.split(
+      ' ',
+    ),
+    ...['1,000', ' 5', '5 ', '+5', '５', '٥', '5\u00a0', '', 'NaN', 'Infinity', '1.5', '9'.repeat(5000)],
+  ]
+  const notDigits = ['1.000', '12.0', '1e2', '1E2', ' 5', '5 ']
+  const readRow = rowReader('petId,quantity')
+  const lines: string[] = []
+  const stored: string[] = []
+  for (const [index, text] of texts.entries()) {
+    await database.query(`INSERT INTO inventory VALUES (${index}, 9, 'sold') ON CONFLICT DO NOTHING`)
+    const line = `${index},"${text}"`
+    const update = await send('PATCH', `/v1/inventory/${index}`, json(`{"quantity":${text}}`))
+    t.equal('values' in readRow(line), update.status === 200 && !notDigits.includes(text), text)
+    if ('values' in readRow(line)) {
+      lines.push(line)
+      stored.push(JSON.parse(update.text).quantity)
     }
-    const notDigits = ['1.000', '12.0', '1e2', '1E2', ' 5', '5 ']
-    const quantities = new Map<number, string>()
-    const petIds: number[] = []
-    for (const [index, text] of texts.entries()) {
-      await database.query("TRUNCATE inventory; INSERT INTO inventory VALUES (1, 9, 'sold')")
-      const { status } = await send('PATCH', '/v1/inventory/1', json(`{"quantity":${text}}`))
-      if (status === 200 && !notDigits.includes(text)) quantities.set(index, await stockOf(database))
-      const target = `/v1/inventory/${encodeURIComponent(text)}`
-      // The entry does not exist for a right petId; an empty one is another path.
-      if (text !== '' && [200, 404].includes((await send('PATCH', target, json({ quantity: 1 }))).status))
-        petIds.push(index)
-    }
-    t.strictSame(await accepted(texts.map((text, index) => `${index},"${text}"`)), [...quantities.keys()])
-    t.strictSame(await accepted(texts.map((text) => `"${text}",1`)), petIds)
-    for (const [index, stored] of quantities) {
-      await database.query("TRUNCATE inventory; INSERT INTO inventory VALUES (1, 9, 'sold')")
-      t.equal((await load(t, database.url, `petId,quantity\n1,"${texts[index]}"\n`)).code, 0)
-      t.equal(await stockOf(database), stored)
-    }
-  },
-)
+    // The entry may not exist for a right petId; an empty one is another path.
+    const { status } = await send('PATCH', `/v1/inventory/${encodeURIComponent(text)}`, json({ quantity: 9 }))
+    t.equal('values' in readRow(`"${text}",1`), text !== '' && [200, 404].includes(status), text)
+  }
+  await database.query('TRUNCATE inventory')
+  t.equal((await load(t, database.url, ['petId,quantity', ...lines].join('\n'))).code, 0)
+  const rows = await database.query('SELECT quantity FROM inventory ORDER BY pet_id')
+  t.strictSame(
+    rows.map(({ quantity }) => Number(quantity)),
+    stored,
+  )
+})
 
 t.test('mode replace removes more than a tenth of the entries only if that is allowed', async (t) => {
   const database = await testDatabase(t)
-  const without = (count: number): string =>
-    Array.from({ length: 20 - count }, (_, index) => `\n${count + index},9`).join('')
-  const count = async (): Promise<unknown> =>
-    (await database.query('SELECT count(*) FROM inventory'))[0]?.['count']
   for (const [removed, args, code, left] of [
-    [3, [], 5, '20'],
-    [3, ['--dry-run'], 0, '20'],
-    [2, [], 0, '18'],
-    [19, ['--allow-removals'], 0, '1'],
+    [3, [], 5, 20],
+    [3, ['--dry-run'], 0, 20],
+    [2, [], 0, 18],
+    [20, ['--allow-removals'], 0, 0],
   ] as const) {
     await database.query(
       "INSERT INTO inventory SELECT id, 9, 'sold' FROM generate_series(0, 19) AS id ON CONFLICT DO NOTHING",
     )
-    const csv = `petId,quantity${without(removed)}`
+    const kept = Array.from({ length: 20 - removed }, (_, index) => `${removed + index},9\n`)
+    const csv = `petId,quantity\n${kept.join('')}`
     const outcome = await load(t, database.url, csv, '--mode', 'replace', ...args)
     t.equal(outcome.code, code, outcome.stderr)
-    t.equal(await count(), left)
-    if (code === 5)
-      t.equal(
-        outcome.stderr,
-        '17 rows read; checking\ninventory: --mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals.\n',
-      )
+    t.equal((await database.query('SELECT FROM inventory')).length, left)
+    const refusal =
+      'inventory: --mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals.\n'
+    t.equal(outcome.stderr, code === 5 ? refusal : '')
   }
 })
 
-t.test('concurrent imports run one after the other', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'sold']])
-  const release = await database.hold('SELECT * FROM inventory WHERE pet_id = 1 FOR UPDATE')
-  const outcomes = Promise.all([
-    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', ...replace),
-    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', ...replace),
-  ])
-  await waitForLocks(database, 2)
-  await release()
-  for (const { code, stderr } of await outcomes) t.equal(code, 0, stderr)
-  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
-})
-
-t.test('an import waits for other changes, whatever the isolation level of the database', async (t) => {
+t.test('imports wait for each other and for other changes, at every isolation level', async (t) => {
   const database = await testDatabase(t)
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`)
   await addEntries(database, [['1', 9, 'sold']])
   const update = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
-  const changing = load(t, database.url, 'petId,quantity\n1,1\n')
-  await waitForLocks(database)
+  const outcomes = Promise.all([
+    load(t, database.url, 'petId,quantity\n1,1\n2,1\n', ...replace),
+    load(t, database.url, 'petId,quantity\n3,2\n1,2\n', ...replace),
+  ])
+  await waitForLocks(database, 2)
   await update()
-  t.match(await changing, { code: 0, stdout: '0 added, 1 changed, 0 unchanged\n' })
+  for (const { code, stderr } of await outcomes) t.equal(code, 0, stderr)
+  t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
 })
 
 t.test('a signal while it writes leaves nothing behind, at once', async (t) => {
@@ -264,7 +224,6 @@ t.test('a signal while it writes leaves nothing behind, at once', async (t) => {
     env: { DATABASE_URL: database.url },
     input: 'petId,quantity\n2,1\n1,1\n',
   })
-  await writing.output(/2 rows checked; writing/)
   await waitForLocks(database)
   writing.process.kill('SIGTERM')
   t.match(await writing.ended, { code: 143, stderr: /inventory: interrupted; nothing was changed\n$/ })
@@ -273,16 +232,6 @@ t.test('a signal while it writes leaves nothing behind, at once', async (t) => {
   await eventually('the end of the session', async () => (await database.query(sessions)).length === 0)
   await release()
   t.equal(await stockOf(database), '1,9,sold')
-})
-
-t.test('a file that cannot be read is one message', async (t) => {
-  for (const [file, message] of [
-    ['nowhere.csv', /^inventory: ENOENT: no such file or directory, .*'nowhere\.csv'\.\n$/],
-    ['.', /^inventory: \. is a folder\n$/],
-  ] as const) {
-    const env = { DATABASE_URL: 'postgres://127.0.0.1:1/x' }
-    t.match(await runCommand(t, ['import', file], { env }), { code: 1, stdout: '', stderr: message })
-  }
 })
 
 t.test(
@@ -314,7 +263,7 @@ t.test(
       t.match(
         stderr,
         new RegExp(
-          `\ninventory: The database rejects the entries: .*${reason.source}; nothing was changed\\.\n$`,
+          `^inventory: The database rejects the entries: .*${reason.source}; nothing was changed\\.\n$`,
         ),
       )
       t.equal(await stockOf(database), '1,9,sold\n2,9,sold')

@@ -77,7 +77,7 @@ t.test('a signal during COMMIT ends the command, which says that the outcome is 
   })
 })
 
-t.test('commands for keys say how to find out whether the key works', async (t) => {
+t.test('commands for keys say how to find out whether the printed key works', async (t) => {
   for (const moment of ['before', 'after'] as const) {
     for (const command of [
       ['create', '--name', 'new'],
@@ -89,7 +89,10 @@ t.test('commands for keys say how to find out whether the key works', async (t) 
       const { code, stdout, stderr } = await run(t, url, ['keys', ...command])
       t.equal(code, 4, stderr)
       t.match(stdout, /^inv_\w+\n$/)
-      t.match(stderr, /\nIt is unknown whether the key printed above works\. .* --id [0-9a-f]{12}"/)
+      t.match(
+        stderr,
+        /^The key (new|old) \([0-9a-f]{12}\) .* To find out, run .*"inventory keys list --all"/ms,
+      )
       const [row] = await database.query(
         'SELECT count(*) AS keys, count(revoked_at) AS ending FROM api_keys WHERE name IN ($1, $2)',
         ['old', 'new'],

@@ -125,14 +125,14 @@ t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   const production = { ...env, NODE_ENV: 'production' }
   t.match(await run(t, [...down, '--yes'], production), {
     code: 5,
-    stderr: /NODE_ENV is production.*; nothing was changed\. .* add --force/,
+    stderr: /, while NODE_ENV is production; nothing was changed\. .* add --force/,
   })
   t.equal((await database.query('SELECT FROM pgmigrations')).length, known.length)
 
   t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${known.at(-1)}\n` })
   t.match(await run(t, [...down, '--yes', '--force'], production), {
     code: 0,
-    stderr: /deletes the data that they added\.$/m,
+    stderr: /deletes the data that they added, while NODE_ENV is production\.$/m,
   })
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })

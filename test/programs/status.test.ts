@@ -53,9 +53,9 @@ t.test('status shows when the last backup was recorded', async (t) => {
   t.equal(await shown(), 'none recorded')
   await record('Last backup: unknown')
   t.equal(await shown(), 'none recorded')
-  const time = new Date(Math.floor(Date.now() / 1000 - 7200) * 1000).toISOString()
-  await record(`Last backup: ${time.replace('.000', '')}`)
-  t.equal(await shown(), `2.0 hours ago, at ${time}`)
+  const time = '2026-11-24T03:00:00.000Z'
+  await record('Last backup: 2026-11-24T03:00:00Z')
+  t.equal(await shown(), time)
   t.equal(JSON.parse(await succeed(t, database.url, 'status', '--json')).lastBackup, time)
 })
 
@@ -163,7 +163,7 @@ t.test('a database that cannot be used is reported in one message without its pa
     ],
     [
       empty.url,
-      /^inventory: The database schema is behind this version: relation "\w+" does not exist\. Run "inventory migrate up"/,
+      /^inventory: The database schema is behind this version, or the role may not use it: relation "\w+" does not exist\. Run "inventory migrate up"/,
     ],
   ] as const) {
     for (const args of [['keys', 'list'], ['export']]) {
