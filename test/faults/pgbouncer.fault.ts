@@ -5,9 +5,9 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { ENTRY_FIELDS } from '../../src/inventory/entry/columns.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { chainErrors, changesIn } from '../support/history.ts'
+import { changesIn, errorsIn } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { startProgram, temporaryFolder } from '../support/program.ts'
@@ -87,9 +87,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   t.ok(Number(sessions[0]?.['count']) <= 3, 'PgBouncer shares its connections')
   const changes = changesIn(await inventory('history', '--json', '--by', 'ops')).reverse()
   t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
-  const entries = (quantity: number): Map<number, { quantity: number; status: string }> =>
-    new Map(pets.map((pet) => [Number(pet), { quantity, status: 'available' }]))
-  t.strictSame(chainErrors(changes, entries(0), entries(20)), [])
+  t.strictSame(errorsIn(changes, pets.map(Number), await stockOf(database), []), [])
 
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const list = send('GET', '/v1/inventory')

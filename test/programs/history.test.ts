@@ -1,34 +1,35 @@
 import t, { type Test } from 'tap'
-import { inventory, runCommand } from '../support/command.ts'
-import { addEntries, addKey, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { inventory, runCommand, succeed } from '../support/command.ts'
+import {
+  addEntries,
+  addKey,
+  stockOf,
+  type TestDatabase,
+  testDatabase,
+  waitForLocks,
+} from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { chainErrors, changesIn, type RecordedChange } from '../support/history.ts'
+import { changesIn, errorsIn } from '../support/history.ts'
 import { callerOf, json } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
 import { onServer } from '../support/on-server.ts'
-import { type Program, portOf, startProgram } from '../support/program.ts'
+import { portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
-async function history(t: Test, url: string, ...args: string[]): Promise<string> {
-  const { code, stdout, stderr } = await inventory(t, url, 'history', ...args)
-  t.equal(code, 0, stderr)
-  return stdout
-}
+const history = (t: Test, url: string, ...args: string[]): Promise<string> =>
+  succeed(t, url, 'history', ...args)
 
 /** Imports lines of CSV. */
-async function importLines(t: Test, { url }: TestDatabase, mode: string, lines: string): Promise<void> {
-  const { code, stderr } = await runCommand(
-    t,
-    ['import', '-', '--rows', String(lines.split('\n').length - 1), '--allow-removals', '--mode', mode],
-    { env: { DATABASE_URL: url }, input: `petId,quantity,status\n${lines}` },
-  )
-  t.equal(code, 0, stderr)
+async function importLines(t: Test, { url }: TestDatabase, mode: string, ...lines: string[]): Promise<void> {
+  const args = ['import', '-', '--rows', String(lines.length), '--allow-removals', '--mode', mode]
+  const input = `${['petId,quantity,status', ...lines].join('\n')}\n`
+  t.match(await runCommand(t, args, { env: { DATABASE_URL: url }, input }), { code: 0 })
 }
 
 t.test('every acknowledged update of two processes is recorded once, and pets have no gap', async (t) => {
   const serverRole = await testRole(t)
   const database = await testDatabase(t)
-  t.equal((await inventory(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)).code, 0)
+  await succeed(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)
   const pets = [1, 2, 3, 4, 5]
   await addEntries(
     database,
@@ -38,8 +39,7 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await history(t, database.url, 'on')
   const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
   const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
-  const ports = await Promise.all(servers.map(portOf))
-  const load = startLoad(t, { ports, key, clients: 64, pets })
+  const load = startLoad(t, { ports: await Promise.all(servers.map(portOf)), key, clients: 64, pets })
   const sql = (async () => {
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
@@ -48,87 +48,55 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
         `UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold' WHERE pet_id IN (${all})`,
       )
   })()
-  await importLines(t, database, 'upsert', '6,1,\n7,1,\n')
-  await importLines(t, database, 'upsert', '1,1900000001,pending\n6,1,\n8,1,\n')
-  await importLines(t, database, 'replace', '1,1900000002,\n2,1900000003,\n3,0,\n4,0,\n5,0,\n8,9,\n')
+  await importLines(t, database, 'upsert', '6,1,', '7,1,')
+  await importLines(t, database, 'upsert', '1,1900000001,pending', '6,1,', '8,1,')
+  await importLines(t, database, 'replace', '1,1900000002,', '2,1900000003,', '3,0,', '4,0,', '5,0,', '8,9,')
   await sql
   await load.served(2000)
   await load.stop()
-  await servers[0]?.output(/listening/)
 
-  const text = await history(t, database.url, '--json')
-  const changes = changesIn(text).reverse()
-  const recorded = new Map<string | null, RecordedChange[]>()
-  for (const change of changes)
-    recorded.set(change.requestId, [
-      ...(change.requestId === null ? [] : (recorded.get(change.requestId) ?? [])),
-      change,
-    ])
-  for (const { id, pet, quantity } of load.updates) {
-    const [change, ...more] = recorded.get(id) ?? []
-    t.strictSame(
-      { petId: change?.petId, quantity: change?.newQuantity, key: change?.key, role: change?.role, more },
-      { petId: pet, quantity, key: 'billing', role: serverRole.name, more: [] },
-    )
-  }
-  t.equal(changes.filter(({ requestId }) => requestId !== null).length, load.updates.length)
-  t.ok(changes.every(({ key, keyId }) => key === null || /^[0-9a-f]{12}$/.test(keyId ?? '')))
-  const first = new Map(pets.map((pet) => [pet, { quantity: 0, status: 'available' }]))
-  t.strictSame(chainErrors(changes, first, await entriesOf(database)), [])
-  t.comment(`${load.updates.length} acknowledged updates, ${changes.length} changes`)
+  const changes = changesIn(await history(t, database.url, '--json')).reverse()
+  t.strictSame(errorsIn(changes, pets, await stockOf(database), load.updates), [])
+  const named = changes.filter(({ requestId }) => requestId !== null)
+  t.equal(named.length, load.updates.length)
+  t.ok(named.every(({ key, role }) => key === 'billing' && role === serverRole.name))
+  t.ok(named.every(({ keyId }) => /^[0-9a-f]{12}$/.test(keyId ?? '')))
+  t.ok(changes.every(({ key, requestId }) => (key === null) === (requestId === null)))
 })
-
-async function entriesOf(database: TestDatabase): Promise<Map<number, { quantity: number; status: string }>> {
-  const rows = await database.query('SELECT * FROM inventory')
-  return new Map(
-    rows.map((row) => [
-      Number(row['pet_id']),
-      { quantity: Number(row['quantity']), status: row['status'] ?? '' },
-    ]),
-  )
-}
 
 t.test('changes are listed by pet, time and caller, as table, CSV and JSON', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['9223372036854775807', 5, 'available']])
   await history(t, database.url, 'on')
-  await database.query('UPDATE inventory SET quantity = 0')
-  await database.query('UPDATE inventory SET quantity = quantity')
-  await addEntries(database, [['2', 7, 'sold']])
-  await database.query('DELETE FROM inventory WHERE pet_id = 2')
-  await database.query('UPDATE inventory SET pet_id = 3')
-  await database.query('TRUNCATE inventory')
+  await database.query(`UPDATE inventory SET quantity = 0; UPDATE inventory SET quantity = quantity;
+    INSERT INTO inventory VALUES (2, 7, 'sold'); DELETE FROM inventory WHERE pet_id = 2; UPDATE inventory SET pet_id = 3;
+    TRUNCATE inventory`)
   const [{ role = '' } = {}] = await database.query('SELECT session_user AS role')
-  const csv = await history(t, database.url, '--csv')
-  t.strictSame(
-    csv
-      .replaceAll(/^[^,]{24}Z?,/gm, '')
-      .split('\n')
-      .sort(),
-    [
-      '',
-      `,,,,,,,${role},`,
-      `2,,7,,sold,,,${role},`,
-      `2,7,,sold,,,,${role},`,
-      `3,,0,,available,,,${role},`,
-      `9223372036854775807,0,,available,,,,${role},`,
-      `9223372036854775807,5,0,available,available,,,${role},`,
-      'time,petId,oldQuantity,newQuantity,oldStatus,newStatus,key,keyId,role,requestId',
-    ],
-  )
+  const [heading, ...lines] = (await history(t, database.url, '--csv')).split('\n')
+  t.equal(heading, 'time,petId,oldQuantity,newQuantity,oldStatus,newStatus,key,keyId,role,requestId')
+  t.strictSame(lines.map((line) => line.replace(/^[^,]{24},/, '')).sort(), [
+    `,,,,,,,${role},`,
+    `2,,7,,sold,,,${role},`,
+    `2,7,,sold,,,,${role},`,
+    `3,,0,,available,,,${role},`,
+    `9223372036854775807,0,,available,,,,${role},`,
+    `9223372036854775807,5,0,available,available,,,${role},`,
+  ])
   t.match(
     await history(t, database.url, '2'),
-    /^TIME .*\n\S+Z +all +- +- .*\n\S+Z +2 +7 sold +- .*\n\S+Z +2 +- +7 sold +- +\S+ +-\n$/,
+    /^TIME .*\n\S+Z +all +- +- .*\n\S+Z +2 +7 sold +- .*\n\S+Z +2 +- +7 sold +- +\S+ +-$/,
   )
   t.match(await history(t, database.url, '9223372036854775807', '--json'), '"petId":9223372036854775807,')
-  t.equal(await history(t, database.url, '--json', '--by', 'nobody'), '')
-  const byRole = await history(t, database.url, '--json', '--by', String(role), '--since', '1h')
-  t.equal(changesIn(byRole).length, 6)
   t.match(JSON.parse(await history(t, database.url, 'status', '--json')), { recording: true, changes: 6 })
   await database.query(
     "UPDATE inventory_history SET changed_at = now() - interval '2 h' WHERE pet_id IS NOT NULL",
   )
-  t.equal(changesIn(await history(t, database.url, '--json', '--since', '1h')).length, 1)
+  for (const [count, ...options] of [
+    [0, '--by', 'nobody'],
+    [6, '--by', String(role), '--since', '3h'],
+    [1, '--since', '1h'],
+  ] as const)
+    t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
   t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
 })
 
@@ -136,9 +104,9 @@ t.test('a history that version 2.0.0 has turned on goes on, also in a schema wit
   const database = await testDatabase(t)
   const url = `${database.url}?options=-c%20search_path%3Dshop,public`
   await addEntries(database, [['1', 5, 'sold']])
-  t.equal((await inventory(t, url, 'migrate', 'down', '--yes')).code, 0)
+  await succeed(t, url, 'migrate', 'down', '--yes')
   await history(t, database.url, 'on')
-  t.equal((await inventory(t, url, 'migrate', 'up')).code, 0)
+  await succeed(t, url, 'migrate', 'up')
   await database.query('ALTER SCHEMA public RENAME TO shop')
   await database.query('UPDATE shop.inventory SET quantity = 0')
   await database.query(`DO $$ BEGIN
@@ -152,19 +120,23 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
   const database = await testDatabase(t)
   await addEntries(database, [['1', 5, 'sold']])
   await history(t, database.url, 'on')
-  const callers = JSON.stringify({ 1: ['a\nb', '2026-01-01 role x', '\u001b[2J\u202e'] })
-  await database.query(`SELECT set_config('inventory.callers', $1, false)`, [callers])
-  const release = await database.hold(
-    `SELECT set_config('inventory.callers', '${callers}', true); UPDATE inventory SET quantity = 1`,
-    'COMMIT',
-  )
-  await release()
-  t.match(changesIn(await history(t, database.url, '--json')), [{ key: null, keyId: null, requestId: null }])
+  const [{ role } = {}] = await database.query('SELECT session_user AS role')
+  const forged = [['a\nb'], ['a', 'role x (y)'], ['a', 'ab', '\u001b[2J\u202e'], ['ä'], [['a']], 'a']
+  const named = ['a', 'ab', 'r.1']
+  const settings = [...forged.map((caller) => ({ 1: caller })), { 1: named, 2: ['a b'] }, { 1: named }]
+  for (const [index, callers] of settings.entries()) {
+    const setting = `SELECT set_config('inventory.callers', '${JSON.stringify(callers)}', true)`
+    const commit = await database.hold(`${setting}; UPDATE inventory SET quantity = ${index}`, 'COMMIT')
+    await commit()
+  }
+  const [last, ...others] = changesIn(await history(t, database.url, '--json'))
+  t.match(last, { key: 'a', keyId: 'ab', requestId: 'r.1', role })
+  t.equal(others.length, settings.length - 1)
+  for (const change of others) t.match(change, { key: null, keyId: null, requestId: null, role })
   // As the former function has recorded it.
-  await database.query("UPDATE inventory_history SET key_name = E'a\nb', request_id = E'\\u001b[2J\\u202e'")
-  const [, line, ...more] = (await history(t, database.url)).split('\n')
-  t.match(line, / a\\u000ab .* \\u001b\[2J\\u202e$/)
-  t.strictSame(more, [''])
+  await database.query(`TRUNCATE inventory_history; INSERT INTO inventory_history (statement_id, transaction_id, changed_at, key_name, role,
+    request_id) VALUES (1, 1, now(), E'a\nb', 'r', E'\\u001b[2J\\u202e')`)
+  t.match(await history(t, database.url), /^TIME .*\n.* a\\u000ab .* \\u001b\[2J\\u202e$/)
 })
 
 t.test('prune deletes all that is older, and says how much, also if it is interrupted', async (t) => {
@@ -188,8 +160,8 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   const { code, stderr } = await program.ended
   t.equal(code, 143)
   t.match(stderr, /interrupted; 10,000 changes deleted/)
-  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '12,500 changes deleted\n')
-  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '0 changes deleted\n')
+  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '12,500 changes deleted')
+  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '0 changes deleted')
   t.match(await history(t, database.url, 'status'), /^Changes {4}7,500, the oldest of /m)
   t.equal((await inventory(t, database.url, 'history', 'prune')).code, 2)
 })
@@ -201,7 +173,7 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
   const refused = await inventory(t, database.url, 'history', 'off')
   t.match(refused, { code: 1, stderr: /nothing was changed/ })
   await open()
-  t.equal(await history(t, database.url, 'off'), 'The history is off.\n')
+  t.equal(await history(t, database.url, 'off'), 'The history is off.')
   await database.query('UPDATE inventory SET quantity = 2')
   t.equal(changesIn(await history(t, database.url, '--json')).length, 1)
   const triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'inventory'::regclass"
@@ -213,7 +185,7 @@ t.test('operators read the history, and only the owner of the tables can change 
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
   const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  t.equal((await inventory(t, database.url, 'migrate', 'up', ...roles)).code, 0)
+  await succeed(t, database.url, 'migrate', 'up', ...roles)
   await history(t, database.url, 'on')
   await addEntries(database, [['1', 1, 'sold']])
   t.equal(changesIn(await history(t, operator.urlOf(database.url), '--json')).length, 1)
@@ -245,9 +217,7 @@ t.test(
     END $$;
     CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()`)
     const apiKey = await addKey(database, 'ops')
-    const server: Program = await startProgram(t, 'server', {
-      env: { DATABASE_URL: database.url, PORT: '0' },
-    })
+    const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
     const send = callerOf(await portOf(server), { authorization: `Bearer ${apiKey}` })
     let quantity = 0
     let isOver = false

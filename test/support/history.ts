@@ -1,3 +1,5 @@
+import type { Exchange } from './load.ts'
+
 /** A line of `inventory history --json`. */
 export interface RecordedChange {
   readonly petId: number
@@ -16,32 +18,35 @@ export function changesIn(text: string): RecordedChange[] {
   return text.split('\n').flatMap((line) => (line === '' ? [] : [JSON.parse(line)]))
 }
 
-interface Entry {
-  readonly quantity: number
-  readonly status: string
-}
-
-/** Returns where a change, oldest first, does not begin with what the former one of its pet has left, or the last is not the entry. */
-export function chainErrors(
+/**
+ * Returns where changes, oldest first, are not the history of pets that begin with `0,available` and end as the stock, in lines of
+ * CSV; and the updates that are not exactly one of them.
+ */
+export function errorsIn(
   changes: readonly RecordedChange[],
-  first: ReadonlyMap<number, Entry>,
-  last: ReadonlyMap<number, Entry>,
+  pets: readonly number[],
+  stock: string,
+  updates: readonly Exchange[],
 ): string[] {
   const errors: string[] = []
-  const entries = new Map(first)
-  const textOf = (quantity?: number | null, status?: string | null): string =>
-    `${quantity ?? '-'} ${status ?? '-'}`
+  const entries = new Map(pets.map((pet) => [pet, '0,available']))
+  const requests = new Map<string | null, RecordedChange[]>()
   for (const change of changes) {
-    const former = entries.get(change.petId)
-    if (textOf(change.oldQuantity, change.oldStatus) !== textOf(former?.quantity, former?.status))
-      errors.push(`${JSON.stringify(change)} after ${JSON.stringify(former)}`)
-    if (change.newQuantity === null || change.newStatus === null) entries.delete(change.petId)
-    else entries.set(change.petId, { quantity: change.newQuantity, status: change.newStatus })
+    const { petId, oldQuantity, oldStatus, newQuantity, newStatus, requestId } = change
+    const former = entries.get(petId)
+    if (former !== (oldQuantity === null ? undefined : `${oldQuantity},${oldStatus}`))
+      errors.push(`${JSON.stringify(change)} after ${former}`)
+    if (newQuantity === null) entries.delete(petId)
+    else entries.set(petId, `${newQuantity},${newStatus}`)
+    const others = requestId === null ? [] : (requests.get(requestId) ?? [])
+    requests.set(requestId, [...others, change])
   }
-  for (const petId of new Set([...entries.keys(), ...last.keys()])) {
-    const [entry, stored] = [entries.get(petId), last.get(petId)]
-    if (textOf(entry?.quantity, entry?.status) !== textOf(stored?.quantity, stored?.status))
-      errors.push(`pet ${petId} is ${JSON.stringify(stored)}, not ${JSON.stringify(entry)}`)
+  const last = [...entries].sort(([a], [b]) => a - b).map(([petId, entry]) => `${petId},${entry}`)
+  if (last.join('\n') !== stock) errors.push(`${last.join(' ')} is not ${stock}`)
+  for (const { id, pet, quantity } of updates) {
+    const [change, ...more] = requests.get(id) ?? []
+    if (change?.petId !== pet || change?.newQuantity !== quantity || more.length > 0)
+      errors.push(`${id}: ${pet} ${quantity} is recorded as ${JSON.stringify([change, ...more])}`)
   }
   return errors
 }
