@@ -6,8 +6,9 @@ import { openDatabase } from '../src/database/pool.ts'
 import { requestLimits } from '../src/database/pool-options.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { RequestStatistics } from '../src/http/request-statistics.ts'
-import { inventoryRepository } from '../src/inventory/repository.ts'
+import { listReader } from '../src/inventory/list/reads/reader.ts'
 import { InventoryStatistics } from '../src/inventory/statistics.ts'
+import { updateRepository } from '../src/inventory/updates/repository.ts'
 
 // Never connects, because no statement is sent.
 const database = openDatabase({
@@ -20,7 +21,7 @@ const app = await buildApp({
   version,
   logger: pino({ level: 'silent' }),
   findApiKey: () => undefined,
-  inventory: inventoryRepository(database, database),
+  inventory: { reader: listReader(database), repository: updateRepository(database, database) },
   readiness: async () => undefined,
   requestStatistics: new RequestStatistics(),
   inventoryStatistics: new InventoryStatistics(),

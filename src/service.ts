@@ -7,9 +7,10 @@ import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { historySize } from './inventory/history/retention.ts'
+import { listReader } from './inventory/list/reads/reader.ts'
 import { StockSample } from './inventory/reports/stock-sample.ts'
-import { inventoryRepository } from './inventory/repository.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
+import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service.ts'
 import { databaseLimits, openDatabases } from './service/databases.ts'
 import { notReadyKindOf, readinessOf } from './service/readiness.ts'
@@ -47,7 +48,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   const { requests, lists, probe } = databases
   const apiKeys = new ApiKeyCache(probe, timings.apiKeys, log)
   const findFixed = fixedApiKeys(options.apiKeys)
-  const inventory = inventoryRepository(requests, lists, probe)
+  const inventory = { reader: listReader(lists), repository: updateRepository(requests, probe) }
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)

@@ -2,8 +2,7 @@ import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
 import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/errors.ts'
-import type { InventoryRepository } from '../inventory/repository.ts'
-import { inventoryRoutes } from '../inventory/routes.ts'
+import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
 import { targetError } from './ambiguity.ts'
@@ -39,7 +38,7 @@ export interface AppOptions {
   /** The version of this software. */
   readonly version: string
   readonly findApiKey: FindApiKey
-  readonly inventory: InventoryRepository
+  readonly inventory: Pick<InventoryOptions, 'reader' | 'repository'>
   readonly readiness: Readiness
   /** Updated for every request. */
   readonly requestStatistics: RequestStatistics
@@ -119,7 +118,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       await requireApiKey(v1, options.findApiKey)
       const refuseOthers = refuseOtherMethods(v1)
       await v1.register(inventoryRoutes, {
-        repository: options.inventory,
+        ...options.inventory,
         statistics: options.inventoryStatistics,
         tracer: options.tracing?.batches,
         updateTimes: timeouts.updates,

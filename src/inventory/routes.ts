@@ -15,13 +15,15 @@ import {
 import { inventoryList } from './list/cached-list.ts'
 import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { listNotMatched, sendList } from './list/delivery/response.ts'
-import type { InventoryRepository } from './repository.ts'
+import type { ListReader } from './list/reads/reader.ts'
 import type { InventoryStatistics } from './statistics.ts'
 import { preconditionFailed, ruleViolation } from './updates/batch.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
+import type { UpdateRepository } from './updates/repository.ts'
 
 export interface InventoryOptions {
-  readonly repository: InventoryRepository
+  readonly reader: ListReader
+  readonly repository: UpdateRepository
   readonly statistics: InventoryStatistics
   /** Absent if tracing is off. */
   readonly tracer?: BatchTracer | undefined
@@ -38,10 +40,10 @@ const entryTagHeader = { type: 'string', description: 'The entity tag of the ent
 /** Registers the two operations of the API. The scope that they are registered in authenticates the requests. */
 export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = async (
   app,
-  { repository, statistics, tracer, updateTimes },
+  { reader, repository, statistics, tracer, updateTimes },
 ) => {
   const downloads = new ActiveDownloads()
-  const list = inventoryList(repository, downloads, statistics, app.log)
+  const list = inventoryList(reader, downloads, statistics, app.log)
   const updates = new UpdateQueue(repository, statistics, tracer, updateTimes)
 
   for (const schema of [PetStatus, InventoryItem, InventoryUpdate]) app.addSchema(schema)

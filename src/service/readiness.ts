@@ -5,7 +5,8 @@ import { hasCause } from '../database/error-meaning.ts'
 import { knownMigrations } from '../database/migrations.ts'
 import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
 import type { Readiness } from '../http/health.ts'
-import { inventoryStatements } from '../inventory/repository.ts'
+import { listTexts } from '../inventory/list/reads/sql.ts'
+import { updateTexts } from '../inventory/updates/repository.ts'
 import type { Databases } from './databases.ts'
 
 /**
@@ -27,7 +28,8 @@ export async function readinessOf({ probe, requests }: Databases): Promise<Readi
     reasonNotReady(database, {
       migrations,
       tables: ['inventory', 'api_keys'],
-      statements: [...inventoryStatements(database), ACTIVE_KEYS],
+      // Without the one that finds changes, each list is read in full.
+      statements: [...listTexts(database.backend), ...updateTexts, ACTIVE_KEYS],
     })
   const checkEither = async (): Promise<NotReady | undefined> => {
     const notReady = await check(probe)

@@ -40,22 +40,6 @@ export interface ListChanges {
   readonly lines: string
 }
 
-/** Reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
-export interface ListReader {
-  /** Reads all entries. Pieces of `former` replace equal ones. */
-  readAll(former: readonly Piece[]): Promise<WholeList>
-
-  /**
-   * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
-   * reported. Returns undefined if the changes are unknown or more than `limit`, or if the server canceled the statement after
-   * its own time limit.
-   */
-  changesSince(state: ListState, limit: number): Promise<ListChanges | undefined>
-
-  /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
-  validator(): Promise<ListValidator>
-}
-
 interface ValidatorRow extends ListValidator {
   readonly isReadOnly: boolean
 }
@@ -75,8 +59,10 @@ interface ChangesRow extends ValidatorRow {
  */
 const MAX_TRANSACTION_AGE = 2n ** 30n
 
-/** Returns a reader that uses one pool. */
-export function listReader(lists: Database): ListReader {
+export type ListReader = ReturnType<typeof listReader>
+
+/** Creates what reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
+export function listReader(lists: Database) {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
@@ -128,13 +114,15 @@ export function listReader(lists: Database): ListReader {
     return read
   }
 
+  /** Returns the validator of a list read now. Reads no table, so it does not wait for locks. */
   const readValidator = async (): Promise<ListValidator> =>
     validatorOf(onlyRow(await lists.query<ValidatorRow>(validator)))
 
   return {
     validator: readValidator,
 
-    async readAll(former) {
+    /** Reads all entries. Pieces of `former` replace equal ones. */
+    async readAll(former: readonly Piece[]): Promise<WholeList> {
       const whole = await readPieces(former).catch(undefinedIfUnsupported)
       if (whole !== undefined) return whole
       const read = await readEntries(former)
@@ -143,7 +131,12 @@ export function listReader(lists: Database): ListReader {
       return { pieces: read, state: undefined }
     },
 
-    async changesSince(state, limit) {
+    /**
+     * Reads the entries that were written since `state`, and counts all entries, in one statement. Removed entries are not
+     * reported. Returns undefined if the changes are unknown or more than `limit`, or if the server canceled the statement after
+     * its own time limit.
+     */
+    async changesSince(state: ListState, limit: number): Promise<ListChanges | undefined> {
       const since = boundsOf(state.snapshot).xmin
       const rows = await lists
         .query<ChangesRow>(changes, [BigInt.asUintN(32, since), limit])

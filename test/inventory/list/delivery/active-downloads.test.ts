@@ -10,8 +10,8 @@ import { appTimeouts } from '../../../../src/http/app.ts'
 import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
+import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/snapshot/snapshot.ts'
-import { inventoryRepository } from '../../../../src/inventory/repository.ts'
 import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
 import { apiKey, startApp } from '../../../support/app.ts'
 import { testDatabase } from '../../../support/database.ts'
@@ -119,7 +119,7 @@ for (const [kind, statement] of [
     t.teardown(() => pool.close())
     const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 0 })
     const list = inventoryList(
-      inventoryRepository(pool, pool),
+      listReader(pool),
       downloads,
       new InventoryStatistics(),
       pino({ level: 'silent' }),
