@@ -61,8 +61,8 @@ const PAUSE_MS = 5
 
 /**
  * How many answers the flood may get while a polite caller waits for its own, at the 99th percentile. Served one after the
- * other, 4 connections with 5,000 requests would get 20,000. A list or an update also waits for PostgreSQL. Where each connection
- * has one request, everyone comes once before anyone comes twice.
+ * other, 4 connections with 5,000 requests would get 20,000. A list or an update also waits for PostgreSQL, and everything behind
+ * HAProxy for another process. Where each connection has one request, everyone comes once before anyone comes twice.
  */
 const MAX_ANSWERS_DURING_REQUEST = 5000
 const MAX_ANSWERS_DURING_LIVEZ = 1000
@@ -203,9 +203,10 @@ t.test('floods of requests keep nobody else waiting', async (t) => {
       const duringRequest = p99(calls, 'answersToOthers')
       const duringLivez = p99(probes, 'answersToOthers')
       const everyone = pipelined === 1 ? 2 * connections : 0
+      const maxDuringLivez = entrance === 'alone' ? MAX_ANSWERS_DURING_LIVEZ : MAX_ANSWERS_DURING_REQUEST
       t.ok(
         duringRequest <= Math.max(MAX_ANSWERS_DURING_REQUEST, everyone) &&
-          duringLivez <= Math.max(MAX_ANSWERS_DURING_LIVEZ, everyone),
+          duringLivez <= Math.max(maxDuringLivez, everyone),
         `${name}: ${duringRequest} answers to the flood during a request, ${duringLivez} during /livez`,
       )
       t.ok(memory - earlier < MAX_GROWTH, `${name}: ${earlier.toFixed(0)}, then ${memory.toFixed(0)} MB`)
