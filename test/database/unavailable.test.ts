@@ -5,32 +5,11 @@ import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, json } from '../support/http.ts'
-import { startRelay } from '../support/relay.ts'
-
-/** The limits of the lists in a test that waits for them, in milliseconds. */
-const shortLimits = { connect: 500, lock: 500, statement: 1000, answer: 1000 }
 
 function isUnavailable(t: Test, answer: Answer): void {
   isError(t, answer, 503, 'service_unavailable')
   t.match(answer.headers['retry-after'], /^[1-9]\d*$/)
 }
-
-t.test(
-  'requests get a 503 in bounded time while the database accepts connections but does not respond',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 9, 'available']])
-    const outage = await startRelay(t, database.url)
-    const { send } = await startApp(t, outage.url, { timings: { lists: shortLimits } })
-    t.equal((await send('GET', '/v1/inventory')).status, 200)
-    outage.stall()
-    // Nothing but the limits ends these requests: the outage goes on until all of them are answered.
-    const answers = await Promise.all(Array.from({ length: 20 }, () => send('GET', '/v1/inventory')))
-    for (const answer of answers) isUnavailable(t, answer)
-    await outage.restore()
-    t.equal((await send('GET', '/v1/inventory')).status, 200)
-  },
-)
 
 t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
   const database = await testDatabase(t)

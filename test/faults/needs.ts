@@ -69,7 +69,6 @@ const needs: Readonly<Record<string, readonly Need[]>> = {
   'disk-full.fault.ts': [docker],
   'flood.fault.ts': [haproxy],
   'idle-connections.fault.ts': [haproxy],
-  'slow-readers.fault.ts': [haproxy],
   'examples.fault.ts': [python, go],
   'pgbouncer.fault.ts': [pgbouncer],
   'postgres-versions.fault.ts': testVersions.map(postgres),
