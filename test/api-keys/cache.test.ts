@@ -68,39 +68,34 @@ t.test('a new key is found at once, and then without a promise', async (t) => {
   t.strictSame(cache.find(key), ownerOf('billing', key))
 })
 
-t.test(
-  'the cache has the scope of each key and the time at which the last key of a name expires',
-  async (t) => {
-    const database = await testDatabase(t)
-    const { cache } = open(t, database.url)
-    const reader = await addKey(database, 'reader', '3 days')
-    await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
-    await addKey(database, 'unending')
-    await addKey(database, 'past', '-1 hour')
-    const old = await addKey(database, 'rotated', '1 day')
-    await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
-    await addKey(database, 'rotated', '2 days')
-    await addKey(database, 'shortened', '9 days')
-    await database.query(
-      "UPDATE api_keys SET revoked_at = now() + interval '5 days' WHERE name = 'shortened'",
-    )
-    await addKey(database, 'shortened', '2 days')
-    await cache.refresh()
-    t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
-    t.notMatch(cache.find(old), { isReadOnly: true })
-    await database.query("UPDATE api_keys SET created_at = now() - interval '5 days' WHERE name = 'reader'")
-    await cache.refresh()
-    const daysFromNow = (time: number): number => Math.round((time - Date.now()) / 86_400_000)
-    const lives = Array.from(cache.lifetimes(), ([name, { createdAt, validUntil }]) => [
-      name,
-      [daysFromNow(createdAt), daysFromNow(validUntil)],
-    ])
-    t.strictSame(Object.fromEntries(lives), { reader: [-5, 3], rotated: [-1, 2], shortened: [-1, 5] })
-    await database.query("UPDATE api_keys SET is_read_only = false WHERE name = 'reader'")
-    await cache.refresh()
-    t.strictSame(cache.find(reader), ownerOf('reader', reader), 'an operator may let it write')
-  },
-)
+t.test('the cache has the scope of each key, and when the last key of a name expires', async (t) => {
+  const database = await testDatabase(t)
+  const { cache } = open(t, database.url)
+  const reader = await addKey(database, 'reader', '3 days')
+  await database.query("UPDATE api_keys SET is_read_only = true WHERE name = 'reader'")
+  await addKey(database, 'unending')
+  await addKey(database, 'past', '-1 hour')
+  const old = await addKey(database, 'rotated', '1 day')
+  await database.query("UPDATE api_keys SET revoked_at = now() + interval '1 hour' WHERE name = 'rotated'")
+  await addKey(database, 'rotated', '2 days')
+  await addKey(database, 'shortened', '9 days')
+  await database.query("UPDATE api_keys SET revoked_at = now() + interval '5 days' WHERE name = 'shortened'")
+  await addKey(database, 'shortened', '2 days')
+  await cache.refresh()
+  t.match(cache.find(reader), { name: 'reader', isReadOnly: true })
+  t.notMatch(cache.find(old), { isReadOnly: true })
+  await database.query("UPDATE api_keys SET created_at = now() - interval '5 days' WHERE name = 'reader'")
+  await cache.refresh()
+  const daysFromNow = (time: number): number => Math.round((time - Date.now()) / 86_400_000)
+  const lives = Array.from(cache.lifetimes(), ([name, { createdAt, validUntil }]) => [
+    name,
+    [daysFromNow(createdAt), daysFromNow(validUntil)],
+  ])
+  t.strictSame(Object.fromEntries(lives), { reader: [-5, 3], rotated: [-1, 2], shortened: [-1, 5] })
+  await database.query("UPDATE api_keys SET is_read_only = false WHERE name = 'reader'")
+  await cache.refresh()
+  t.strictSame(cache.find(reader), ownerOf('reader', reader), 'an operator may let it write')
+})
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
   const database = await testDatabase(t)
@@ -152,22 +147,19 @@ t.test("a key ends at its time by the database's clock, with the database away t
   t.strictSame(cache.find(unending), ownerOf('shop', unending))
 })
 
-t.test(
-  'with the database away, known keys work and others are refused as unavailable; then it recovers',
-  async (t) => {
-    const database = await testDatabase(t)
-    const outage = await startRelay(t, database.url)
-    const key = await addKey(database, 'billing')
-    const { cache, events } = open(t, outage.url)
-    await cache.refresh()
-    outage.fail()
-    const later = await addKey(database, 'shop')
-    await t.rejects(Promise.resolve(cache.find(later)), DatabaseUnavailableError)
-    await t.rejects(Promise.resolve(cache.find(makeApiKey())), DatabaseUnavailableError)
-    t.strictSame(cache.find(key), ownerOf('billing', key))
-    t.strictSame(events, ['the API keys cannot be read; the cached keys remain valid'], 'it is reported once')
-    await outage.restore()
-    t.strictSame(await cache.find(later), ownerOf('shop', later))
-    t.equal(events.at(-1), 'the API keys can be read again')
-  },
-)
+t.test('with the database away, known keys work and others are unavailable; then it recovers', async (t) => {
+  const database = await testDatabase(t)
+  const outage = await startRelay(t, database.url)
+  const key = await addKey(database, 'billing')
+  const { cache, events } = open(t, outage.url)
+  await cache.refresh()
+  outage.fail()
+  const later = await addKey(database, 'shop')
+  await t.rejects(Promise.resolve(cache.find(later)), DatabaseUnavailableError)
+  await t.rejects(Promise.resolve(cache.find(makeApiKey())), DatabaseUnavailableError)
+  t.strictSame(cache.find(key), ownerOf('billing', key))
+  t.strictSame(events, ['the API keys cannot be read; the cached keys remain valid'], 'it is reported once')
+  await outage.restore()
+  t.strictSame(await cache.find(later), ownerOf('shop', later))
+  t.equal(events.at(-1), 'the API keys can be read again')
+})

@@ -41,31 +41,28 @@ const rounds: readonly (readonly [title: string, Failure])[] = [
   ['killed again', killed],
 ]
 
-t.test(
-  'outlives every failure of the database, loses no acknowledged update and keeps nobody waiting',
-  async (t) => {
-    const database = await startOwnServer(t)
-    await database.query(
-      `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
-    )
-    const server = await startServer(t, { DATABASE_URL: database.url })
-    const load = startLoad(t, { ports: [server.port], clients: 16, pets })
+t.test('outlives failures of the database, loses no acknowledged update, keeps nobody waiting', async (t) => {
+  const database = await startOwnServer(t)
+  await database.query(
+    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
+  )
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  const load = startLoad(t, { ports: [server.port], clients: 16, pets })
 
-    for (const [title, failure] of rounds) {
-      await load.served(200)
-      const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-      await failure.begin(database)
-      await failing
-      // Nobody waits for the end of the outage.
-      await load.answered()
-      await failure.end(database)
-      await database.query('SELECT 1')
-      await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
-      t.pass(`${title}: served again`)
-    }
-    await expectOneHistory(t, load, pets, database)
-    t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
-    server.process.kill('SIGTERM')
-    t.equal((await server.ended).code, 0)
-  },
-)
+  for (const [title, failure] of rounds) {
+    await load.served(200)
+    const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
+    await failure.begin(database)
+    await failing
+    // Nobody waits for the end of the outage.
+    await load.answered()
+    await failure.end(database)
+    await database.query('SELECT 1')
+    await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
+    t.pass(`${title}: served again`)
+  }
+  await expectOneHistory(t, load, pets, database)
+  t.equal(server.process.exitCode ?? server.process.signalCode, null, 'it is the same process')
+  server.process.kill('SIGTERM')
+  t.equal((await server.ended).code, 0)
+})

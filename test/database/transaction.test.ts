@@ -79,18 +79,15 @@ t.test('a transaction with a failed statement is not reported as committed', asy
   t.strictSame(await database.query('SELECT FROM inventory'), [])
 })
 
-t.test(
-  'a transaction that PostgreSQL refuses to commit is no outage and has no unknown outcome',
-  async (t) => {
-    const database = await testDatabase(t)
-    await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+t.test('a transaction that PostgreSQL refuses to commit is no outage, nor unknown', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(`CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'no'; END $$;
     CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION refuse()`)
-    const { signal } = new AbortController()
-    const transaction = inTransaction({ url: database.url, readOnly: false, signal }, ({ change }) =>
-      change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
-    )
-    await t.rejects(transaction, { code: 'P0001' })
-  },
-)
+  const { signal } = new AbortController()
+  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, ({ change }) =>
+    change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
+  )
+  await t.rejects(transaction, { code: 'P0001' })
+})

@@ -91,7 +91,7 @@ t.test('a process that shuts down gets no further request', (t) =>
 )
 
 t.test(
-  'after an answer that did not come, a list is asked for again, and an update is not sent again',
+  'if an answer does not come, a list is asked for again, and an update is not sent again',
   async (t) => {
     const received: string[] = []
     const ending = createServer((request, response) => {
@@ -114,17 +114,14 @@ t.test(
   },
 )
 
-t.test(
-  'a body that does not arrive gets the one error body from HAProxy, and reaches no process',
-  async (t) => {
-    const backend = await startBackend(t)
-    const { port } = await startBalancer(t, [backend.port])
-    const { socket, received } = await openRaw(port)
-    socket.write('PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{"quan')
-    isError(t, parseResponse(await received), 408, 'request_timeout')
-    t.equal(backend.served, 0)
-  },
-)
+t.test('a body that does not arrive gets the error body from HAProxy, and reaches no process', async (t) => {
+  const backend = await startBackend(t)
+  const { port } = await startBalancer(t, [backend.port])
+  const { socket, received } = await openRaw(port)
+  socket.write('PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n{"quan')
+  isError(t, parseResponse(await received), 408, 'request_timeout')
+  t.equal(backend.served, 0)
+})
 
 t.test('with 10,600 connections from two addresses, requests from a third are served', async (t) => {
   const backend = await startBackend(t)

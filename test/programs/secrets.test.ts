@@ -10,80 +10,74 @@ import { testRole } from '../support/roles.ts'
 
 const fixed = 'a-fixed-key-0123456789abcdefghijklmnop'
 
-t.test(
-  'no key is in the log at its most talkative, in an answer, or in what other users of the machine see',
-  async (t) => {
-    const role = await testRole(t)
-    const database = await testDatabase(t)
-    await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-    await addEntries(database, [['1', 9, 'available']])
-    const way = await startRelay(t, database.url)
-    const [stored, unknown] = [makeApiKey(), makeApiKey()]
-    await database.query('INSERT INTO api_keys (name, digest) VALUES ($1, $2)', [
-      'stored',
-      hashApiKey(stored),
-    ])
-    const server = await startProgram(t, 'server', {
-      env: { DATABASE_URL: role.urlOf(way.url), API_KEYS: `ops:${fixed}`, PORT: '0', LOG_LEVEL: 'trace' },
-    })
-    const port = await portOf(server)
-    const answers: string[] = []
-    const presentAll = async (): Promise<void> => {
-      for (const key of [fixed, stored, unknown, `${fixed}x`]) {
-        for (const authorization of [
-          `Bearer ${key}`,
-          `bearer  ${key}`,
-          `Basic ${key}`,
-          key,
-          `Bearer ${key}, ${key}`,
-        ]) {
-          const send = callerOf(port, { authorization, cookie: `key=${key}` })
-          for (const [method, path, message] of [
-            ['GET', `/v1/inventory?key=${key}`, {}],
-            ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
-            ['PATCH', '/v1/inventory/1', json(`{"quantity": "${key}"}`)],
-            ['DELETE', '/v1/inventory', {}],
-            ['GET', '/v1/nothing', {}],
-          ] as const) {
-            const { text, headers } = await send(method, path, message)
-            answers.push(text, JSON.stringify(headers))
-          }
+t.test('no key is in the log, in an answer, or in what other users of the machine see', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
+  await addEntries(database, [['1', 9, 'available']])
+  const way = await startRelay(t, database.url)
+  const [stored, unknown] = [makeApiKey(), makeApiKey()]
+  await database.query('INSERT INTO api_keys (name, digest) VALUES ($1, $2)', ['stored', hashApiKey(stored)])
+  const server = await startProgram(t, 'server', {
+    env: { DATABASE_URL: role.urlOf(way.url), API_KEYS: `ops:${fixed}`, PORT: '0', LOG_LEVEL: 'trace' },
+  })
+  const port = await portOf(server)
+  const answers: string[] = []
+  const presentAll = async (): Promise<void> => {
+    for (const key of [fixed, stored, unknown, `${fixed}x`]) {
+      for (const authorization of [
+        `Bearer ${key}`,
+        `bearer  ${key}`,
+        `Basic ${key}`,
+        key,
+        `Bearer ${key}, ${key}`,
+      ]) {
+        const send = callerOf(port, { authorization, cookie: `key=${key}` })
+        for (const [method, path, message] of [
+          ['GET', `/v1/inventory?key=${key}`, {}],
+          ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
+          ['PATCH', '/v1/inventory/1', json(`{"quantity": "${key}"}`)],
+          ['DELETE', '/v1/inventory', {}],
+          ['GET', '/v1/nothing', {}],
+        ] as const) {
+          const { text, headers } = await send(method, path, message)
+          answers.push(text, JSON.stringify(headers))
         }
-        answers.push(
-          await sendRaw(
-            port,
-            `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nX: \0\r\n\r\n`,
-          ),
-          await sendRaw(
-            port,
-            `GET /v1/inventory?${key} HTTP/1.1\r\nAuthorization: Bearer ${key}\r\nConnection: close\r\n\r\n`,
-          ),
-        )
-        const { socket } = await openRaw(port)
-        socket.end(
-          `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 9\r\n\r\n{`,
-        )
       }
+      answers.push(
+        await sendRaw(
+          port,
+          `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nX: \0\r\n\r\n`,
+        ),
+        await sendRaw(
+          port,
+          `GET /v1/inventory?${key} HTTP/1.1\r\nAuthorization: Bearer ${key}\r\nConnection: close\r\n\r\n`,
+        ),
+      )
+      const { socket } = await openRaw(port)
+      socket.end(
+        `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 9\r\n\r\n{`,
+      )
     }
-    await presentAll()
-    const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
-    way.fail()
-    await server.output(/the API keys cannot be read/)
-    const { status, text } = await callerOf(port, { authorization: `Bearer ${unknown}` })(
-      'GET',
-      '/v1/inventory',
-    )
-    t.equal(status, 503)
-    answers.push(text)
-    server.process.kill('SIGTERM')
-    const { stdout, stderr } = await server.ended
-    t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 100, 'the log is there')
-    const places = { stdout, stderr, commandLine, answers: answers.join('\n') }
-    for (const [place, content] of Object.entries(places)) {
-      for (const secret of [fixed, stored, unknown, role.password]) {
-        t.notOk(content.includes(secret), `${place} has no ${secret.slice(0, 4)}…`)
-      }
-      t.notOk(content.includes(hashApiKey(stored).toString('hex')), `${place} has no digest`)
+  }
+  await presentAll()
+  const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
+  way.fail()
+  await server.output(/the API keys cannot be read/)
+  const { status, text } = await callerOf(port, { authorization: `Bearer ${unknown}` })(
+    'GET',
+    '/v1/inventory',
+  )
+  t.equal(status, 503)
+  answers.push(text)
+  server.process.kill('SIGTERM')
+  const { stdout, stderr } = await server.ended
+  t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 100, 'the log is there')
+  const places = { stdout, stderr, commandLine, answers: answers.join('\n') }
+  for (const [place, content] of Object.entries(places)) {
+    for (const secret of [fixed, stored, unknown, role.password]) {
+      t.notOk(content.includes(secret), `${place} has no ${secret.slice(0, 4)}…`)
     }
-  },
-)
+    t.notOk(content.includes(hashApiKey(stored).toString('hex')), `${place} has no digest`)
+  }
+})

@@ -21,42 +21,39 @@ import { apiKey, type RunningServer, startServer } from '../support/running-serv
 
 const headers = { authorization: `Bearer ${apiKey}` }
 
-t.test(
-  'on SIGTERM it answers what is in flight, waits for no idle connection, and exits with 0',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 9, 'available']])
-    const server = await startServer(t, {
-      DATABASE_URL: database.url,
-      NODE_ENV: 'production',
-      METRICS_PORT: '',
-    })
-    const agent = new Agent({ keepAlive: true })
-    t.teardown(() => agent.destroy())
-    server.process.kill('SIGUSR1')
-    await callerOf(server.port, headers, agent)('GET', '/v1/inventory')
-    const silent = await openRaw(server.port)
-    const halfSent = await openRaw(server.port)
-    halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
+t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exits with 0', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  const server = await startServer(t, {
+    DATABASE_URL: database.url,
+    NODE_ENV: 'production',
+    METRICS_PORT: '',
+  })
+  const agent = new Agent({ keepAlive: true })
+  t.teardown(() => agent.destroy())
+  server.process.kill('SIGUSR1')
+  await callerOf(server.port, headers, agent)('GET', '/v1/inventory')
+  const silent = await openRaw(server.port)
+  const halfSent = await openRaw(server.port)
+  halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
 
-    const update = await openRaw(server.port)
-    const [head = '', body] = updateRequest(5, 'Expect: 100-continue\r\n').split(/(?<=\r\n\r\n)/)
-    update.socket.write(head)
-    await once(update.socket, 'data')
-    server.process.kill('SIGTERM')
-    await server.output(/"SIGTERM: stopping"/)
-    update.socket.write(`${body}`)
-    const answer = responsesIn(await update.received).at(-1)
-    t.equal(answer?.status, 200)
-    t.equal(answer?.headers.get('connection'), 'close')
-    const { code, stdout, stderr } = await server.ended
-    t.equal(code, 0)
-    t.match(stdout, /"stopped"/)
-    t.notMatch(stdout, /metrics at/, 'nothing serves metrics without METRICS_PORT')
-    t.notMatch(stderr, /Debugger|inspector/i, 'SIGUSR1 has opened no inspector')
-    await Promise.all([silent.received, halfSent.received])
-  },
-)
+  const update = await openRaw(server.port)
+  const [head = '', body] = updateRequest(5, 'Expect: 100-continue\r\n').split(/(?<=\r\n\r\n)/)
+  update.socket.write(head)
+  await once(update.socket, 'data')
+  server.process.kill('SIGTERM')
+  await server.output(/"SIGTERM: stopping"/)
+  update.socket.write(`${body}`)
+  const answer = responsesIn(await update.received).at(-1)
+  t.equal(answer?.status, 200)
+  t.equal(answer?.headers.get('connection'), 'close')
+  const { code, stdout, stderr } = await server.ended
+  t.equal(code, 0)
+  t.match(stdout, /"stopped"/)
+  t.notMatch(stdout, /metrics at/, 'nothing serves metrics without METRICS_PORT')
+  t.notMatch(stderr, /Debugger|inspector/i, 'SIGUSR1 has opened no inspector')
+  await Promise.all([silent.received, halfSent.received])
+})
 
 t.test('the other signals that end a process stop it as well', async (t) => {
   const { url } = await testDatabase(t)
@@ -96,32 +93,29 @@ t.test('a stop is announced to clients, and cuts off none of them', async (t) =>
   t.equal((await server.ended).code, 0)
 })
 
-t.test(
-  'a stop has a time limit and an exit code of its own, and a second signal exits at once',
-  async (t) => {
-    const database = await testDatabase(t)
-    // Larger than the buffers of a connection.
-    await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 400000) n")
-    const start = async (): Promise<RunningServer> => {
-      const server = await startServer(t, { DATABASE_URL: database.url })
-      const { socket } = await openRaw(server.port)
-      // A list that is not read is in flight for longer than the stop may take.
-      socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
-      await once(socket, 'data')
-      socket.pause()
-      return server
-    }
-    const [stuck, hurried] = await Promise.all([start(), start()])
-    stuck.process.kill('SIGTERM')
-    hurried.process.kill('SIGTERM')
-    await hurried.output(/"SIGTERM: stopping"/)
-    // At once, it would be taken for the same signal, sent twice.
-    await setTimeout(500)
-    t.equal((await hurried.stop()).code, 1)
-    t.equal(stuck.process.exitCode, null, 'the other one still waits for its client')
-    t.equal((await stuck.ended).code, 1)
-  },
-)
+t.test('a stop has a time limit and an exit code, and a second signal exits at once', async (t) => {
+  const database = await testDatabase(t)
+  // Larger than the buffers of a connection.
+  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 400000) n")
+  const start = async (): Promise<RunningServer> => {
+    const server = await startServer(t, { DATABASE_URL: database.url })
+    const { socket } = await openRaw(server.port)
+    // A list that is not read is in flight for longer than the stop may take.
+    socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
+    await once(socket, 'data')
+    socket.pause()
+    return server
+  }
+  const [stuck, hurried] = await Promise.all([start(), start()])
+  stuck.process.kill('SIGTERM')
+  hurried.process.kill('SIGTERM')
+  await hurried.output(/"SIGTERM: stopping"/)
+  // At once, it would be taken for the same signal, sent twice.
+  await setTimeout(500)
+  t.equal((await hurried.stop()).code, 1)
+  t.equal(stuck.process.exitCode, null, 'the other one still waits for its client')
+  t.equal((await stuck.ended).code, 1)
+})
 
 t.test('a start logs what an operator has to know', async (t) => {
   const role = await testRole(t)

@@ -107,24 +107,21 @@ async function startUnread(t: Test, limits: Partial<ConnectionLimits>) {
   return { open }
 }
 
-t.test(
-  'a client that reads nothing is disconnected whatever it sends, one that waits for the service is not',
-  async (t) => {
-    const { open } = await startUnread(t, { stallMs: 1500 })
-    const patient = await open('/wait')
-    const stalled = [await open('/'), await open('/')]
-    const timer = setInterval(() => stalled[0]?.socket.write('\r\n'), 100)
-    t.teardown(() => clearInterval(timer))
-    await until('the end of both', () => stalled.every(({ response }) => response?.closed === true))
-    for (const { socket, received } of stalled) {
-      socket.resume()
-      t.ok((await received).length < 20_000_000, 'the response is incomplete')
-    }
-    patient.response?.end('done')
-    patient.socket.resume()
-    t.match(String(await once(patient.socket, 'data')), /done$/)
-  },
-)
+t.test('a client that reads nothing is disconnected, one that waits for the service is not', async (t) => {
+  const { open } = await startUnread(t, { stallMs: 1500 })
+  const patient = await open('/wait')
+  const stalled = [await open('/'), await open('/')]
+  const timer = setInterval(() => stalled[0]?.socket.write('\r\n'), 100)
+  t.teardown(() => clearInterval(timer))
+  await until('the end of both', () => stalled.every(({ response }) => response?.closed === true))
+  for (const { socket, received } of stalled) {
+    socket.resume()
+    t.ok((await received).length < 20_000_000, 'the response is incomplete')
+  }
+  patient.response?.end('done')
+  patient.socket.resume()
+  t.match(String(await once(patient.socket, 'data')), /done$/)
+})
 
 t.test('at the limit of unread responses, the one without progress for longest is closed', async (t) => {
   const { open } = await startUnread(t, { maxStalled: 2 })
@@ -136,30 +133,27 @@ t.test('at the limit of unread responses, the one without progress for longest i
   t.ok(others.every(({ response }) => response?.closed === false))
 })
 
-t.test(
-  'connections that wait to be accepted when a server stops are served, once the port is closed',
-  async (t) => {
-    const { http, server, port } = await startHttpServer(t, (_request, response) => {
-      response.end(server.listening ? 'begun while the port was open' : 'done')
-    })
-    const stopped = http.stop(server)
-    // The server has no connection yet, so it would close the port at once.
-    const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
-    const answers = sockets.map(async (socket) => {
-      socket.write(get('/', 'Connection: close\r\n'))
-      let text = ''
-      for await (const chunk of socket) text += chunk
-      return text
-    })
-    const outcomes = await Promise.allSettled(answers)
-    await stopped
-    t.ok(outcomes.some(({ status }) => status === 'fulfilled'))
-    for (const outcome of outcomes) {
-      if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
-      else t.match(outcome.reason, { code: 'ECONNREFUSED' })
-    }
-  },
-)
+t.test('connections that wait to be accepted when a server stops are served', async (t) => {
+  const { http, server, port } = await startHttpServer(t, (_request, response) => {
+    response.end(server.listening ? 'begun while the port was open' : 'done')
+  })
+  const stopped = http.stop(server)
+  // The server has no connection yet, so it would close the port at once.
+  const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
+  const answers = sockets.map(async (socket) => {
+    socket.write(get('/', 'Connection: close\r\n'))
+    let text = ''
+    for await (const chunk of socket) text += chunk
+    return text
+  })
+  const outcomes = await Promise.allSettled(answers)
+  await stopped
+  t.ok(outcomes.some(({ status }) => status === 'fulfilled'))
+  for (const outcome of outcomes) {
+    if (outcome.status === 'fulfilled') t.match(outcome.value, /^HTTP\/1\.1 200 [\s\S]*done$/)
+    else t.match(outcome.reason, { code: 'ECONNREFUSED' })
+  }
+})
 
 t.test('a client that is slow to read its response when a server stops gets all of it', async (t) => {
   const body = Buffer.alloc(20_000_000, 'x')

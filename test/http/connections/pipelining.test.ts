@@ -36,29 +36,26 @@ t.test('pipelined requests start one after the other, and end with their connect
   t.strictSame(started, ['/wait/1', '/other', '/a', '/wait/2'])
 })
 
-t.test(
-  'a burst of requests is answered in order until the connection closes, which its last response says',
-  async (t) => {
-    const { port, database, send } = await startService(t, [['1', 0, 'available']])
-    const updates = Array.from({ length: 2000 }, (_, index) => updateRequest(index + 1)).join('')
-    const answers = responsesIn(await sendRaw(port, updates))
-    t.ok(answers.length > 1 && answers.length < 100, `${answers.length} answers`)
-    t.strictSame(
-      answers.map(({ status, body, headers }) => [
-        status,
-        JSON.parse(body).quantity,
-        headers.get('connection'),
-      ]),
-      answers.map((_, index) => [200, index + 1, index + 1 < answers.length ? 'keep-alive' : 'close']),
-    )
-    t.strictSame(
-      await database.query('SELECT quantity FROM inventory'),
-      [{ quantity: String(answers.length) }],
-      'what was not answered was not done',
-    )
-    t.equal((await send('GET', '/v1/inventory')).status, 200)
-  },
-)
+t.test('a burst is answered in order until the connection closes, as its last response says', async (t) => {
+  const { port, database, send } = await startService(t, [['1', 0, 'available']])
+  const updates = Array.from({ length: 2000 }, (_, index) => updateRequest(index + 1)).join('')
+  const answers = responsesIn(await sendRaw(port, updates))
+  t.ok(answers.length > 1 && answers.length < 100, `${answers.length} answers`)
+  t.strictSame(
+    answers.map(({ status, body, headers }) => [
+      status,
+      JSON.parse(body).quantity,
+      headers.get('connection'),
+    ]),
+    answers.map((_, index) => [200, index + 1, index + 1 < answers.length ? 'keep-alive' : 'close']),
+  )
+  t.strictSame(
+    await database.query('SELECT quantity FROM inventory'),
+    [{ quantity: String(answers.length) }],
+    'what was not answered was not done',
+  )
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
 
 t.test('a client that pipelines a few requests at a time keeps its connection', async (t) => {
   const { port } = await startService(t, [['1', 0, 'available']])

@@ -45,33 +45,30 @@ t.test('the list is byte for byte what the response schema makes of the entries'
   t.equal((await send('GET', '/v1/inventory')).text, expected.body)
 })
 
-t.test(
-  'lists that are asked for during a read share the next one, which has what was committed before',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 1, 'available']])
-    // A read of this view waits after PostgreSQL has decided what it sees.
-    await database.query(`ALTER TABLE inventory RENAME TO stock;
+t.test('lists asked for during a read share the next one, with what was committed before', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 1, 'available']])
+  // A read of this view waits after PostgreSQL has decided what it sees.
+  await database.query(`ALTER TABLE inventory RENAME TO stock;
     CREATE FUNCTION wait(id bigint) RETURNS bigint LANGUAGE plpgsql AS
       $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN id; END $$;
     CREATE VIEW inventory AS SELECT wait(pet_id) AS pet_id, quantity, status FROM stock`)
-    const statistics = new InventoryStatistics()
-    const { send } = await startApp(t, database.url, {
-      app: { inventoryStatistics: statistics },
-      timings: longTimings,
-    })
-    const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
-    const first = send('GET', '/v1/inventory')
-    await waitForLocks(database)
-    await database.query('UPDATE stock SET quantity = 2')
-    const others = Array.from({ length: 50 }, () => send('GET', '/v1/inventory'))
-    await until('49 of the others to join one', () => statistics.lists.joined === 49)
-    await release()
-    t.match((await first).text, '"quantity":1')
-    for (const { text } of await Promise.all(others)) t.match(text, '"quantity":2')
-    t.equal(statistics.lists.read, 2)
-  },
-)
+  const statistics = new InventoryStatistics()
+  const { send } = await startApp(t, database.url, {
+    app: { inventoryStatistics: statistics },
+    timings: longTimings,
+  })
+  const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+  const first = send('GET', '/v1/inventory')
+  await waitForLocks(database)
+  await database.query('UPDATE stock SET quantity = 2')
+  const others = Array.from({ length: 50 }, () => send('GET', '/v1/inventory'))
+  await until('49 of the others to join one', () => statistics.lists.joined === 49)
+  await release()
+  t.match((await first).text, '"quantity":1')
+  for (const { text } of await Promise.all(others)) t.match(text, '"quantity":2')
+  t.equal(statistics.lists.read, 2)
+})
 
 t.test('slow clients do not delay the lists of others', async (t) => {
   const database = await testDatabase(t)

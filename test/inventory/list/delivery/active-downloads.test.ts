@@ -58,31 +58,28 @@ t.test('a new list waits for downloads of older snapshots to end', async (t) => 
   t.ok(client.complete)
 })
 
-t.test(
-  'waits only once, however many versions of the list are downloaded by clients that do not read',
-  async (t) => {
-    const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 100 })
-    const open = async (): Promise<ServerResponse> => {
-      const { response } = await openResponse(t)
-      downloads.add(snapshotOf(100_000), response)
-      return response
-    }
-    const slow = [await open(), await open(), await open()]
-    const areCutOff = (): boolean[] => slow.map(({ req }) => req.socket.destroyed)
-    await downloads.waitForMemory(undefined)
-    t.strictSame(areCutOff(), [true, false, false], 'no more than needed')
-    for (let version = 1; version <= 5; version++) {
-      slow.push(await open())
-      const next = downloads.waitForMemory(undefined).then(() => 'at once')
-      t.equal(await Promise.race([next, setImmediate('later')]), 'at once', `version ${version}`)
-      await next
-      t.equal(areCutOff().filter((isCutOff) => !isCutOff).length, 2, 'the newest two stay')
-    }
-    await downloads.waitForMemory(undefined)
-    t.equal(areCutOff().filter((isCutOff) => !isCutOff).length, 2, 'closed only for memory')
-    for (const response of slow) response.end()
-  },
-)
+t.test('waits once, however many versions of the list clients download and do not read', async (t) => {
+  const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 100 })
+  const open = async (): Promise<ServerResponse> => {
+    const { response } = await openResponse(t)
+    downloads.add(snapshotOf(100_000), response)
+    return response
+  }
+  const slow = [await open(), await open(), await open()]
+  const areCutOff = (): boolean[] => slow.map(({ req }) => req.socket.destroyed)
+  await downloads.waitForMemory(undefined)
+  t.strictSame(areCutOff(), [true, false, false], 'no more than needed')
+  for (let version = 1; version <= 5; version++) {
+    slow.push(await open())
+    const next = downloads.waitForMemory(undefined).then(() => 'at once')
+    t.equal(await Promise.race([next, setImmediate('later')]), 'at once', `version ${version}`)
+    await next
+    t.equal(areCutOff().filter((isCutOff) => !isCutOff).length, 2, 'the newest two stay')
+  }
+  await downloads.waitForMemory(undefined)
+  t.equal(areCutOff().filter((isCutOff) => !isCutOff).length, 2, 'closed only for memory')
+  for (const response of slow) response.end()
+})
 
 t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
   const database = await testDatabase(t)
