@@ -27,7 +27,7 @@ const options = { url: database.url, readOnly: false, signal: new AbortControlle
 t.beforeEach(async () => {
   await database.waitForStandby('')
   await database.query(
-    `ALTER ROLE ${database.role} RESET ALL; TRUNCATE inventory;
+    `ALTER ROLE service RESET ALL; TRUNCATE inventory;
      INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50) n`,
   )
 })
@@ -82,7 +82,7 @@ t.test('a synchronous standby that is away', async (t) => {
 })
 
 t.test('the warning of a commit is received, whatever messages the role asks for', async (t) => {
-  await database.query(`ALTER ROLE ${database.role} SET client_min_messages = error`)
+  await database.query(`ALTER ROLE service SET client_min_messages = error`)
   const { send } = await startApp(t, database.url)
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
   await database.waitForStandby('away')

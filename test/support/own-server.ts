@@ -29,8 +29,6 @@ export interface OwnServer {
   readonly url: string
   /** The same database for the superuser. */
   readonly superuserUrl: string
-  /** The name of that role. */
-  readonly role: string
   readonly port: number
   /** The folder with its data. */
   readonly data: string
@@ -116,24 +114,19 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
   const addresses = ['all', 'replication'].map((database) => `host ${database} all 127.0.0.1/32 trust\n`)
   await writeFile(path.join(data, 'pg_hba.conf'), addresses.join(''))
   const port = await freePort()
-  const settings = {
-    listen_addresses: '127.0.0.1',
-    unix_socket_directories: '',
-    port: String(port),
-    ...given,
-  }
+  const address = { listen_addresses: '127.0.0.1', unix_socket_directories: '', port: String(port) }
   const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   let server: ServerProcess | undefined
   const launch = (): void => {
-    const launched = startServer(place, settings)
+    const launched = startServer(place, { ...address, ...given })
     server = launched
     void launched.ended.then(() => {
       if (server === launched) server = undefined
     })
   }
-  const startUp = (): Promise<unknown> =>
-    eventually(
+  const startUp = async (): Promise<void> => {
+    await eventually(
       'PostgreSQL to start',
       async () => {
         // It refuses to start while processes of the server that was killed still have its memory.
@@ -142,6 +135,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
       },
       START_LIMIT,
     )
+  }
   const firstProcess = async (): Promise<number> =>
     Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
   /** Signals all of its processes: first the one that starts others. */
@@ -163,14 +157,11 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
   return {
     url: superuserUrl.replace('postgres@', `${SERVICE}@`),
     superuserUrl,
-    role: SERVICE,
     port,
     data,
     query,
     resume,
-    async start() {
-      await startUp()
-    },
+    start: startUp,
     async kill() {
       process.kill(await firstProcess(), 'SIGKILL')
       await server?.ended
