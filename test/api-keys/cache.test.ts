@@ -59,15 +59,6 @@ function ownerOf(name: string, key: string): { name: string; id: string } {
   return { name, id: hashApiKey(key).toString('hex', 0, 6) }
 }
 
-t.test('a new key is found at once, and then without a promise', async (t) => {
-  const database = await testDatabase(t)
-  const { cache } = open(t, database.url)
-  await cache.refresh()
-  const key = await addKey(database, 'billing')
-  t.strictSame(await cache.find(key), ownerOf('billing', key))
-  t.strictSame(cache.find(key), ownerOf('billing', key))
-})
-
 t.test('the cache has the scope of each key, and when the last key of a name expires', async (t) => {
   const database = await testDatabase(t)
   const { cache } = open(t, database.url)

@@ -31,6 +31,8 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
     [{ 'If-Match': 'W/"x", "NOW-available"' }, true],
     [{ 'If-Match': 'W/"NOW-available"' }, false],
     [{ 'If-Match': '"NOW-available-gzip"' }, true],
+    [{ 'If-Match': '"NOW-available--gzip"' }, true],
+    [{ 'If-Match': '"NOW-available-gzip-x"' }, false],
     [{ 'If-Match': '"x,y", "NOW-available-br"' }, true],
     [{ 'If-Match': '"NOW-available-other"' }, false],
     [{ 'If-Match': '"x,NOW-available"' }, false],
