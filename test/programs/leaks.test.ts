@@ -17,7 +17,6 @@ t.test('requests of every kind and their aborts leave no connection and no memor
   const server = await startServer(t, { DATABASE_URL: database.url })
   const { port, send } = server
   const agent = new Agent({ keepAlive: true, maxSockets: CALLERS })
-  t.teardown(() => agent.destroy())
   const kept = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
   const [list, update] = [listRequest(), updateRequest(5)]
   const abort = async (bytes: string, after?: 'data'): Promise<void> => {
@@ -50,6 +49,8 @@ t.test('requests of every kind and their aborts leave no connection and no memor
       for (let round = caller; left-- > 0; round++) await kinds[round % kinds.length]?.(round)
     }
     await Promise.all(Array.from({ length: CALLERS }, call))
+    // Closes its connections, and opens others when it is used again.
+    agent.destroy()
   }
   /** What is in use once the sockets of clients that left are closed. */
   const atRest = async (): Promise<Usage | undefined> => {
