@@ -18,7 +18,8 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
     return new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.')
   // RFC 9112, section 3.2. Node keeps the first of several Host headers and drops the others.
   const hosts = countOf('host', request)
-  if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0')) return hostRequired()
+  if (hosts > 1 || (hosts === 0 && httpVersion !== '1.0'))
+    return new ApiError(400, 'The request must have exactly one Host header.')
   if (headers.host !== undefined && !isAuthority(headers.host))
     return new ApiError(400, 'The header Host must be a host name or an IP address, with or without a port.')
   // Node uses the first of these headers, but a proxy may have used the last (RFC 9110, section 5.3).
@@ -42,11 +43,6 @@ function countOf(name: string, { rawHeaders }: IncomingMessage): number {
     if (given?.length === name.length && given.toLowerCase() === name) count++
   }
   return count
-}
-
-/** Creates the 400 for a missing or repeated Host header. */
-export function hostRequired(): ApiError {
-  return new ApiError(400, 'The request must have exactly one Host header.')
 }
 
 /** Checks the request target, except for what is a 404 (RFC 9112, section 3.2). */

@@ -36,18 +36,11 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
         ...(route.schema?.response ?? {}),
         401: Reference(ErrorBody, {
           description: 'API key missing or invalid',
-          examples: [unauthorized().body],
           headers: challengeHeader,
         }),
-        ...(needsWriteAccess
-          ? {
-              403: Reference(ErrorBody, {
-                description: 'The API key is read-only',
-                examples: [readOnlyKey().body],
-                headers: challengeHeader,
-              }),
-            }
-          : {}),
+        ...(needsWriteAccess && {
+          403: Reference(ErrorBody, { description: 'The API key is read-only', headers: challengeHeader }),
+        }),
       },
     }
   })
@@ -85,14 +78,13 @@ const challengeHeader = {
 
 /** Refuses a read-only key before the body is read (RFC 6750, section 3.1). */
 const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, done) => {
-  done(request.apiKey?.isReadOnly === true ? readOnlyKey() : null)
-}
-
-function readOnlyKey(): ApiError {
-  return new ApiError(
-    403,
-    'This API key is read-only. Use a key with write access.',
-    bearerChallenge('insufficient_scope'),
+  if (request.apiKey?.isReadOnly !== true) return done()
+  done(
+    new ApiError(
+      403,
+      'This API key is read-only. Use a key with write access.',
+      bearerChallenge('insufficient_scope'),
+    ),
   )
 }
 

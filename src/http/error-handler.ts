@@ -2,7 +2,7 @@ import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from
 import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
-import { bodyTooLarge, unsupportedMediaType } from './json-body.ts'
+import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -45,27 +45,21 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
     .send(response.body)
 }
 
-function responseTo(error: FastifyError | ApiError, request: FastifyRequest): ApiError {
+function responseTo(error: FastifyError | ApiError, { headers }: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof DatabaseUnavailableError) return databaseUnavailable(causeOf(error))
-  const status = error.statusCode ?? 500
-  if (status === 415) return unsupportedMediaType(request.headers)
-  if (status >= 400 && status < 500)
-    return status === 413 ? bodyTooLarge() : new ApiError(status, 'The request is invalid.')
-  return internalError()
-}
-
-/** Creates the 500 for an unexpected error. */
-export function internalError(): ApiError {
+  if (error instanceof DatabaseUnavailableError) {
+    const message = 'The database cannot be reached or is too busy. Try again shortly.'
+    return serviceUnavailable(causeOf(error), message)
+  }
+  const { statusCode: status = 500 } = error
+  if (status === 413)
+    return new ApiError(413, `The body is too large. The maximum is ${MAX_BODY_BYTES} bytes.`)
+  if (status === 415) return unsupportedMediaType(headers)
+  if (status >= 400 && status < 500) return new ApiError(status, 'The request is invalid.')
   return new ApiError(
     500,
     'Internal error. The log of the service has the details under the X-Request-Id of this response.',
   )
-}
-
-/** Creates the 503 for a request that the database could not serve. */
-export function databaseUnavailable(cause: UnavailableCause): ApiError {
-  return serviceUnavailable(cause, 'The database cannot be reached or is too busy. Try again shortly.')
 }
 
 function causeOf(error: DatabaseUnavailableError): UnavailableCause {

@@ -39,11 +39,6 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   }
 }
 
-/** Creates the 413 for a body of more than `MAX_BODY_BYTES`. */
-export function bodyTooLarge(): ApiError {
-  return new ApiError(413, `The body is too large. The maximum is ${MAX_BODY_BYTES} bytes.`)
-}
-
 /** Whether the charset of a Content-Type is UTF-8, which is that of JSON. */
 function isUtf8(headers: IncomingHttpHeaders): boolean {
   const type = headers['content-type'] ?? ''

@@ -3,13 +3,9 @@ import { type SchemaOptions, type TSchema, TypeGuard } from '@sinclair/typebox'
 import type { FastifyInstance, FastifySchema } from 'fastify'
 import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
-import { hostRequired } from './ambiguity.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
-import { headersTooLarge, requestTimeout } from './connections/malformed-requests.ts'
-import { databaseUnavailable, internalError } from './error-handler.ts'
-import { bodyTooLarge, unsupportedMediaType } from './json-body.ts'
+import { MAX_BODY_BYTES } from './json-body.ts'
 import { serveDocument } from './static-document.ts'
-import { missingField, parameterTooLong } from './validation.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
@@ -23,10 +19,10 @@ declare module 'fastify' {
  * addresses, production first; without any, the document names the server that it was loaded from.
  */
 export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
-  app.addHook('onRoute', function (route) {
+  app.addHook('onRoute', (route) => {
     if (route.schema && !route.schema.hide) {
-      const errors = commonErrors(route.schema, (id) => this.getSchema(id))
-      route.schema = { ...route.schema, response: { ...errors, ...Object(route.schema.response) } }
+      const { response, ...schema } = route.schema
+      route.schema = { ...schema, response: { ...commonErrors(schema), ...Object(response) } }
     }
   })
   await app.register(swagger, {
@@ -71,70 +67,32 @@ export function serveOpenApi(app: FastifyInstance): void {
   })
 }
 
-/** The error responses that every operation with such parameters and body can have. `getSchema` finds what `body` refers to. */
-function commonErrors(
-  { params, body }: FastifySchema,
-  getSchema: (id: string) => unknown,
-): Record<string, TSchema> {
-  const bodySchema = getSchema(String(Object(body).$ref).replace('#', ''))
-  const [field]: string[] = Object(bodySchema).required ?? []
-  const [parameter] = TypeGuard.IsObject(params) ? Object.entries(params.properties) : []
-  return {
-    400: describeError(
-      'The request is malformed, or a value in it is missing or invalid',
-      field === undefined ? hostRequired() : missingField(bodySchema, field),
-    ),
-    408: describeError('The request did not arrive in time', requestTimeout()),
-    ...(body === undefined
-      ? {}
-      : {
-          413: describeError('The body is too large', bodyTooLarge()),
-          415: describeError(
-            'The body is not application/json in UTF-8',
-            unsupportedMediaType({ 'content-type': 'text/plain' }),
-            {
-              'Accept-Patch': {
-                type: 'string',
-                description: 'The accepted media type; absent if only the content coding is wrong',
-              },
-            },
-          ),
-        }),
-    ...(parameter === undefined
-      ? {}
-      : {
-          414: describeError(
-            'The path is too long',
-            parameterTooLong(parameter[0], parameter[1]['maxLength']),
-          ),
-        }),
-    431: describeError(
-      'The request line and headers are too large, or there are too many headers',
-      headersTooLarge(),
-    ),
-    500: describeError('Internal error', internalError()),
-    503: describeError(
-      'The service cannot answer now; the same request may succeed later',
-      databaseUnavailable('database_unreachable'),
-      {
-        'Retry-After': {
-          type: 'integer',
-          description: 'Seconds to wait before trying again',
-        },
+/** The error responses that every operation with such parameters and body can have. */
+function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
+  const describe = (description: string, headers: Record<string, SchemaOptions> = {}): TSchema =>
+    Reference(ErrorBody, { description, headers })
+  const ofBody = {
+    413: describe(`The body is larger than ${MAX_BODY_BYTES} bytes`),
+    415: describe('The body is not application/json in UTF-8', {
+      'Accept-Patch': {
+        type: 'string',
+        description: 'The accepted media type; absent if only the content coding is wrong',
       },
-    ),
-    // Not 4XX and 5XX, for which some client generators emit code that does not compile.
-    default: describeError('Any other error', new ApiError(400, 'The request is invalid.')),
+    }),
   }
-}
-
-/** Describes an error response, with the body of `example` as its example. */
-function describeError(
-  description: string,
-  example: ApiError,
-  headers: Record<string, SchemaOptions> = {},
-): TSchema {
-  return Reference(ErrorBody, { description, examples: [example.body], headers })
+  return {
+    400: describe('The request is malformed, or a value in it is missing or invalid'),
+    408: describe('The request did not arrive in time'),
+    ...(body === undefined ? {} : ofBody),
+    ...(params === undefined ? {} : { 414: describe('The path is too long') }),
+    431: describe('The request line and headers are too large, or there are too many headers'),
+    500: describe('Internal error'),
+    503: describe('The service cannot answer now; the same request may succeed later', {
+      'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
+    }),
+    // Not 4XX and 5XX, for which some client generators emit code that does not compile.
+    default: describe('Any other error'),
+  }
 }
 
 function serversOf(publicUrls: readonly string[]): { url: string; description?: string }[] {
@@ -150,7 +108,7 @@ function publishedSchema(schema: FastifySchema): FastifySchema {
     ...schema,
     params: publishedParameters(schema.params),
     response: Object.fromEntries(
-      responses.map(([status, response]) => [status, publishedResponse(response)]),
+      responses.map(([status, response]) => [status, publishedResponse(status, response)]),
     ),
   }
 }
@@ -167,14 +125,16 @@ function publishedParameters(params: unknown): unknown {
 }
 
 /**
- * Adds the header that all responses have, and moves the example to where @fastify/swagger keeps it: it drops the siblings
- * of a `$ref`.
+ * Adds the header that all responses have, and the example of an error, and puts the example where @fastify/swagger keeps it: it
+ * drops the siblings of a `$ref`.
  */
-function publishedResponse(response: unknown): unknown {
+function publishedResponse(status: string, response: unknown): unknown {
   const { description, headers, examples, ...schema } = Object(response)
   const described = { description, headers: { ...headers, 'X-Request-Id': requestIdHeader } }
-  if (examples === undefined) return { ...schema, ...described }
-  return { ...described, content: { 'application/json': { schema, example: examples[0] } } }
+  const isError = !/^[23]/.test(status)
+  if (examples === undefined && !isError) return { ...schema, ...described }
+  const example = isError ? new ApiError(Number(status) || 400, `${description}.`).body : examples[0]
+  return { ...described, content: { 'application/json': { schema, example } } }
 }
 
 const requestIdHeader = {

@@ -29,23 +29,18 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
   const schema = error !== undefined && 'parentSchema' in error ? error.parentSchema : undefined
   const field = error?.instancePath.slice(1) ?? ''
   if (part === 'params') {
-    if (error?.keyword === 'maxLength') return parameterTooLong(field, Number(error.params['limit']))
+    if (error?.keyword === 'maxLength')
+      return new ApiError(
+        414,
+        `${field} in the path is too long. The maximum is ${error.params['limit']} characters.`,
+      )
     return new ApiError(400, `${field} in the path must be ${expected(schema)}.`)
   }
   if (error?.keyword === 'required') {
-    return missingField(schema, String(error.params['missingProperty']))
+    const missing = String(error.params['missingProperty'])
+    return new ApiError(400, `The body must have the field ${missing}: ${expected(member(schema, missing))}.`)
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
-}
-
-/** Creates the 400 for a body that lacks a field of its schema. */
-export function missingField(schema: unknown, field: string): ApiError {
-  return new ApiError(400, `The body must have the field ${field}: ${expected(member(schema, field))}.`)
-}
-
-/** Creates the 414 for a path parameter with more than `maxLength` characters. */
-export function parameterTooLong(name: string, maxLength: number): ApiError {
-  return new ApiError(414, `${name} in the path is too long. The maximum is ${maxLength} characters.`)
 }
 
 /** Describes what a schema accepts, in words that follow "must be". */

@@ -14,10 +14,10 @@ import {
 } from './entry/schemas.ts'
 import { inventoryList } from './list/cached-list.ts'
 import { ActiveDownloads } from './list/delivery/active-downloads.ts'
-import { listNotMatched, sendList } from './list/delivery/response.ts'
+import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
 import type { InventoryStatistics } from './statistics.ts'
-import { preconditionFailed, ruleViolation } from './updates/batch.ts'
+import { ruleViolation } from './updates/batch.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
 
@@ -76,7 +76,6 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           }),
           412: Reference(ErrorBody, {
             description: 'The list has none of the ETags in If-Match',
-            examples: [listNotMatched('""').body],
             headers: { ETag: listTag },
           }),
         },
@@ -118,11 +117,9 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           }),
           404: Reference(ErrorBody, {
             description: 'No entry exists for this petId',
-            examples: [noEntry('6').body],
           }),
           412: Reference(ErrorBody, {
             description: 'The entry does not match If-Match or If-None-Match; nothing was changed',
-            examples: [preconditionFailed('12-available').body],
             headers: { ETag: entryTagHeader },
           }),
         },
@@ -138,14 +135,10 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')
           throw ruleViolation()
         })
-      if (item === undefined) throw noEntry(params.petId)
+      if (item === undefined) throw new ApiError(404, `No inventory entry exists for petId ${params.petId}.`)
       // A proxy that compresses a response makes its ETag weak, and weak tags never match If-Match.
       reply.header('cache-control', 'no-transform').header('etag', entryTag(item))
       return item
     },
   )
-}
-
-function noEntry(petId: string): ApiError {
-  return new ApiError(404, `No inventory entry exists for petId ${petId}.`)
 }

@@ -21,7 +21,7 @@ export const connectionLimits: ConnectionLimits = {
   maxStalled: 1000,
 }
 
-/** How much of the response in flight the system has taken, and since when it has not become more. */
+/** How much of what was written the system has taken, and since when it has not become more. */
 interface Progress {
   readonly takenBytes: number
   readonly since: number
@@ -56,23 +56,17 @@ export function guardConnections(
 
   const check = (now: number): void => {
     const { maxOpen, minIdleMs, stallMs, maxStalled } = limits()
-    const stalled: [since: number, Connection][] = []
-    const idle: [since: number, Connection][] = []
+    const stalled: Inactive[] = []
+    const idle: Inactive[] = []
     for (const connection of connections.values()) {
-      const since = stalledSince(connection, now)
-      if (since !== undefined) stalled.push([since, connection])
-      // One that is being closed has a timeout of its own.
-      else if (connection.isIdle && now - connection.since >= minIdleMs)
-        idle.push([connection.since, connection])
+      const { isIdle, since, socket } = connection
+      const stalledAt = stalledSince(connection, now)
+      if (stalledAt !== undefined) stalled.push({ since: stalledAt, socket })
+      else if (isIdle && now - since >= minIdleMs) idle.push({ since, socket })
     }
-    stalled.sort(oldestFirst)
-    const excess = stalled.length - maxStalled
-    for (const [index, [since, { socket }]] of stalled.entries()) {
-      if (index < excess || now - since >= stallMs) socket.destroy()
-    }
-    const tooMany = connections.size - maxOpen
-    if (tooMany <= 0) return
-    for (const [, { socket }] of idle.sort(oldestFirst).slice(0, tooMany)) socket.destroy()
+    closeOldest(stalled, stalled.length - maxStalled)
+    closeOldest(idle, connections.size - maxOpen)
+    for (const { since, socket } of stalled) if (now - since >= stallMs) socket.destroy()
   }
 
   const timer = setInterval(() => {
@@ -83,6 +77,10 @@ export function guardConnections(
   return () => clearInterval(timer)
 }
 
-function oldestFirst([a]: readonly [number, unknown], [b]: readonly [number, unknown]): number {
-  return a - b
+/** A connection on which nothing has happened since then, in `performance.now()` time. */
+type Inactive = Pick<Connection, 'since' | 'socket'>
+
+function closeOldest(connections: Inactive[], count: number): void {
+  connections.sort((a, b) => a.since - b.since)
+  for (const { socket } of connections.slice(0, Math.max(0, count))) socket.destroy()
 }

@@ -10,11 +10,10 @@ import {
 import type { Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import type { ConnectionError as ParserError } from 'fastify'
-import { ApiError } from '../../contract/errors.ts'
 import { closePort } from './close-port.ts'
 import { Connection } from './connection.ts'
 import { type ConnectionLimits, guardConnections } from './guard.ts'
-import { errorMessage, isHttp, notHttp, parserError } from './malformed-requests.ts'
+import { errorMessage, isHttp, refusalOf } from './malformed-requests.ts'
 import { StartQueue } from './start-queue.ts'
 
 /**
@@ -101,7 +100,7 @@ export class HttpServer {
     server.on('upgrade', ({ socket }) => this.#takeOver(socket))
     server.on('connect', ({ socket }) => {
       this.#takeOver(socket)
-      this.#refuse(socket, new ApiError(405, 'CONNECT is not supported.', { allow: '' }), 'CONNECT')
+      this.#refuse(socket, 'CONNECT')
     })
     server.once(
       'close',
@@ -151,7 +150,7 @@ export class HttpServer {
     if (error.code === 'HPE_CLOSED_CONNECTION') return
     // A connection without any data gets no response.
     const isAnswered = error.code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0
-    if (isAnswered) this.#refuse(socket, parserError(error.code), error.code)
+    if (isAnswered) this.#refuse(socket, error.code)
     else socket.destroy()
   }
 
@@ -167,11 +166,12 @@ export class HttpServer {
 
   #receive(response: ServerResponse): void {
     if (isHttp(response.req)) this.connectionOf(response)?.receive(response)
-    else this.#refuse(response.req.socket, notHttp(), 'UNKNOWN_PROTOCOL')
+    else this.#refuse(response.req.socket, 'UNKNOWN_PROTOCOL')
   }
 
   /** Refuses what no handler can answer, after the requests before it are answered (RFC 9112, section 9.3.2). */
-  #refuse(socket: Socket, error: ApiError, reason: string): void {
+  #refuse(socket: Socket, reason: string): void {
+    const error = refusalOf(reason)
     // The address is read now: a socket that its client has closed has none any more.
     const client = socket.remoteAddress
     this.#connections.get(socket)?.refuse(() => {

@@ -10,34 +10,24 @@ export function isHttp({ method = '', httpVersion }: IncomingMessage): boolean {
   return methods.has(method) && versions.includes(httpVersion)
 }
 
-/** Creates the error for data that Node's HTTP parser rejects with `code`, or for a request that is not complete in time. */
-export function parserError(code: string): ApiError {
-  switch (code) {
+/**
+ * Creates the error for what no handler can answer. The reason is the code with which Node's HTTP parser rejects data or gives up
+ * an incomplete request; or CONNECT; or anything else for another protocol.
+ */
+export function refusalOf(reason: string): ApiError {
+  switch (reason) {
     case 'HPE_HEADER_OVERFLOW':
-      return headersTooLarge()
+      return new ApiError(431, 'The request line and headers are too large. The maximum is 16384 bytes.')
     case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return requestTimeout()
+      return new ApiError(408, 'The request did not arrive in time.')
+    case 'CONNECT':
+      return new ApiError(405, 'CONNECT is not supported.', { allow: '' })
     default:
-      return notHttp()
+      return new ApiError(
+        400,
+        'The request is not valid HTTP: check that its path is percent-encoded, and its headers and the length of its body.',
+      )
   }
-}
-
-/** Creates the 408 for a request that is incomplete when the request timeout expires. */
-export function requestTimeout(): ApiError {
-  return new ApiError(408, 'The request did not arrive in time.')
-}
-
-/** Creates the 431 for a request line and headers that are larger than Node's limit. */
-export function headersTooLarge(): ApiError {
-  return new ApiError(431, 'The request line and headers are too large. The maximum is 16384 bytes.')
-}
-
-/** Creates the 400 for data that is not an HTTP/1.1 or HTTP/1.0 message. */
-export function notHttp(): ApiError {
-  return new ApiError(
-    400,
-    'The request is not valid HTTP: check that its path is percent-encoded, and its headers and the length of its body.',
-  )
 }
 
 /** Returns an error response as text, for a connection without a request that could be answered, which closes after it. */

@@ -175,7 +175,7 @@ export function ruleViolation(): ApiError {
 }
 
 /** Returns a 412 with the current entity tag of the entry, which is given without quotes. */
-export function preconditionFailed(tag: string): ApiError {
+function preconditionFailed(tag: string): ApiError {
   return new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
     etag: `"${tag}"`,
     'cache-control': 'no-store, no-transform',

@@ -68,6 +68,6 @@ function knownEncoding(
 }
 
 /** Returns a 412 with the current entity tag of the list, which is given with its quotes. */
-export function listNotMatched(etag: string): ApiError {
+function listNotMatched(etag: string): ApiError {
   return new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag })
 }
