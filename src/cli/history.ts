@@ -7,8 +7,8 @@ import { causeOf } from '../database/errors.ts'
 import { requestLimits } from '../database/pool-options.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { type ChangeList, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
-import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
-import { type HistorySize, historySize, pruneHistory } from '../inventory/history/retention.ts'
+import { startRecording, stopRecording } from '../inventory/history/recording.ts'
+import { historyState, pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals, InterruptedError } from '../process/signals.ts'
@@ -61,7 +61,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .action(async () => {
       await change(async (transaction) => {
         // Fails with a message if the migration is pending.
-        await historySize(transaction, false)
+        await historyState(transaction, false)
         await startRecording(transaction)
       })
       await setTimeout(UNNAMED_MS)
@@ -110,16 +110,16 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory history status')
     .action(async (_options: object, command: Command) => {
-      const read = async (database: Database): Promise<HistorySize & { recording: boolean }> => ({
-        recording: await isRecording(database),
-        ...(await historySize(database, true)),
-      })
-      const status = await withDatabase(await databaseUrl(), read, countLimits)
+      const status = await withDatabase(
+        await databaseUrl(),
+        (database) => historyState(database, true),
+        countLimits,
+      )
       // The option is also one of "inventory history", which takes it.
       if (command.optsWithGlobals()['json']) return print(JSON.stringify(status, null, 2))
       const { recording, changes, bytes, oldest } = status
       await print(`Recording  ${recording ? 'on' : 'off'}
-Changes    ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest.toISOString()}`}
+Changes    ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest}`}
 Size       ${formatNumber(Math.ceil(bytes / 1e6))} MB`)
     })
 }

@@ -3,7 +3,7 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
-import type { HistorySize } from '../inventory/history/retention.ts'
+import type { HistoryState } from '../inventory/history/retention.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 
@@ -14,7 +14,7 @@ export interface ServiceSources {
   /** Returns the latest counts of entries; empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
   /** Returns the size of the history; undefined if it cannot be read. */
-  readonly history: () => Promise<HistorySize | undefined>
+  readonly history: () => Promise<HistoryState | undefined>
   /** Returns when the last recorded backup was made; undefined if there is none, or if it cannot be read. */
   readonly lastBackup: () => Promise<Date | undefined>
   readonly requests: RequestStatistics
@@ -50,7 +50,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   const register = new Registry()
   let kind: NotReadyKind | undefined
   let levels: readonly StockLevel[] = []
-  let history: HistorySize | undefined
+  let history: HistoryState | undefined
   let backup: Date | undefined
 
   const replace = (metric: Metric, samples: Samples, labelNames: readonly string[]): void => {
@@ -120,7 +120,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   gauge(
     'inventory_history_oldest_timestamp_seconds',
     'When the oldest change in the history was made, in Unix time.',
-    () => seconds(history?.oldest),
+    () => seconds(history?.oldest ? new Date(history.oldest) : null),
   )
   gauge('inventory_backup_timestamp_seconds', 'When the last recorded backup was made, in Unix time.', () =>
     seconds(backup),
@@ -170,7 +170,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     register,
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
-      let size: HistorySize | undefined
+      let size: HistoryState | undefined
       ;[kind, levels, size, backup] = await Promise.all([
         sources.notReadyKind(),
         sources.stock(),

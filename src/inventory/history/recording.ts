@@ -11,16 +11,9 @@ const events = {
 /** SQL condition for a row of `pg_trigger` which shows that updates of its table are recorded. */
 export const IS_RECORDING = "(tgname = 'inventory_history_update' AND tgenabled <> 'D')"
 
-/** Returns whether changes of the stock are recorded. */
-export async function isRecording(database: StatementRunner): Promise<boolean> {
-  const trigger = `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}`
-  return (await database.query(trigger)).length > 0
-}
-
 /**
  * Records all changes of the stock that are made after the transaction. Updates of servers name their callers once these have
- * noticed. Needs the owner of the tables. Waits for the writers of
- * the table, for at most a second.
+ * noticed. Needs the owner of the tables. Waits for the writers of the table, for at most a second.
  */
 export async function startRecording(transaction: StatementRunner): Promise<void> {
   await stopRecording(transaction)

@@ -1,31 +1,33 @@
 import type { Database, StatementRunner } from '../../database/database.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import { isoTime } from '../../database/time.ts'
+import { IS_RECORDING } from './recording.ts'
 
-/** What the history holds. */
-export interface HistorySize {
+/** Whether changes of the stock are recorded, and what the history holds. */
+export interface HistoryState {
+  readonly recording: boolean
   readonly changes: number
   /** Size on the disk, with indexes. */
   readonly bytes: number
-  /** When the oldest change was made; null if there is none. */
-  readonly oldest: Date | null
+  /** When the oldest change was made, in ISO 8601; null if there is none. */
+  readonly oldest: string | null
 }
 
 /**
- * Returns the size of the history.
+ * Returns the state of the history.
  *
  * @param isExact whether to count the changes, which takes longer for a long history, or to return PostgreSQL's estimate
  */
-export async function historySize(database: StatementRunner, isExact: boolean): Promise<HistorySize> {
+export async function historyState(database: StatementRunner, isExact: boolean): Promise<HistoryState> {
   const count = isExact
     ? '(SELECT count(*) FROM inventory_history)'
     : "(SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'inventory_history'::regclass)"
-  const rows = await database.query<{ changes: number; bytes: number; oldest: string | null }>(
-    `SELECT ${count}::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
+  const rows = await database.query<HistoryState>(
+    `SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}) AS recording,
+            ${count}::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
             (SELECT ${isoTime('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
   )
-  const { changes, bytes, oldest } = onlyRow(rows)
-  return { changes, bytes, oldest: oldest === null ? null : new Date(oldest) }
+  return onlyRow(rows)
 }
 
 /** Changes that one statement and one commit delete. */
