@@ -84,13 +84,16 @@ function wordsOf(file: string): string[] {
   return words.map((word) => word.slice(0, 4))
 }
 
-/** Returns the test files whose paths have most words in common with that of a module, the likeliest first. */
+/** Returns the test files whose paths have words in common with that of a module, those with the rarest words first. */
 function testsFor(file: string): string[] {
-  const words = wordsOf(file)
   const names = wordsOf(path.basename(file))
+  const weights = wordsOf(file).map((word) => {
+    const count = allTests.filter((test) => wordsOf(test).includes(word)).length
+    return { word, weight: (names.includes(word) ? 3 : 1) / count }
+  })
   const rated = allTests.map((test) => {
-    const common = wordsOf(test).filter((word) => words.includes(word))
-    return { test, rating: common.length + 2 * common.filter((word) => names.includes(word)).length }
+    const common = weights.filter(({ word }) => wordsOf(test).includes(word))
+    return { test, rating: common.reduce((sum, { weight }) => sum + weight, 0) }
   })
   const named = rated.filter(({ rating }) => rating > 0).sort((a, b) => b.rating - a.rating)
   const first = named.length > 0 ? named.slice(0, NAMED_FILES).map(({ test }) => test) : OTHERS
