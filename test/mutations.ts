@@ -84,10 +84,15 @@ function wordsOf(file: string): string[] {
   return words.map((word) => word.slice(0, 4))
 }
 
-/** Returns the test files whose paths have words in common with that of a module, those with the rarest words first. */
+/**
+ * Returns the test files whose paths have words in common with that of a module, or with the names of the few that import it,
+ * those with the rarest words first.
+ */
 function testsFor(file: string): string[] {
   const names = wordsOf(path.basename(file))
-  const weights = wordsOf(file).map((word) => {
+  const near = importers.get(file) ?? []
+  const words = near.length > 3 ? [] : near.flatMap((importer) => wordsOf(path.basename(importer)))
+  const weights = [...new Set([...wordsOf(file), ...words])].map((word) => {
     const count = allTests.filter((test) => wordsOf(test).includes(word)).length
     return { word, weight: (names.includes(word) ? 3 : 1) / count }
   })
@@ -161,11 +166,18 @@ const allTests = (await readdir('test', { recursive: true }))
   .sort()
   .map((name) => path.join('test', name))
 const folders = new Map<string, Mutation[]>()
+/** The modules that import a module. */
+const importers = new Map<string, string[]>()
 const sources = (await readdir('src', { recursive: true })).filter((name) => name.endsWith('.ts')).sort()
 for (const name of sources) {
   const file = path.join('src', name)
   const folder = path.dirname(file)
-  folders.set(folder, [...(folders.get(folder) ?? []), ...mutationsOf(file, await readFile(file, 'utf8'))])
+  const source = await readFile(file, 'utf8')
+  folders.set(folder, [...(folders.get(folder) ?? []), ...mutationsOf(file, source)])
+  for (const { fileName } of ts.preProcessFile(source).importedFiles) {
+    const imported = path.join(folder, fileName)
+    importers.set(imported, [...(importers.get(imported) ?? []), file])
+  }
 }
 // In rotation, so that small folders are not left out.
 const lists = [...folders.values()].filter((list) => list.length > 0)
