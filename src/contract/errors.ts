@@ -1,25 +1,26 @@
 import { type Static, Type } from '@sinclair/typebox'
 
 /**
- * All machine-readable error codes. Callers branch on them, so within a version of the interface no code is renamed or
- * removed.
+ * The machine-readable error code of each status; see `ApiError.body` for the others. Callers branch on the codes, so within a
+ * version of the interface none is renamed or removed.
  */
-export const errorCodes = [
-  'invalid_request',
-  'unauthorized',
-  'forbidden',
-  'not_found',
-  'method_not_allowed',
-  'request_timeout',
-  'payload_too_large',
-  'unsupported_media_type',
-  'uri_too_long',
-  'headers_too_large',
-  'precondition_failed',
-  'internal_error',
-  'service_unavailable',
-] as const
-export type ErrorCode = (typeof errorCodes)[number]
+const codeOfStatus = {
+  400: 'invalid_request',
+  401: 'unauthorized',
+  403: 'forbidden',
+  404: 'not_found',
+  405: 'method_not_allowed',
+  408: 'request_timeout',
+  412: 'precondition_failed',
+  413: 'payload_too_large',
+  414: 'uri_too_long',
+  415: 'unsupported_media_type',
+  431: 'headers_too_large',
+  500: 'internal_error',
+  503: 'service_unavailable',
+} as const
+export const errorCodes = Object.values(codeOfStatus)
+type ErrorCode = (typeof errorCodes)[number]
 
 /** The body of every response with a status of 400 or more. */
 export const ErrorBody = Type.Object(
@@ -42,21 +43,6 @@ export const ErrorBody = Type.Object(
   { $id: 'Error', description: 'Body of every error response' },
 )
 export type ErrorBody = Static<typeof ErrorBody>
-
-/** Error code of each status; see `ApiError.body` for the others. */
-const codeOfStatus: Record<number, ErrorCode> = {
-  401: 'unauthorized',
-  403: 'forbidden',
-  404: 'not_found',
-  405: 'method_not_allowed',
-  408: 'request_timeout',
-  412: 'precondition_failed',
-  413: 'payload_too_large',
-  414: 'uri_too_long',
-  415: 'unsupported_media_type',
-  431: 'headers_too_large',
-  503: 'service_unavailable',
-}
 
 /** Why the service cannot serve a request: in the log, and as the label of a metric. Callers see only the message. */
 export type UnavailableCause =
@@ -100,7 +86,8 @@ export class ApiError extends Error {
 
   /** The response body. A 4xx status without a code of its own is `invalid_request`, a 5xx `internal_error`. */
   get body(): ErrorBody {
-    const code = codeOfStatus[this.status] ?? (this.status < 500 ? 'invalid_request' : 'internal_error')
+    const codes: Readonly<Record<number, ErrorCode>> = codeOfStatus
+    const code = codes[this.status] ?? codeOfStatus[this.status < 500 ? 400 : 500]
     return { code, message: this.message, status: this.status }
   }
 }

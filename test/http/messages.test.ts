@@ -24,46 +24,9 @@ const framed = (headers: string, content: string): string =>
   `PATCH /v1/inventory/x HTTP/1.1\r\n${host}${authorization}${json}${headers}\r\n${content}`
 const inChunks = `e\r\n${body}\r\n0\r\n\r\n`
 
-/** Paths with the methods that they allow, and others. */
-const methods: [path: string, allow: string, others: string[]][] = [
-  ['/v1/inventory', 'GET, HEAD', ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']],
-  ['/v1/inventory/1', 'PATCH', ['GET', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'TRACE']],
-  ...['/livez', '/readyz', '/openapi.json', '/docs', '/docs/', '/docs/reference.js'].map(
-    (path): (typeof methods)[number] => [path, 'GET, HEAD', ['POST', 'PATCH', 'DELETE']],
-  ),
-]
-
 /** Messages by the error and the header that each gets. */
 const refused: [status: number, code: string, messages: string[], headers?: Record<string, string>][] = [
-  [
-    404,
-    'not_found',
-    [
-      get('/nothing'),
-      get('/v1/pets'),
-      get('/v1/inventory/'),
-      get('//v1/inventory'),
-      get('/V1/inventory'),
-      `POST /v1/pets HTTP/1.1\r\n${common}Content-Type: a/b\r\nContent-Length: 1\r\n\r\nx`,
-      `OPTIONS * HTTP/1.1\r\n${common}\r\n`,
-      `PROPFIND /v1/inventory HTTP/1.1\r\n${common}\r\n`,
-    ],
-  ],
-  [
-    405,
-    'method_not_allowed',
-    [
-      `CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`,
-      `POST /v1/inventory HTTP/1.1\r\n${common}Content-Type: text/xml\r\nContent-Length: 4\r\n\r\n<a/>`,
-    ],
-  ],
-  ...methods.map(([path, allow, others]): (typeof refused)[number] => [
-    405,
-    'method_not_allowed',
-    others.map((method) => `${method} ${path} HTTP/1.1\r\n${common}\r\n`),
-    { allow },
-  ]),
-  [414, 'uri_too_long', [101, 8000].map((count) => patch('', '', `/v1/inventory/${'1'.repeat(count)}`))],
+  [405, 'method_not_allowed', [`CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`]],
   [
     431,
     'headers_too_large',
@@ -73,42 +36,6 @@ const refused: [status: number, code: string, messages: string[], headers?: Reco
       list('X: 1\r\n'.repeat(2500)),
       get(`/${'x'.repeat(20_000)}`),
     ],
-  ],
-  [
-    413,
-    'payload_too_large',
-    [
-      patch(`${json}Content-Length: 4097\r\n`, ' '.repeat(4097)),
-      patch(`${json}${chunked}`, `1001\r\n${' '.repeat(4097)}\r\n0\r\n\r\n`),
-    ],
-  ],
-  [
-    415,
-    'unsupported_media_type',
-    [
-      patch(length),
-      patch('Content-Type: text/plain\r\nContent-Length: 5000\r\n', ' '.repeat(5000)),
-      ...[
-        'text/plain',
-        'application/json-patch+json',
-        'application/merge-patch+json',
-        'application/json; charset=utf-16',
-        'application/json; charset="utf-16"',
-        'application/json; x=";"; charset=utf-16',
-        'application/json;charset=iso-8859-1;x=y',
-        'json',
-        'application/jsonx',
-        '/',
-        ';charset=utf-8',
-      ].map((type) => patch(`Content-Type: ${type}\r\n${length}`)),
-    ],
-    { 'accept-patch': 'application/json' },
-  ],
-  [
-    415,
-    'unsupported_media_type',
-    ['gzip', 'identity, br', 'x'].map((coding) => patch(`${json}Content-Encoding: ${coding}\r\n${length}`)),
-    { 'accept-encoding': 'identity' },
   ],
   [
     400,
@@ -214,18 +141,6 @@ const accepted = [
     .map((value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`),
 ]
 
-/** Types and codings of a body that are accepted. */
-const acceptedBodies = [
-  'Content-Type: application/json; charset=utf-8\r\n',
-  'Content-Type: Application/JSON;charset=UTF8\r\n',
-  'Content-Type: application/json ; Charset="UTF-8"\r\n',
-  'Content-Type: application/json; x=";charset=utf-16"\r\n',
-  'Content-Type: application/json; x="\\";charset=utf-16"\r\n',
-  'Content-Type: application/json; xcharset=utf-16\r\n',
-  'Content-Type: application/json;\r\n',
-  `${json}Content-Encoding: Identity\r\n`,
-]
-
 /** The beginning of a message, for a test's name. */
 function titleOf(message: string): string {
   const lines = message.replace(common, '').replace(`${host}${authorization}${json}`, '')
@@ -247,8 +162,6 @@ t.test('a refused message gets the standard error, and nothing behind it is done
           'x-request-id': /^[0-9a-f-]{36}$/,
           'cache-control': 'no-store',
           connection: 'close',
-          'accept-patch': undefined,
-          'accept-encoding': undefined,
           ...headers,
         },
         title,
@@ -263,7 +176,7 @@ t.test('a refused message gets the standard error, and nothing behind it is done
 })
 
 t.test('a message that RFC 9112 allows is accepted', async (t) => {
-  for (const message of [...accepted, ...acceptedBodies.map((headers) => patch(`${headers}${length}`))]) {
+  for (const message of accepted) {
     t.strictSame(statusesIn(await sendRaw(port, message)), [200], titleOf(message))
   }
   const expecting = patch(`${json}Expect: 100-Continue\r\n${length}`)
