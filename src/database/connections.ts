@@ -64,7 +64,8 @@ export class Connections {
     this.#pool.on('remove', (client) => this.#open.delete(client))
     // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
     this.#pool.on('error', ({ message }, client) => {
-      if (this.#isCurrent(client)) options.onConnectionLost(message)
+      // When the pool has ended, its connections may not have: a server that stops then is no loss.
+      if (this.#isCurrent(client) && !this.#pool.ending) options.onConnectionLost(message)
     })
     // The results of statements in progress are not used any more, and the old server may never respond.
     server?.onRenewal(() => {
