@@ -60,7 +60,8 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {
-    await untilReady(query, AbortSignal.any([failure.signal, signal]))
+    await untilReady(directory, AbortSignal.any([failure.signal, signal]))
+    await query('')
   } catch (error) {
     await server.stop()
     signal.throwIfAborted()
@@ -107,8 +108,7 @@ async function runningServer(directory: string) {
   const lines = (await readFile(file, 'utf8').catch(() => '')).split('\n')
   const [pid = '', , , port = '', , , , status = ''] = lines
   if (!/^\d+$/.test(pid)) return undefined
-  if ((await commandLineOf(pid)).includes(` -D ${data} `))
-    return { pid, port, isStopping: status.startsWith('stopping') }
+  if ((await commandLineOf(pid)).includes(` -D ${data} `)) return { pid, port, status: status.trim() }
   await rm(file, { force: true })
   return undefined
 }
@@ -131,7 +131,7 @@ async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<
     signal.throwIfAborted()
     const server = await runningServer(directory)
     if (server === undefined) return
-    if (!server.isStopping && performance.now() > deadline) throw inUse(directory, server.pid)
+    if (server.status !== 'stopping' && performance.now() > deadline) throw inUse(directory, server.pid)
     await setTimeout(CHECK_INTERVAL_MS)
   }
 }
@@ -145,29 +145,18 @@ function inUse(directory: string, pid: string): StartUpError {
 function notStarted(directory: string, error: unknown): StartUpError {
   // Invalid password: PostgreSQL manual, appendix A.
   const message =
-    codeOf(error) === '28P01'
+    error instanceof pg.DatabaseError && error.code === '28P01'
       ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
       : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
   return new StartUpError(message, { cause: error })
 }
 
-/** Resolves when the server accepts a connection with the password of the superuser. */
-async function untilReady(query: EmbeddedServer['query'], signal: AbortSignal): Promise<void> {
-  for (;;) {
-    try {
-      await query('')
-      return
-    } catch (error) {
-      // It does not listen yet, or is starting up (57P03).
-      if (codeOf(error) !== 'ECONNREFUSED' && codeOf(error) !== '57P03') throw error
-    }
+/** Resolves when the server on a folder accepts connections. */
+async function untilReady(directory: string, signal: AbortSignal): Promise<void> {
+  while ((await runningServer(directory))?.status !== 'ready') {
     await setTimeout(CHECK_INTERVAL_MS)
     signal.throwIfAborted()
   }
-}
-
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && 'code' in error ? error.code : undefined
 }
 
 async function queryOnce(url: string, text: string): Promise<unknown> {
