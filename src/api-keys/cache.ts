@@ -36,6 +36,7 @@ export class ApiKeyCache {
   readonly #log: Logger
   readonly #intervals: ApiKeyIntervals
   readonly #closed = new AbortController()
+  readonly #timer: NodeJS.Timeout
   /** By digest. Looking it up need not be constant-time: callers cannot choose the digest of the key that they present. */
   #active = new Map<string, Entry>()
   #isStale = false
@@ -43,14 +44,14 @@ export class ApiKeyCache {
   #lastReadStart = Number.NEGATIVE_INFINITY
   #currentRead: Promise<void> = Promise.resolve()
   #nextRead: Promise<void> | undefined
-  #timer: NodeJS.Timeout | undefined
 
   /** The cache is empty until the first `refresh`. From now on, it reads the keys periodically. */
   constructor(database: StatementRunner, intervals: ApiKeyIntervals, log: Logger) {
     this.#database = database
     this.#intervals = intervals
     this.#log = log
-    this.#scheduleRefresh()
+    // The log has the error.
+    this.#timer = setInterval(() => this.refresh().catch(() => {}), intervals.refreshMs).unref()
   }
 
   /**
@@ -105,7 +106,7 @@ export class ApiKeyCache {
   /** Stops refreshing the cache. */
   async close(): Promise<void> {
     this.#closed.abort()
-    clearTimeout(this.#timer)
+    clearInterval(this.#timer)
     await this.#currentRead.catch(() => {})
   }
 
@@ -122,15 +123,6 @@ export class ApiKeyCache {
       this.#isStale = true
       throw err
     }
-  }
-
-  #scheduleRefresh(): void {
-    if (this.#closed.signal.aborted) return
-    this.#timer = setTimeout(async () => {
-      // The log has the error.
-      await this.refresh().catch(() => {})
-      this.#scheduleRefresh()
-    }, this.#intervals.refreshMs).unref()
   }
 }
 

@@ -2,14 +2,13 @@ import { Writable } from 'node:stream'
 import type pg from 'pg'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { ApiKeyCache, type ApiKeyIntervals, apiKeyIntervals } from '../../src/api-keys/cache.ts'
+import { ApiKeyCache, apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import type { StatementRunner } from '../../src/database/database.ts'
 import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { openDatabase } from '../../src/database/pool.ts'
 import { probeLimits } from '../../src/database/pool-options.ts'
 import { addKey, testDatabase } from '../support/database.ts'
-import { until } from '../support/eventually.ts'
 import { startRelay } from '../support/relay.ts'
 
 interface Opened {
@@ -20,11 +19,8 @@ interface Opened {
   readonly events: string[]
 }
 
-/** Reads that a test need not wait for. */
-const quickReads: ApiKeyIntervals = { ...apiKeyIntervals, refreshMs: 50, minRefreshMs: 10 }
-
 /** A key cache over a real database that counts its reads. */
-function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
+function open(t: Test, url: string): Opened {
   const database = openDatabase({ url, size: 1, limits: probeLimits, onConnectionLost: () => {} })
   const events: string[] = []
   let reads = 0
@@ -40,18 +36,12 @@ function open(t: Test, url: string, intervals = apiKeyIntervals): Opened {
       done()
     },
   })
-  const cache = new ApiKeyCache(counted, intervals, pino(stream))
+  const cache = new ApiKeyCache(counted, apiKeyIntervals, pino(stream))
   t.teardown(async () => {
     await cache.close()
     await database.close()
   })
   return { cache, reads: () => reads, events }
-}
-
-/** Resolves once the keys were read that many more times; all of those reads but the last have ended. */
-function moreReads(reads: () => number, count: number): Promise<void> {
-  const enough = reads() + count
-  return until(`${count} reads of the keys`, () => reads() >= enough)
 }
 
 /** The owner of a key, as the cache returns it. */
@@ -100,19 +90,6 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
   }
   const seconds = (performance.now() - start) / 1000
   t.ok(reads() - before <= 4 * seconds + 2, `${reads() - before} reads in ${seconds} s`)
-})
-
-t.test('a revoked key is refused within 5 seconds, without being presented in between', async (t) => {
-  const database = await testDatabase(t)
-  const key = await addKey(database, 'billing')
-  const { refreshMs } = apiKeyIntervals
-  t.ok(refreshMs + probeLimits.connect + probeLimits.answer <= 5000, 'an interval and one query')
-  const { cache, reads } = open(t, database.url, quickReads)
-  await cache.refresh()
-  t.strictSame(cache.find(key), ownerOf('billing', key))
-  await database.query('UPDATE api_keys SET revoked_at = now()')
-  await moreReads(reads, 2)
-  t.equal(await cache.find(key), undefined)
 })
 
 t.test("a key ends at its time by the database's clock, with the database away too", async (t) => {

@@ -1,7 +1,9 @@
 import { execFile } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import { promisify } from 'node:util'
+import type { Command } from 'commander'
 import t from 'tap'
+import { commandLine } from '../../src/cli/commands.ts'
 import { runCommand } from '../support/command.ts'
 import { temporaryFolder } from '../support/program.ts'
 
@@ -11,17 +13,43 @@ t.test('a build can be run as a program, as npx and a link to it do', async (t) 
   t.equal(stdout, `${version}\n`)
 })
 
-t.test('a help text is printed with exit code 0, a usage error or no command with 2', async (t) => {
-  for (const [args, expected] of [
-    [['keys', 'create', '--help'], { code: 0, stdout: 'Usage: inventory keys create', stderr: '' }],
-    [['keys', 'creat'], { code: 2, stdout: '', stderr: /unknown command 'creat'/ }],
-    [[], { code: 2, stdout: '', stderr: /Usage: inventory/ }],
-  ] as const) {
-    const outcome = await runCommand(t, args)
-    t.match(outcome, expected)
-    t.equal(outcome.code === 0 ? outcome.stderr : outcome.stdout, '')
+/** The words of each command, none for the command line itself. */
+function paths(command: Command, parents: readonly string[] = []): string[][] {
+  return [[...parents], ...command.commands.flatMap((child) => paths(child, [...parents, child.name()]))]
+}
+
+t.test('--help at every level goes to standard output, with an example', async (t) => {
+  const program = commandLine(
+    async () => '',
+    () => ({}),
+  )
+  for (const command of paths(program)) {
+    const { code, stdout, stderr } = await runCommand(t, [...command, '--help'])
+    t.strictSame([code, stderr], [0, ''], command.join(' '))
+    t.match(stdout, ['Usage: inventory', ...command].join(' '))
+    t.match(stdout, /\nExample:\n {2}inventory /)
   }
 })
+
+t.test(
+  'wrong usage has exit code 2, and an unknown command or option is refused with the nearest name',
+  async (t) => {
+    for (const [words, message] of [
+      ['', /^Usage: inventory/],
+      ['migrat', /unknown command 'migrat'\n\(Did you mean migrate\?\)/],
+      ['keys creat', /unknown command 'creat'\n\(Did you mean create\?\)/],
+      ['keys list --jso', /unknown option '--jso'\n\(Did you mean --json\?\)/],
+      ['import x.csv --mode merge', /Allowed choices are upsert, replace/],
+      ['import', /missing required argument 'file'/],
+      ['migrate up 1 2', /too many arguments/],
+    ] as const) {
+      const { code, stdout, stderr } = await runCommand(t, words.split(' ').filter(Boolean))
+      t.strictSame([code, stdout], [2, ''], words)
+      t.match(stderr, message)
+      if (words !== '') t.match(stderr, /\nAdd --help for usage\.\n$/)
+    }
+  },
+)
 
 t.test('config shows what takes effect, without secrets, and what is wrong', async (t) => {
   const env = { DATABASE_URL: 'postgres://u:secret@host/db?schema=x', LOG_LEVEL: 'warn' }

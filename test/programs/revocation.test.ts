@@ -1,4 +1,6 @@
 import t from 'tap'
+import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
+import { probeLimits } from '../../src/database/pool-options.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
@@ -24,6 +26,8 @@ t.test('a running server takes a new key at once, refuses a revoked one, and wri
   const list: readonly { id: string }[] = JSON.parse(await succeed(t, url, 'keys', 'list', '--json'))
   const [first, second] = list.map(({ id }) => id)
   await succeed(t, url, 'keys', 'revoke', 'billing', '--id', first ?? '')
+  const { refreshMs } = apiKeyIntervals
+  t.ok(refreshMs + probeLimits.connect + probeLimits.answer <= 5000, 'an interval and one query')
   await eventually('the revoked key to be refused', async () =>
     (await statusOf(port, old)) === 401 ? true : undefined,
   )
