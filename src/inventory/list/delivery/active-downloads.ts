@@ -1,6 +1,5 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
-import { removeItem } from '../../../collections/remove-item.ts'
 import { TransientMap } from '../../../collections/transient-map.ts'
 import type { Representation } from '../snapshot/snapshot.ts'
 
@@ -71,7 +70,8 @@ export class ActiveDownloads {
 
   #forget(snapshot: Representation, response: ServerResponse): void {
     const responses = this.#responses.get(snapshot) ?? []
-    removeItem(responses, response)
+    const index = responses.indexOf(response)
+    if (index !== -1) responses.splice(index, 1)
     if (responses.length === 0) this.#responses.delete(snapshot)
   }
 }

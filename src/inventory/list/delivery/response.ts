@@ -27,13 +27,14 @@ export async function sendList(
   const preferred = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
   const currentTag = snapshot.etagOf(known ?? preferred)
-  if (match !== undefined && !includesTag(match, currentTag)) throw listNotMatched(currentTag)
+  if (match !== undefined && !includesTag(match, currentTag))
+    throw new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag: currentTag })
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
   if (includesTag(noneMatch, currentTag)) return reply.header('etag', currentTag).code(304).send()
   const encoding = known ?? preferred
-  const { chunks, size, etag } = encoding === 'identity' ? snapshot : await snapshot.encoded(encoding)
+  const { chunks, size, etag } = await snapshot.encoded(encoding)
   reply.header('etag', etag)
   reply.type('application/json; charset=utf-8')
   if (encoding !== 'identity') reply.header('content-encoding', encoding)
@@ -65,9 +66,4 @@ function knownEncoding(
 ): Encoding | undefined {
   if (tags === undefined) return undefined
   return acceptedCodings(headers, encodings).find((encoding) => includesTag(tags, snapshot.etagOf(encoding)))
-}
-
-/** Returns a 412 with the current entity tag of the list, which is given with its quotes. */
-function listNotMatched(etag: string): ApiError {
-  return new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag })
 }
