@@ -1,5 +1,3 @@
-import { once } from 'node:events'
-import { connect } from 'node:net'
 import fastify from 'fastify'
 import t from 'tap'
 import { openDatabase } from '../../../src/database/pool.ts'
@@ -7,10 +5,11 @@ import { requestLimits } from '../../../src/database/pool-options.ts'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { apiKey, longTimings, startApp } from '../../support/app.ts'
+import { longTimings, startApp } from '../../support/app.ts'
 import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
+import { openUnread } from '../../support/messages.ts'
 
 const addMany = (database: Pick<TestDatabase, 'query'>, count: number): Promise<unknown> =>
   database.query(
@@ -75,15 +74,7 @@ t.test('slow clients do not delay the lists of others', async (t) => {
   await addMany(database, 50_000)
   await addEntries(database, [['1', 0, 'available']])
   const { port, send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
-  await Promise.all(
-    Array.from({ length: 20 }, async () => {
-      const socket = connect({ port, host: '127.0.0.1' })
-      t.teardown(() => socket.destroy())
-      socket.on('error', () => {})
-      socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
-      await once(socket, 'readable')
-    }),
-  )
+  await Promise.all(Array.from({ length: 20 }, () => openUnread(t, port)))
   for (let quantity = 1; quantity <= 5; quantity++) {
     t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
     t.match((await send('GET', '/v1/inventory')).text, `{"petId":1,"quantity":${quantity},`)

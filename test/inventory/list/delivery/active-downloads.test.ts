@@ -1,6 +1,5 @@
 import { once } from 'node:events'
 import { createServer, get, type IncomingMessage, type ServerResponse } from 'node:http'
-import { connect } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
@@ -13,9 +12,11 @@ import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/snapshot/snapshot.ts'
 import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
-import { apiKey, startApp } from '../../../support/app.ts'
+import { startApp } from '../../../support/app.ts'
 import { testDatabase } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
+import { listen } from '../../../support/listen.ts'
+import { openUnread } from '../../../support/messages.ts'
 
 const snapshotOf = (size: number): Representation => ({
   chunks: [Buffer.alloc(size, 'x')],
@@ -25,18 +26,10 @@ const snapshotOf = (size: number): Representation => ({
 
 /** A response that has begun, and the client's side of it. */
 async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
-  const server = createServer().listen(0, '127.0.0.1')
-  t.teardown(() => server.close())
-  await once(server, 'listening')
-  const address = server.address()
-  const outgoing = get({
-    host: '127.0.0.1',
-    port: typeof address === 'object' ? address?.port : 0,
-    agent: false,
-  })
-  const [, response]: [IncomingMessage, ServerResponse] = await once(server, 'request').then(
-    ([request, reply]) => [request, reply],
-  )
+  const server = createServer()
+  const outgoing = get({ host: '127.0.0.1', port: await listen(t, server), agent: false })
+  const [, response]: ServerResponse[] = await once(server, 'request')
+  if (response === undefined) throw new Error('There is no request')
   response.write('[')
   const [client] = await once(outgoing, 'response')
   client.resume()
@@ -91,11 +84,7 @@ t.test('clients that read nothing of old lists are cut off when these take too m
   })
   // Two lists take less memory than downloads may hold, three take more.
   for (let lists = 0; lists < 3; lists++) {
-    const socket = connect({ port, host: '127.0.0.1' })
-    t.teardown(() => socket.destroy())
-    socket.on('error', () => {})
-    socket.write(`GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${apiKey}\r\n\r\n`)
-    await once(socket, 'readable')
+    await openUnread(t, port)
     // Some entries of each piece.
     await database.query('UPDATE inventory SET quantity = quantity + 1 WHERE pet_id % 100 = 0')
   }
