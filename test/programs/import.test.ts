@@ -118,10 +118,8 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   t.strictSame([code, stdout], [3, ''])
   const wrong = [...lines.entries()].filter(([, [, error]]) => error !== undefined)
   const reported = stderr.split('\n')
-  t.strictSame(reported.splice(-2), [
-    `inventory: stock.csv has ${wrong.length} errors; nothing was changed`,
-    '',
-  ])
+  const summary = `inventory: stock.csv has ${wrong.length} errors; nothing was changed`
+  t.strictSame(reported.splice(-2), [summary, ''])
   t.equal(reported.length, wrong.length)
   for (const [index, [text, error]] of wrong) {
     const [, number, words] = /^line (\d+): (.*)$/.exec(reported.shift() ?? '') ?? []
