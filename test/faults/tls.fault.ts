@@ -136,7 +136,7 @@ t.test('the server and the command line refuse a certificate that cannot be veri
     [
       'a missing file',
       urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }),
-      /sslrootcert in DATABASE_URL .*no such file/,
+      /DATABASE_URL must name files that can be read: .*no such file/,
     ],
     ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
   ]
