@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { createWriteStream } from 'node:fs'
-import { realpath, rename, rm, stat } from 'node:fs/promises'
+import { open, realpath, rename, rm, stat } from 'node:fs/promises'
 import type { Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import type { Command } from 'commander'
@@ -34,8 +34,10 @@ async function writeFile(file: string, csv: Readable, signal: AbortSignal): Prom
   if (found !== undefined && !found.isFile()) return pipeline(csv, createWriteStream(file), { signal })
   const target = found === undefined ? file : await realpath(file)
   const unfinished = `${target}.${randomUUID()}`
+  // Opened before the copy begins: a stream that fails while it opens its file could create it after it was removed.
+  const output = await open(unfinished, 'wx', found?.mode)
   try {
-    await pipeline(csv, createWriteStream(unfinished, { mode: found?.mode, flush: true }), { signal })
+    await pipeline(csv, output.createWriteStream({ flush: true }), { signal })
     await rename(unfinished, target)
   } catch (error) {
     await rm(unfinished, { force: true })
