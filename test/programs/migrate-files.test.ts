@@ -1,7 +1,7 @@
 import { cp, symlink, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, type Program, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -19,6 +19,7 @@ ALTER TABLE inventory DROP COLUMN note;
 /** The command line as it ships, with a migration that this version does not have. */
 interface Checkout {
   readonly database: TestDatabase
+  /** Changes that migration. */
   write(text: string): Promise<void>
   /** Starts a process of its own, for signals. */
   start(...args: string[]): Promise<Program>
@@ -37,43 +38,24 @@ async function checkout(t: Test, migration: string, { empty = false } = {}): Pro
   const write = (text: string): Promise<void> =>
     writeFile(path.join(folder, 'migrations', `${AFTER}.sql`), text)
   await write(migration)
-  return {
-    database,
-    write,
-    start,
-    run: async (...args) => (await start(...args)).ended,
-  }
+  return { database, write, start, run: async (...args) => (await start(...args)).ended }
 }
 
 t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing', async (t) => {
   const slow = noteMigration.replace('text;', 'text;\nSELECT pg_sleep(3600);')
   const { database, ...cli } = await checkout(t, slow)
   const running = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
-  for (const [end, outcome] of [
-    [
-      () => database.query(`SELECT pg_terminate_backend(pid) ${running}`),
-      {
-        code: 1,
-        stdout: '',
-        stderr: /^inventory: PostgreSQL cannot serve this now: terminating connection /,
-      },
-    ],
-    [
-      async ({ process }: Program) => process.kill('SIGINT'),
-      { code: 130, stdout: '', stderr: 'inventory: interrupted; nothing was changed\n' },
-    ],
+  const isRunning = async (): Promise<boolean> => (await database.query(`SELECT ${running}`)).length > 0
+  for (const [signal, outcome] of [
+    [undefined, { code: 1, stderr: /^inventory: PostgreSQL cannot serve this now: terminating connection / }],
+    ['SIGINT', { code: 130, stdout: '', stderr: 'inventory: interrupted; nothing was changed\n' }],
   ] as const) {
     const up = await cli.start('up')
-    await eventually(
-      'the migration to run',
-      async () => (await database.query(`SELECT ${running}`))[0],
-      120_000,
-    )
-    await end(up)
+    await eventually('the migration to run', isRunning, 120_000)
+    if (signal === undefined) await database.query(`SELECT pg_terminate_backend(pid) ${running}`)
+    else up.process.kill(signal)
     t.match(await up.ended, outcome)
-    await eventually('PostgreSQL to end it', async () =>
-      (await database.query(`SELECT ${running}`)).length === 0 ? true : undefined,
-    )
+    await eventually('PostgreSQL to end it', async () => !(await isRunning()))
     t.match(await cli.run('status'), { code: 3, stdout: new RegExp(`${AFTER} +pending`) })
   }
   await cli.write(noteMigration)
@@ -95,23 +77,4 @@ t.test('one that fails says why, and no pending migration is applied', async (t)
     code: 1,
     stderr: `inventory: User has disabled down migration on file: ${AFTER}; nothing was changed.\n`,
   })
-})
-
-t.test('a run waits for one that is under way, and has nothing left to do', async (t) => {
-  const { database, ...cli } = await checkout(t, noteMigration)
-  const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
-  const runs = [cli.run('up')]
-  await waitForLocks(database)
-  runs.push(cli.run('up'))
-  await eventually('the second to wait', async () =>
-    (
-      await database.query(
-        "SELECT FROM pg_stat_activity WHERE wait_event = 'advisory' AND datname = current_database()",
-      )
-    ).at(0),
-  )
-  await release()
-  const [first, second] = await Promise.all(runs)
-  t.match(first, { code: 0, stdout: `Applied ${AFTER}\n` })
-  t.match(second, { code: 0, stdout: 'No migration is pending.\n' })
 })
