@@ -1,10 +1,9 @@
 import t, { type Test } from 'tap'
-import { openDatabase } from '../../src/database/pool.ts'
-import { requestLimits } from '../../src/database/pool-options.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, json } from '../support/http.ts'
+import { openPool } from '../support/pool.ts'
 
 function isUnavailable(t: Test, answer: Answer): void {
   isError(t, answer, 503, 'service_unavailable')
@@ -26,18 +25,18 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
 })
 
 t.test('every connection has its limits, and its name', async (t) => {
-  const { url } = await testDatabase(t)
-  const database = openDatabase({ url, size: 1, limits: requestLimits, onConnectionLost: () => {} })
-  t.teardown(() => database.close())
-  const settings = await database.query(
-    `SELECT name, setting FROM pg_settings
-     WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout', 'application_name')
-     ORDER BY name`,
+  const { pool } = await openPool(t)
+  const names = [
+    'application_name',
+    'idle_in_transaction_session_timeout',
+    'lock_timeout',
+    'statement_timeout',
+  ]
+  const settings = await Promise.all(
+    names.map((name) => pool.query(`SELECT current_setting('${name}') AS is`)),
   )
-  t.strictSame(settings, [
-    { name: 'application_name', setting: 'petstore-inventory server' },
-    { name: 'idle_in_transaction_session_timeout', setting: '5000' },
-    { name: 'lock_timeout', setting: '250' },
-    { name: 'statement_timeout', setting: '5000' },
-  ])
+  t.strictSame(
+    settings.map(([row]) => row?.['is']),
+    ['petstore-inventory server', '5s', '250ms', '5s'],
+  )
 })

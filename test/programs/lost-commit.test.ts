@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
-import { runCommand } from '../support/command.ts'
-import { addEntries, addKey, stockOf, testDatabase } from '../support/database.ts'
+import { inventory, runCommand, succeed } from '../support/command.ts'
+import { addEntries, addKey, stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Outcome, startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
@@ -26,29 +26,60 @@ async function losingCommit(t: Test, databaseUrl: string, moment: 'before' | 'af
   return relay.url
 }
 
-async function run(t: Test, url: string, args: string[], input?: string): Promise<Outcome> {
-  return runCommand(t, args, { env: { DATABASE_URL: url }, ...(input === undefined ? {} : { input }) })
-}
+for (const moment of ['before', 'after'] as const) {
+  const isMade = moment === 'after'
 
-t.test(
-  'an import whose connection is lost during COMMIT says that its outcome is unknown, and how to find out',
-  async (t) => {
-    for (const moment of ['before', 'after'] as const) {
-      const database = await testDatabase(t)
-      await addEntries(database, [['1', 9, 'sold']])
-      const url = await losingCommit(t, database.url, moment)
-      const outcome = await run(t, url, ['import', '-', '--rows', '2'], 'petId,quantity\n1,5\n2,6\n')
-      t.match(outcome, {
-        code: 4,
-        stdout: '',
-        stderr:
-          /lost during the commit\. Either all changes were made or none; it is unknown which\. .* To find out, run .* the import again with --dry-run\.\n$/,
-      })
-      t.notMatch(outcome.stderr, /nothing was changed|\n {4}at /)
-      t.equal(await stockOf(database), moment === 'after' ? '1,5,sold\n2,6,available' : '1,9,sold')
+  /** Runs a command that loses its connection, and returns what it says and its database. */
+  const lose = async (
+    t: Test,
+    args: string[],
+    input = '',
+    empty = false,
+  ): Promise<[Outcome, TestDatabase]> => {
+    const database = await testDatabase(t, { empty })
+    if (!empty) await addKey(database, 'old')
+    const env = { DATABASE_URL: await losingCommit(t, database.url, moment) }
+    const outcome = await runCommand(t, args, { env, input })
+    t.equal(outcome.code, 4, outcome.stderr)
+    t.notMatch(outcome.stderr, /nothing was changed|\n {4}at /)
+    return [outcome, database]
+  }
+
+  t.test(`an import whose connection is lost ${moment} COMMIT says how to find out`, async (t) => {
+    const [outcome, database] = await lose(t, ['import', '-', '--rows', '1'], 'petId,quantity\n1,5\n')
+    t.match(outcome, {
+      stdout: '',
+      stderr:
+        /lost during the commit\. Either all changes were made or none; it is unknown which\. .* To find out, run .* the import again with --dry-run\.\n$/,
+    })
+    t.equal(await stockOf(database), isMade ? '1,5,available' : '')
+  })
+
+  t.test(`so do the commands for keys: ${moment} COMMIT`, async (t) => {
+    for (const [args, keys] of [
+      [['keys', 'create', '--name', 'new'], { keys: '2', ending: '0' }],
+      [['keys', 'rotate', 'old'], { keys: '2', ending: '1' }],
+    ] as const) {
+      const [{ stdout, stderr }, database] = await lose(t, [...args])
+      t.match(stdout, /^inv_\w+\n$/)
+      t.match(
+        stderr,
+        /^The key (new|old) \([0-9a-f]{12}\) .* To find out, run .*"inventory keys list --all"/ms,
+      )
+      const found = await database.query('SELECT count(*) AS keys, count(revoked_at) AS ending FROM api_keys')
+      t.strictSame(found, [isMade ? keys : { keys: '1', ending: '0' }])
     }
-  },
-)
+  })
+
+  t.test(`so do migrations, of which all are applied, or none: ${moment} COMMIT`, async (t) => {
+    const [outcome, { url }] = await lose(t, ['migrate', 'up'], '', true)
+    t.match(outcome, { stdout: '', stderr: /To find out, run "inventory migrate status"/ })
+    const { code, stdout } = await inventory(t, url, 'migrate', 'status')
+    t.equal(code, isMade ? 0 : 3)
+    t.notMatch(stdout, isMade ? 'pending' : 'applied')
+    await succeed(t, url, 'migrate', 'up')
+  })
+}
 
 t.test('a signal during COMMIT ends the command, which says that the outcome is unknown', async (t) => {
   const database = await testDatabase(t)
@@ -75,47 +106,4 @@ t.test('a signal during COMMIT ends the command, which says that the outcome is 
     stdout: '',
     stderr: /it is unknown whether anything was changed\. To find out, run /,
   })
-})
-
-t.test('commands for keys say how to find out whether the printed key works', async (t) => {
-  for (const moment of ['before', 'after'] as const) {
-    for (const command of [
-      ['create', '--name', 'new'],
-      ['rotate', 'old'],
-    ]) {
-      const database = await testDatabase(t)
-      await addKey(database, 'old')
-      const url = await losingCommit(t, database.url, moment)
-      const { code, stdout, stderr } = await run(t, url, ['keys', ...command])
-      t.equal(code, 4, stderr)
-      t.match(stdout, /^inv_\w+\n$/)
-      t.match(
-        stderr,
-        /^The key (new|old) \([0-9a-f]{12}\) .* To find out, run .*"inventory keys list --all"/ms,
-      )
-      const [row] = await database.query(
-        'SELECT count(*) AS keys, count(revoked_at) AS ending FROM api_keys WHERE name IN ($1, $2)',
-        ['old', 'new'],
-      )
-      const isRotation = command[0] === 'rotate'
-      t.strictSame(row, {
-        keys: moment === 'after' ? '2' : '1',
-        ending: moment === 'after' && isRotation ? '1' : '0',
-      })
-    }
-  }
-})
-
-t.test('migrations whose connection is lost during COMMIT are all applied, or none', async (t) => {
-  for (const moment of ['before', 'after'] as const) {
-    const database = await testDatabase(t, { empty: true })
-    const url = await losingCommit(t, database.url, moment)
-    const outcome = await run(t, url, ['migrate', 'up'])
-    t.match(outcome, { code: 4, stdout: '', stderr: /To find out, run "inventory migrate status"/ })
-    t.notMatch(outcome.stderr, /\n {4}at /)
-    const { code, stdout } = await run(t, database.url, ['migrate', 'status'])
-    t.equal(code, moment === 'after' ? 0 : 3)
-    t.notMatch(stdout, moment === 'after' ? 'pending' : 'applied')
-    t.equal((await run(t, database.url, ['migrate', 'up'])).code, 0)
-  }
 })
