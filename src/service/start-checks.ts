@@ -30,27 +30,21 @@ async function checkLogin(database: Database): Promise<void> {
   }
 }
 
-/** Behind a connection pooler, the service cannot set timeouts for its sessions, so they must be set for the role. */
+/** Behind a connection pooler, the service cannot set time limits for its sessions, so that the role has to have them. */
 export async function warnOfTimeouts(database: Database, log: Logger): Promise<void> {
-  const timeouts = await database
-    .query<{ name: string; milliseconds: number }>(
-      `SELECT name, setting::integer AS milliseconds FROM pg_settings
-       WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout') ORDER BY name`,
+  const rows = await database
+    .query<{ limit: string }>(
+      `SELECT concat(name, ' = ', current_setting(name)) AS limit FROM pg_settings
+       WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
+         AND (setting = '0' OR name = 'lock_timeout' AND setting::integer > ${requestLimits.lock})
+       ORDER BY name`,
     )
     .catch(() => [])
-  const missing = timeouts.filter(({ milliseconds }) => milliseconds === 0).map(({ name }) => name)
-  if (missing.length > 0) {
-    log.warn(
-      `the database role sets no limit: ${missing.join(', ')}; an update may wait in the database for longer than its caller waits`,
-    )
-  }
-  const lock = timeouts.find(({ name }) => name === 'lock_timeout')?.milliseconds ?? 0
-  if (lock > requestLimits.lock) {
-    log.warn(
-      `the database role sets lock_timeout to ${lock} ms; a locked entry delays the other updates of its batch ` +
-        `for that long, or they fail, so set it to ${requestLimits.lock} ms`,
-    )
-  }
+  if (rows.length === 0) return
+  log.warn(
+    `the database role has ${rows.map(({ limit }) => limit).join(', ')}; an update may wait in the database for longer than its ` +
+      'caller, and a locked entry delays others: set the time limits of ops/roles.sql',
+  )
 }
 
 /** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
