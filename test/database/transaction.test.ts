@@ -7,8 +7,7 @@ import { startRelay } from '../support/relay.ts'
 t.test('a read-only transaction reads everything from one snapshot, and cannot write', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const { signal } = new AbortController()
-  await inTransaction({ url: database.url, readOnly: true, signal }, async (transaction) => {
+  await inTransaction({ url: database.url, readOnly: true }, async (transaction) => {
     const entries = 'SELECT pet_id::text, quantity FROM inventory ORDER BY pet_id'
     const before = await transaction.query(entries)
     await addEntries(database, [['2', 5, 'sold']])
@@ -20,9 +19,8 @@ t.test('a read-only transaction reads everything from one snapshot, and cannot w
 
 t.test('a server that does not respond in time is an outage', async (t) => {
   const { url } = await testDatabase(t)
-  const { signal } = new AbortController()
   await t.rejects(
-    inTransaction({ url, readOnly: false, signal, answerTimeoutMs: 200 }, ({ query }) =>
+    inTransaction({ url, readOnly: false, answerTimeoutMs: 200 }, ({ query }) =>
       query('SELECT pg_sleep(60)'),
     ),
     { name: 'DatabaseUnavailableError' },
@@ -45,10 +43,7 @@ t.test('an interruption during the commit has no effect', async (t) => {
   await waitForLocks(database)
   controller.abort(new Error('interrupted'))
   // Accepted after any connection that the interruption has opened.
-  await inTransaction(
-    { url: relay.url, readOnly: true, signal: new AbortController().signal },
-    async () => {},
-  )
+  await inTransaction({ url: relay.url, readOnly: true }, async () => {})
   t.equal(relay.connections, 2)
   await release()
   t.equal(await transaction, 1)
@@ -57,8 +52,7 @@ t.test('an interruption during the commit has no effect', async (t) => {
 
 t.test('a connection that is lost between two statements is an outage', async (t) => {
   const database = await testDatabase(t)
-  const { signal } = new AbortController()
-  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ query }) => {
+  const transaction = inTransaction({ url: database.url, readOnly: false }, async ({ query }) => {
     const [row] = await query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     await database.query('SELECT pg_terminate_backend($1, 10000)', [row?.pid])
     // Lets the end of the connection arrive, which an event reports.
@@ -70,8 +64,7 @@ t.test('a connection that is lost between two statements is an outage', async (t
 
 t.test('a transaction with a failed statement is not reported as committed', async (t) => {
   const database = await testDatabase(t)
-  const { signal } = new AbortController()
-  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, async ({ change }) => {
+  const transaction = inTransaction({ url: database.url, readOnly: false }, async ({ change }) => {
     await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
     await t.rejects(change('SELECT 1 / 0'), { code: '22012' })
   })
@@ -85,8 +78,7 @@ t.test('a transaction that PostgreSQL refuses to commit is no outage, nor unknow
     $$ BEGIN RAISE EXCEPTION 'no'; END $$;
     CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION refuse()`)
-  const { signal } = new AbortController()
-  const transaction = inTransaction({ url: database.url, readOnly: false, signal }, ({ change }) =>
+  const transaction = inTransaction({ url: database.url, readOnly: false }, ({ change }) =>
     change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
   )
   await t.rejects(transaction, { code: 'P0001' })

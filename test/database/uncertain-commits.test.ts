@@ -22,7 +22,7 @@ const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 
 const database = await startOwnServer(t)
 
-const options = { url: database.url, readOnly: false, signal: new AbortController().signal }
+const options = { url: database.url, readOnly: false }
 
 t.beforeEach(async () => {
   await database.waitForStandby('')
