@@ -85,10 +85,10 @@ export async function addKey(
   return key
 }
 
-/** Resolves when that many sessions of the database wait for a lock. */
+/** Resolves when that many sessions of clients of the database, not of autovacuum, wait for a lock. */
 export async function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
   const waiting =
-    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND backend_type = 'client backend'"
   await eventually(
     `${count} sessions to wait for a lock`,
     async () => (await database.query(waiting)).length >= count,
