@@ -3,14 +3,13 @@ import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
 import pg from 'pg'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
+import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
-import { isRunning, serverProcess, startLocally, stopLocally } from '../support/local.ts'
 import { onServer } from '../support/on-server.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
+import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -185,4 +184,34 @@ async function unfinished(cwd: string): Promise<string[]> {
 function programsBelow(folder: string): number[] {
   const { stdout } = spawnSync('pgrep', ['-f', `(-D |--pgdata=)${folder}`], { encoding: 'utf8' })
   return stdout.split('\n').filter(Boolean).map(Number)
+}
+
+/** Starts the server without a database, and returns what its welcome shows and what sends requests with its key. */
+async function startLocally(t: Test, cwd: string, env: Record<string, string> = {}) {
+  const server = await startProgram(t, 'server', { cwd, env: { PORT: '0', ...env } })
+  const welcome = /^(.*)\n[\s\S]*Authorization: Bearer (\S+)'[\s\S]*Ctrl-C stops both/
+  const [, firstLine = '', key = ''] = await server.output(welcome)
+  const send = callerOf(await portOf(server), { authorization: `Bearer ${key}` })
+  return { server, key, send, firstLine }
+}
+
+/** Stops the server as Ctrl-C does, and returns its exit code. */
+async function stopLocally({ server }: { readonly server: Program }): Promise<number | null> {
+  server.process.kill('SIGINT')
+  return (await server.ended).code
+}
+
+/** The first process of the database below a folder. PostgreSQL removes the file that names it when it stops. */
+async function serverProcess(cwd: string): Promise<number | undefined> {
+  const file = path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid')
+  const [pid] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
+  return pid ? Number(pid) : undefined
+}
+
+function isRunning(pid: number | undefined): boolean {
+  try {
+    return pid !== undefined && process.kill(pid, 0)
+  } catch {
+    return false
+  }
 }
