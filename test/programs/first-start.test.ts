@@ -5,7 +5,7 @@ import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { runCommand } from '../support/command.ts'
-import { eventually } from '../support/eventually.ts'
+import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
@@ -75,7 +75,7 @@ t.test('a server without settings starts a local database with sample entries, a
   second.server.process.kill('SIGKILL')
   const third = await startLocally(t, cwd)
   t.equal(third.key, second.key)
-  t.notOk(isRunning(database), 'the database of a killed process ends')
+  await until('the database of the killed process to end', () => !isRunning(database))
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const { code, stdout } = await third.server.ended
