@@ -21,25 +21,27 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
       await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
-        const csv = await exportEntries(transaction)
-        await (file === STANDARD_STREAM ? writeOutput(csv, signal) : writeFile(file, csv, signal))
+        const read = (): Promise<Readable> => exportEntries(transaction)
+        await (file === STANDARD_STREAM ? writeOutput(await read(), signal) : writeFile(file, read, signal))
       })
     })
 }
 
 /** Writes a file that appears under its name when it is complete; until then, an existing file stays. */
-async function writeFile(file: string, csv: Readable, signal: AbortSignal): Promise<void> {
+async function writeFile(file: string, read: () => Promise<Readable>, signal: AbortSignal): Promise<void> {
   const found = await stat(file).catch(() => undefined)
   // Renaming a file over something like /dev/null or a named pipe would replace it.
-  if (found !== undefined && !found.isFile()) return pipeline(csv, createWriteStream(file), { signal })
+  if (found !== undefined && !found.isFile())
+    return pipeline(await read(), createWriteStream(file), { signal })
   const target = found === undefined ? file : await realpath(file)
   const unfinished = `${target}.${randomUUID()}`
   // Opened before the copy begins: a stream that fails while it opens its file could create it after it was removed.
   const output = await open(unfinished, 'wx', found?.mode)
   try {
-    await pipeline(csv, output.createWriteStream({ flush: true }), { signal })
+    await pipeline(await read(), output.createWriteStream({ flush: true }), { signal })
     await rename(unfinished, target)
   } catch (error) {
+    await output.close()
     await rm(unfinished, { force: true })
     throw error
   }

@@ -76,6 +76,7 @@ t.test('Ctrl-C ends an import that waits for its pipe, and SIGUSR1 opens no insp
   const database = await filled(t)
   const cwd = await temporaryFolder(t)
   await promisify(execFile)('mkfifo', [path.join(cwd, 'stock.csv')])
+  const reading = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
   for (const file of ['stock.csv', '-']) {
     const program = await startProgram(t, 'cli', {
       args: ['import', file, '--rows', '3'],
@@ -84,13 +85,14 @@ t.test('Ctrl-C ends an import that waits for its pipe, and SIGUSR1 opens no insp
       input: null,
     })
     const writer = file === '-' ? undefined : await open(path.join(cwd, file), 'w')
-    const reading = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'COPY%'"
-    await eventually('the import to read', async () => (await database.query(reading)).length > 0)
+    const readers = async (): Promise<number> => (await database.query(reading)).length
+    await eventually('the import to read', async () => (await readers()) > 0)
     program.process.kill('SIGUSR1')
     await database.query('SELECT')
     program.process.kill('SIGINT')
     t.match(await program.ended, { code: 130, stderr: /^inventory: interrupted; nothing was changed\n$/ })
     await writer?.close()
+    await eventually('the session of the import to end', async () => (await readers()) === 0)
   }
 })
 
