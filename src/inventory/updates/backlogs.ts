@@ -62,7 +62,8 @@ export class Backlogs {
     for (const [petId, updates] of backlog.waiting) {
       if (taken.length >= Math.min(limit, backlog.limit)) break
       if (this.#petsInFlight.has(petId)) continue
-      taken.push(...updates.splice(0, 1))
+      const oldest = updates.shift()
+      if (oldest !== undefined) taken.push(oldest)
       this.#petsInFlight.set(petId, true)
       backlog.waiting.delete(petId)
       if (updates.length > 0) backlog.waiting.set(petId, updates)

@@ -80,11 +80,23 @@ export class UpdateQueue {
    *   constraint or trigger of the database rejects it
    * @throws {DatabaseUnavailableError} if the outcome is unknown
    */
-  set(update: QuantityUpdate): Promise<InventoryItem | undefined> {
+  set({ petId, quantity, condition, caller }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      this.#backlogs.add({ ...update, arrivedAt, context, resolve, reject, waitsForLock: false })
+      const waitsForLock = false
+      // Not `...update`: V8 takes microseconds to add properties to a copy.
+      this.#backlogs.add({
+        petId,
+        quantity,
+        condition,
+        caller,
+        arrivedAt,
+        context,
+        resolve,
+        reject,
+        waitsForLock,
+      })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })

@@ -20,11 +20,21 @@ export interface UpdatedRow extends InventoryItem {
  */
 export const TAG = "quantity::text || '-' || status"
 
+/** The statements by name. A text takes longer to make than to send. */
+const statements = new Map<string, Exclude<Statement, string>>()
+
 /**
  * Returns the statement for a single update or for several. Conditions and callers slow it down, so updates that need none have a
  * statement without.
  */
-function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: boolean) {
+function statementOf(
+  isSingle: boolean,
+  isConditional: boolean,
+  namesCallers: boolean,
+): Exclude<Statement, string> {
+  const name = `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`
+  const known = statements.get(name)
+  if (known !== undefined) return known
   const [id, amount, anyOf, noneOf] = isSingle
     ? ['$1::bigint', '$2', '$3::text', '$4::text']
     : ['change.id', 'change.amount', 'change.any_of', 'change.none_of']
@@ -35,12 +45,12 @@ function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: bo
            AND (${noneOf} IS NULL OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
-  return {
-    name: `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`,
-    text: `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
-           WHERE pet_id = ${id} ${isConditional ? conditions : ''} ${namesCallers ? callers : ''}
-           RETURNING ${id} AS key, ${ENTRY_FIELDS}`,
-  }
+  const text = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
+    WHERE pet_id = ${id} ${isConditional ? conditions : ''} ${namesCallers ? callers : ''}
+    RETURNING ${id} AS key, ${ENTRY_FIELDS}`
+  const statement = { name, text }
+  statements.set(name, statement)
+  return statement
 }
 
 const either = [true, false]
