@@ -15,6 +15,9 @@ import { onServer } from '../support/on-server.ts'
 import { portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
+// To turn the history on takes eight seconds, in which nothing happens.
+t.jobs = 4
+
 const history = (t: Test, url: string, ...args: string[]): Promise<string> =>
   succeed(t, url, 'history', ...args)
 
