@@ -92,10 +92,8 @@ async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
   contenders.set('go', contenderOf(await startGo(setup), key, database))
 
   const results = new Map<Case, ReadonlyMap<ContenderName, readonly Measured[]>>()
-  let filled = 0
   for (const given of chosen) {
-    if (given.entries !== filled) await database.fill(given.entries)
-    filled = given.entries
+    await database.fill(given.entries)
     results.set(given, await measureCase(given, contenders, database))
   }
   const table = report(results)
