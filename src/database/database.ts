@@ -75,5 +75,11 @@ export interface PoolStatistics {
   readonly opened: number
 }
 
-/** An SQL statement. A statement that runs often has a name, which always stands for the same text. */
-export type Statement = string | { readonly name: string; readonly text: string }
+/** A statement that runs often. Its name always stands for the same text. */
+export interface NamedStatement {
+  readonly name: string
+  readonly text: string
+}
+
+/** An SQL statement. */
+export type Statement = string | NamedStatement

@@ -25,6 +25,12 @@ export const longTimings: Partial<ServiceTimings> = {
   app: { ...appTimeouts, updates: { ...updateTimes, wait: 60_000 } },
 }
 
+/** As `longTimings`, and with as much time for locks: nothing but the test ends a wait. */
+export const endlessTimings: Partial<ServiceTimings> = {
+  ...longTimings,
+  requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
+}
+
 export interface TestApp {
   readonly port: number
   /** Sends a request with the key. */

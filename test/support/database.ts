@@ -65,6 +65,11 @@ export async function addEntries(
   }
 }
 
+/** Adds the pets from 1 to `count`, each with the quantity 0 and the status `sold`. */
+export async function addMany(database: TestDatabase, count: number): Promise<void> {
+  await database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
+}
+
 /** The whole inventory, as the lines of CSV that an export has below its header. */
 export async function stockOf(database: Pick<TestDatabase, 'query'>): Promise<string> {
   const rows = await database.query('SELECT pet_id, quantity, status FROM inventory ORDER BY pet_id')

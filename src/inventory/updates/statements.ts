@@ -1,12 +1,12 @@
-import type { Statement } from '../../database/database.ts'
+import type { NamedStatement, Value } from '../../database/database.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
 /** A statement that updates entries, and its values. It returns an `UpdatedRow` for each entry that it has updated. */
 export interface UpdateStatement {
-  readonly statement: Statement
-  readonly values: readonly (string | number | bigint | null)[]
+  readonly statement: NamedStatement
+  readonly values: readonly Value[]
 }
 
 /** An entry as stored, with the petId of its update, which a trigger may have changed in the entry. */
@@ -21,17 +21,13 @@ export interface UpdatedRow extends InventoryItem {
 export const TAG = "quantity::text || '-' || status"
 
 /** The statements by name. A text takes longer to make than to send. */
-const statements = new Map<string, Exclude<Statement, string>>()
+const statements = new Map<string, NamedStatement>()
 
 /**
  * Returns the statement for a single update or for several. Conditions and callers slow it down, so updates that need none have a
  * statement without.
  */
-function statementOf(
-  isSingle: boolean,
-  isConditional: boolean,
-  namesCallers: boolean,
-): Exclude<Statement, string> {
+function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: boolean): NamedStatement {
   const name = `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`
   const known = statements.get(name)
   if (known !== undefined) return known
@@ -72,7 +68,7 @@ export const statementTexts = either.flatMap((isSingle) =>
 export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean): UpdateStatement {
   const isSingle = updates.length === 1
   const isConditional = updates.some(({ condition }) => condition !== undefined)
-  const parameters: (string | number | bigint | null)[][] = [
+  const parameters: Value[][] = [
     updates.map(({ petId }) => petId),
     updates.map(({ quantity }) => quantity),
     ...(isConditional ? [updates.map(anyOf), updates.map(noneOf)] : []),
@@ -107,7 +103,7 @@ function callersOf(updates: readonly QuantityUpdate[]): string {
  * Returns the text of a PostgreSQL array. The driver would quote each element, which is slower; numbers and tags, separated by
  * commas, have no braces, quotes or backslashes.
  */
-export function arrayOf(values: readonly (string | number | bigint | null)[]): string {
+export function arrayOf(values: readonly Value[]): string {
   const texts = values.map((value) => (typeof value === 'string' ? `"${value}"` : (value ?? 'NULL')))
   return `{${texts.join()}}`
 }

@@ -1,9 +1,7 @@
 import t from 'tap'
-import { requestLimits } from '../../../src/database/pool-options.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import type { ServiceTimings } from '../../../src/service.ts'
-import { longTimings, startApp } from '../../support/app.ts'
-import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
+import { endlessTimings, longTimings, startApp } from '../../support/app.ts'
+import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, json, type Send } from '../../support/http.ts'
 
@@ -15,22 +13,13 @@ const updateAll = (send: Send, count: number, quantity: number): Promise<Answer[
     ),
   )
 
-const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
-  database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
-
-/** Nothing but the test ends a wait. */
-const endless: Partial<ServiceTimings> = {
-  ...longTimings,
-  requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
-}
-
 t.test('updates that arrive together share a transaction, and each caller gets its own result', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 100)
   const statistics = new InventoryStatistics()
   const { send } = await startApp(t, database.url, {
     app: { inventoryStatistics: statistics },
-    timings: endless,
+    timings: endlessTimings,
   })
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
   const updates = updateAll(send, 100, 7)
@@ -173,7 +162,7 @@ t.test('an update waits for another of its row, whatever the default isolation l
   await addMany(database, 2)
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
-  const { send } = await startApp(t, database.url, { timings: endless })
+  const { send } = await startApp(t, database.url, { timings: endlessTimings })
   for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
     await database.query('UPDATE inventory SET quantity = 5')
     const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')

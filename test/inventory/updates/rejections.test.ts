@@ -1,23 +1,12 @@
 import t from 'tap'
-import { requestLimits } from '../../../src/database/pool-options.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import type { ServiceTimings } from '../../../src/service.ts'
-import { apiKey, longTimings, startApp } from '../../support/app.ts'
-import { type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
+import { apiKey, endlessTimings, longTimings, startApp } from '../../support/app.ts'
+import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 import { testRole } from '../../support/roles.ts'
-
-const addMany = (database: TestDatabase, count: number): Promise<unknown> =>
-  database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
-
-/** Nothing but the test ends a wait. */
-const endless: Partial<ServiceTimings> = {
-  ...longTimings,
-  requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
-}
 
 t.test('an answer has what is stored after triggers and constraints of the operator', async (t) => {
   const database = await testDatabase(t)
@@ -54,7 +43,7 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
     CREATE TRIGGER number BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
   const statistics = new InventoryStatistics()
   const app = { inventoryStatistics: statistics }
-  const { send } = await startApp(t, database.url, { app, timings: endless })
+  const { send } = await startApp(t, database.url, { app, timings: endlessTimings })
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
   const update = (petId: number): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
@@ -87,7 +76,7 @@ t.test('updates of a key that the database rejects delay none of other keys, of 
     CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity > 1000) EXECUTE FUNCTION rule()`)
   const other = 'k'.repeat(40)
   const env = { API_KEYS: `tests:${apiKey},other:${other}` }
-  const { port, send } = await startApp(t, database.url, { timings: endless, env })
+  const { port, send } = await startApp(t, database.url, { timings: endlessTimings, env })
   const sendBad = callerOf(port, { authorization: `Bearer ${other}` })
   const bad = (petId: number): Promise<Answer> =>
     sendBad('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5000 }))
