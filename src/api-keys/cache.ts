@@ -14,15 +14,10 @@ export interface ApiKeyIntervals {
 
 export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250 }
 
-/** When a key was created and when it ends, in milliseconds since 1970 by the clock of PostgreSQL. */
-export interface KeyLifetime {
-  readonly createdAt: number
-  /** When the key expires or its revocation takes effect. */
-  readonly validUntil: number
-}
-
-interface Entry extends KeyLifetime {
+interface Entry {
   readonly owner: ApiKeyOwner
+  /** When the key expires or its revocation takes effect, in milliseconds since 1970 by the clock of PostgreSQL. */
+  readonly validUntil: number
   /** When the key ends, in `performance.now()` time: the clock of this machine may differ from that of PostgreSQL. */
   readonly endsAt: number
 }
@@ -76,14 +71,12 @@ export class ApiKeyCache {
     return this.#readAt
   }
 
-  /** Returns the lifetime of the key of each name that expires last. Omits names with a key that never expires. */
-  lifetimes(): ReadonlyMap<string, KeyLifetime> {
-    const lifetimes = new Map<string, KeyLifetime>()
-    for (const { owner, createdAt, validUntil } of this.#active.values()) {
-      if (validUntil <= (lifetimes.get(owner.name)?.validUntil ?? 0)) continue
-      lifetimes.set(owner.name, { createdAt, validUntil })
-    }
-    return new Map([...lifetimes].filter(([, { validUntil }]) => Number.isFinite(validUntil)))
+  /** Returns until when, in milliseconds since 1970, each name has a valid key. Omits names with a key that never expires. */
+  validity(): ReadonlyMap<string, number> {
+    const validity = new Map<string, number>()
+    for (const { owner, validUntil } of this.#active.values())
+      validity.set(owner.name, Math.max(validUntil, validity.get(owner.name) ?? 0))
+    return new Map([...validity].filter(([, validUntil]) => Number.isFinite(validUntil)))
   }
 
   /**
@@ -127,11 +120,10 @@ export class ApiKeyCache {
 }
 
 function entryOf(key: ActiveKey, now: number): Entry {
-  const { name, id, readOnly, createdAt, remainingMs } = key
+  const { name, id, readOnly, remainingMs } = key
   const end = endOf(key)
   return {
     owner: { name, id, ...(readOnly ? { isReadOnly: true } : {}) },
-    createdAt: Date.parse(createdAt),
     validUntil: end === null ? Number.POSITIVE_INFINITY : Date.parse(end),
     endsAt: now + (remainingMs ?? Number.POSITIVE_INFINITY),
   }

@@ -21,7 +21,7 @@ export interface ServiceSources {
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Database>>
-  readonly apiKeys: Pick<ApiKeyCache, 'readAt' | 'lifetimes'>
+  readonly apiKeys: Pick<ApiKeyCache, 'readAt' | 'validity'>
 }
 
 /** The metrics of the service, to which those of the process can be added. */
@@ -156,13 +156,7 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   gauge(
     'inventory_api_key_expiry_timestamp_seconds',
     'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
-    () => Array.from(apiKeys.lifetimes(), ([key, { validUntil }]) => [{ key }, validUntil / 1000]),
-    'key',
-  )
-  gauge(
-    'inventory_api_key_created_timestamp_seconds',
-    'When the key that expires last was created, in Unix time; names with a key that never expires are omitted.',
-    () => Array.from(apiKeys.lifetimes(), ([key, { createdAt }]) => [{ key }, createdAt / 1000]),
+    () => Array.from(apiKeys.validity(), ([key, validUntil]) => [{ key }, validUntil / 1000]),
     'key',
   )
 
