@@ -57,7 +57,7 @@ async function backUp({ sh }: Deployment): Promise<string> {
   return name
 }
 
-const exported = ({ sh }: Deployment): Promise<string> => sh('docker compose exec -T api inventory export -')
+const exported = ({ sh }: Deployment): Promise<string> => sh('docker compose exec -T api inventory export')
 
 t.test('backups of a deployment by compose, in a clone that was made with umask 077', async (t) => {
   const store = await startDeployment(t)

@@ -26,16 +26,12 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
   await slowDown(database)
   await database.query(`GRANT SELECT ON inventory TO ${role.name}`)
   await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 1`)
-  for (const args of [['export'], ['export', 'stock.csv']]) {
-    const program = await startProgram(t, 'cli', {
-      args,
-      env: { DATABASE_URL: role.urlOf(database.url) },
-    })
-    await eventually('the statement', async () => ((await running(database)).length > 0 ? true : undefined))
-    program.process.kill('SIGINT')
-    await eventually('its end', async () => ((await running(database)).length === 0 ? true : undefined))
-    t.match(await program.ended, interrupted)
-  }
+  const env = { DATABASE_URL: role.urlOf(database.url) }
+  const program = await startProgram(t, 'cli', { args: ['export'], env })
+  await eventually('the statement', async () => (await running(database)).length > 0)
+  program.process.kill('SIGINT')
+  await eventually('its end', async () => (await running(database)).length === 0)
+  t.match(await program.ended, interrupted)
 })
 
 /** A database that receives nothing any more once a client has sent it the text, on whichever connection. */
@@ -60,7 +56,7 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
   for (const [text, args] of [
     ['petstore-inventory cli', ['export']],
     ['transaction_timeout', ['export']],
-    ['COPY (SELECT', ['export', '-']],
+    ['COPY (SELECT', ['export']],
     ['COPY staged', ['import', '-', '--rows', '2']],
     ['INSERT INTO api_keys', ['keys', 'create', '--name', 'ops']],
   ] as const) {
