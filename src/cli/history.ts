@@ -65,7 +65,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
         await startRecording(transaction)
       })
       await setTimeout(UNNAMED_MS)
-      await print('The history is on.', 'the history is on')
+      await print('The history is on.')
     })
 
   history
@@ -74,7 +74,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .addHelpText('after', '\nExample:\n  inventory history off')
     .action(async () => {
       await change(stopRecording)
-      await print('The history is off.', 'the history is off')
+      await print('The history is off.')
     })
 
   history
@@ -101,7 +101,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
         if (failure === error) console.error(`inventory: at least ${report()}`)
         throw failure
       })
-      await print(report(), report())
+      await print(report())
     })
 
   history

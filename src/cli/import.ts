@@ -51,8 +51,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
         )
         const parts = Object.entries(counts).filter(([part]) => part !== 'removed' || mode === 'replace')
         const changes = parts.map(([part, count]) => `${formatNumber(count)} ${part}`).join(', ')
-        if (dryRun) await print(`Dry run: nothing was changed. The import would be: ${changes}`)
-        else await print(changes, changes)
+        await print(dryRun ? `Dry run: nothing was changed. The import would be: ${changes}` : changes)
       } finally {
         // Open standard input would keep the process alive.
         source.stream.destroy()

@@ -41,7 +41,7 @@ export function addMigrateCommands(
     if (ran.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
     for (const [purpose, role] of Object.entries(roles))
       if (role !== undefined) lines.push(`Granted the role "${role}" what the ${purpose} needs.`)
-    await print(lines.join('\n'), `${direction} ${ran.join(', ') || 'without a pending migration'}`)
+    await print(lines.join('\n'))
   }
 
   const migrations = program
@@ -109,7 +109,6 @@ export function addMigrateCommands(
     .argument('<name>', 'what the migration does, such as add-price', readName)
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
     .action(async (name: string) => {
-      const file = await createMigration(name, 'migrations')
-      await print(file, file)
+      await print(await createMigration(name, 'migrations'))
     })
 }

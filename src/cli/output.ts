@@ -6,15 +6,14 @@ import { printableLines } from '../process/printable.ts'
 import { CommandFailure } from './failure.ts'
 
 /**
- * Writes a line to standard output, and resolves when the operating system has accepted it. `done` says what the command
- * has already changed, so that the error can report it.
+ * Writes a line to standard output, and resolves when the operating system has accepted it.
  *
  * @throws {CommandFailure}
  */
-export function print(line: string, done?: string): Promise<void> {
+export function print(line: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(`${printableLines(line)}\n`, (error) => {
-      if (error) reject(outputFailure(error, done))
+      if (error) reject(outputFailure(error))
       else resolve()
     })
   })
@@ -50,12 +49,10 @@ export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSi
   await Promise.race(ends).finally(() => signal.throwIfAborted())
 }
 
-/** Without a message if the other end closed the pipe, as `head` does after enough lines, and there is nothing to tell. */
-function outputFailure(error: Error, done?: string): CommandFailure {
-  const isClosed = 'code' in error && error.code === 'EPIPE'
-  const message = `Standard output cannot be written: ${error.message}`
-  if (done === undefined)
-    return isClosed ? new CommandFailure('', exitCodes.outputClosed) : new CommandFailure(message)
-  const exitCode = isClosed ? exitCodes.outputClosed : exitCodes.doneWithoutOutput
-  return new CommandFailure(`${message}. The command succeeded: ${done}`, exitCode)
+/** Without a message if the other end closed the pipe, as `head` does after enough lines. */
+function outputFailure(error: Error): CommandFailure {
+  if ('code' in error && error.code === 'EPIPE') return new CommandFailure('', exitCodes.outputClosed)
+  return new CommandFailure(
+    `Standard output cannot be written: ${error.message}. What the command had changed before remains; a key that could not be shown was not created.`,
+  )
 }

@@ -6,7 +6,6 @@ export const exitCodes = {
   refused: 3,
   outcomeUnknown: 4,
   unconfirmed: 5,
-  doneWithoutOutput: 6,
   outputClosed: 141,
 } as const
 
@@ -23,7 +22,8 @@ Exit codes:
      entries; status and migrate status: something is missing, as they show
   4  it is unknown whether the change was made; the message says how to find out
   5  nothing was changed: confirmation is required, as the message says
-  6  done, but standard output could not be written
-  130, 143, 129, 141
-     interrupted by Ctrl-C, SIGTERM, a closed terminal or a closed output pipe;
-     nothing was changed, unless the message says what was`
+  130, 143, 129
+     interrupted by Ctrl-C, SIGTERM or a closed terminal; nothing was changed,
+     unless the message says what was
+  141
+     the output pipe was closed; what the command had changed before remains`
