@@ -1,12 +1,12 @@
 import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
-import { browserPath } from '../faults/needs.ts'
 import { apiKey, startService } from '../support/app.ts'
 import type { TestDatabase } from '../support/database.ts'
 
 // Chromium refuses to run as root in its sandbox.
 const chromiumSandbox = process.getuid?.() !== 0
-const browser = await chromium.launch({ executablePath: (await browserPath()) ?? '', chromiumSandbox })
+const { CHROME_PATH: executablePath = '/usr/bin/chromium' } = process.env
+const browser = await chromium.launch({ executablePath, chromiumSandbox })
 t.teardown(() => browser.close())
 
 /** No JavaScript number is this one. */

@@ -5,16 +5,13 @@ import { callerOf } from '../support/http.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { run } from '../support/program.ts'
 import { startServer } from '../support/running-server.ts'
-import { pathOf } from './needs.ts'
-
-const promtool = (await pathOf('promtool')) ?? ''
 
 t.test('promtool finds no error in the rules, and their own tests pass', async (t) => {
   for (const args of [
     ['check', 'rules', 'ops/alerts.yml'],
     ['test', 'rules', 'ops/alerts.test.yml'],
   ])
-    t.match(await run(t, promtool, args).ended, { code: 0, stdout: /SUCCESS/ })
+    t.match(await run(t, 'promtool', args).ended, { code: 0, stdout: /SUCCESS/ })
 })
 
 t.test('every rule has a test of its own', async (t) => {
@@ -29,7 +26,7 @@ t.test('promtool understands the metrics', async (t) => {
   const { send } = await metricsOf(server)
   await callerOf(server.port)('GET', '/v1/inventory')
   const input = (await send('GET', '/metrics')).body
-  const { stdout, stderr } = await run(t, promtool, ['check', 'metrics'], { input }).ended
+  const { stdout, stderr } = await run(t, 'promtool', ['check', 'metrics'], { input }).ended
   // OpenTelemetry calls it so; promtool would keep the ending for histograms.
   t.match(stdout + stderr, /^db_client_connection_count non-histogram[^\n]*\n$/)
 })

@@ -7,8 +7,7 @@ import { migrate } from '../../src/database/migrate.ts'
 import { compareLists, FIRST_ENTRIES, steps } from '../inventory/list/histories.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { SERVICE } from '../support/cluster.ts'
-import { startInstalled } from '../support/own-server.ts'
-import { programsOf } from './needs.ts'
+import { programsOf, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)
 
@@ -26,7 +25,7 @@ const clusterFiles = {
 
 t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
   // The embedded server comes without pg_resetwal.
-  const programs = (await programsOf(15)) ?? ''
+  const programs = programsOf(15)
   const settings = { fsync: 'off', max_prepared_transactions: '20', autovacuum: 'off' }
   const server = await startInstalled(t, programs, settings)
   const { query, data } = server
@@ -49,7 +48,7 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
     await writeFile(file, Buffer.alloc(clusterFiles.bytes))
     await giveTo(serverAccount(), file)
     const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
-    await run(path.join(programs, 'bin', 'pg_resetwal'), options, serverAccount())
+    await run(path.join(programs, 'pg_resetwal'), options, serverAccount())
     await server.start()
     await query('VACUUM (FREEZE)')
   }

@@ -1,6 +1,5 @@
 import path from 'node:path'
 import type { Test } from 'tap'
-import { pathOf } from '../faults/needs.ts'
 import { freePort } from './other-program.ts'
 import { type Program, run } from './program.ts'
 import { root } from './root.ts'
@@ -17,9 +16,9 @@ export async function startBalancer(
   env: Readonly<Record<string, string>> = {},
 ): Promise<Balancer> {
   const port = await freePort()
-  const program = (await pathOf('haproxy')) ?? 'haproxy'
-  const balancer = run(t, program, ['-W', '-db', '-f', path.join(root, 'ops/haproxy.cfg')], {
+  const balancer = run(t, 'haproxy', ['-W', '-db', '-f', path.join(root, 'ops/haproxy.cfg')], {
     env: {
+      PATH: process.env['PATH'],
       LISTEN: `127.0.0.1:${port}`,
       SERVER_1: `127.0.0.1:${one}`,
       SERVER_2: `127.0.0.1:${two}`,

@@ -1,5 +1,4 @@
 import type { Test } from 'tap'
-import { citusPrograms } from '../faults/needs.ts'
 import { type OwnServer, startInstalled } from './own-server.ts'
 import { startRelay } from './relay.ts'
 
@@ -27,7 +26,7 @@ const settings = {
 /** Starts a cluster that goes away with the test. */
 export async function startCitus(t: Test): Promise<CitusCluster> {
   const start = async (): Promise<OwnServer> => {
-    const node = await startInstalled(t, (await citusPrograms()) ?? '', settings)
+    const node = await startInstalled(t, process.env['CITUS_BIN'] ?? '', settings)
     await node.query('CREATE EXTENSION citus')
     return node
   }

@@ -3,7 +3,6 @@ import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { freePort as probePort } from '../../src/local/embedded.ts'
-import { pathOf } from '../faults/needs.ts'
 import { giveTo, serverAccount } from './account.ts'
 import { type Program, run, temporaryFolder } from './program.ts'
 
@@ -27,7 +26,7 @@ export async function startOtherProgram(
   await writeFile(file, config, { mode: 0o600 })
   await giveTo(account, file)
   const options = { ...account, env: { ...process.env, ...env } }
-  const program = run(t, (await pathOf(name)) ?? name, [...args, file], options)
+  const program = run(t, name, [...args, file], options)
   await program.output(ready)
   return program
 }

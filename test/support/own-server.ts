@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { access, appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -82,13 +82,15 @@ export async function startOwnPair(
   return { primary, standby: await start(t, place, settings) }
 }
 
-/** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in `bin` below a folder. */
-export async function startInstalled(
-  t: Owner,
-  programs: string,
-  settings: Settings = {},
-): Promise<OwnServer> {
-  const place = { ...(await makePlace(t)), programs }
+/** The folder with the programs of a version of PostgreSQL: that of POSTGRES_14_BIN for one, else where Debian has it. */
+export function programsOf(version: number): string {
+  return process.env[`POSTGRES_${version}_BIN`] ?? `/usr/lib/postgresql/${version}/bin`
+}
+
+/** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in a folder named `bin`. */
+export async function startInstalled(t: Owner, bin: string, settings: Settings = {}): Promise<OwnServer> {
+  await access(path.join(bin, 'initdb'))
+  const place = { ...(await makePlace(t)), programs: path.dirname(bin) }
   await mkdir(place.directory)
   await createCluster(place, 'unused', new AbortController().signal)
   return start(t, place, settings)
