@@ -7,15 +7,13 @@ import type { Variables } from './variables.ts'
 /** An address whose password cannot reach the host, the path or the parameters, which are shown: no `#`, no `@` after a slash. */
 const SHAPE = /^[a-z]+:\/\/[^/?#]*([/?][^@#]*)?$/
 
-/** pg's parameters for TLS, with their values; none for the name of a file. */
-const tlsParameters: ReadonlyMap<string, readonly string[]> = new Map([
-  ['ssl', ['true', '1', '0', 'no-verify']],
-  ['sslmode', ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']],
-  ['sslnegotiation', ['postgres', 'direct']],
-  ['sslrootcert', []],
-  ['sslcert', []],
-  ['sslkey', []],
-])
+const sslModes = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
+
+/** The parameters for TLS that pg has, and those of their values that it knows. It ignores others. */
+const TLS_PARAMETER = new RegExp(
+  `^(sslmode=(${sslModes.join('|')})|ssl=(true|1|0|no-verify)|ssl(negotiation|rootcert|cert|key)=.*)$`,
+  's',
+)
 
 /** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
 const shownParameters = /^(sslmode|sslrootcert|sslcert|application_name|connect_timeout)$/
@@ -40,55 +38,42 @@ export function addressForPg(url: string, env: Variables): string {
   return `${others}&sslmode=verify-full${file === undefined ? '' : `&sslrootcert=${encodeURIComponent(file)}`}`
 }
 
-/** Returns the errors of the address in a variable, and of the files that it refers to, without any part that may be secret. */
-export function addressErrors(name: string, url: string, env: Variables): string[] {
+/** Returns what is wrong with the address in a variable and the files that it names, or what has no effect in it, without secrets. */
+export function checkAddress(variable: string, url: string, env: Variables) {
+  const parameters = new URLSearchParams(/\?(.*)/s.exec(url)?.[1])
+  // With a password among the parameters, the name of another one may be the part behind its ampersand.
+  const shown = (name: string): string =>
+    `${parameters.has('password') ? 'a parameter' : name} in ${variable}`
+  const errors: string[] = []
+  const warnings: string[] = []
   try {
     const { url: address } = parseAddress(addressForPg(url, env))
-    const errors = tlsErrors(name, parametersOf(url))
-    if (errors.length === 0) new pg.Client({ connectionString: address })
-    return errors
+    new pg.Client({ connectionString: address })
+    for (const [name, value] of parameters) {
+      // It would be less security than the address seems to ask for.
+      if (/ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`))
+        errors.push(
+          `${shown(name)} must be a parameter and a value that pg knows: for TLS, sslmode is one of ${sslModes.join(', ')}`,
+        )
+      else if (!effectiveParameters.has(name)) warnings.push(`${shown(name)} has no effect`)
+    }
   } catch (error) {
-    if (error instanceof AddressError) return [`${name} must ${error.message}`]
-    const isFile = error instanceof Error && 'syscall' in error
-    const rule = isFile ? 'name files that can be read' : 'be one that pg accepts'
-    return [`${name} must ${rule}: ${readFailureOf(error)}`]
+    const rule =
+      error instanceof AddressError
+        ? error.message
+        : `be one that pg accepts, with files that can be read: ${readFailureOf(error)}`
+    errors.push(`${variable} must ${rule}`)
   }
+  return { errors, warnings }
 }
 
-/** Returns an error for each parameter that seems to ask for more security than it would give. */
-function tlsErrors(variable: string, parameters: URLSearchParams): string[] {
-  const asked = [...parameters].filter(([name]) => /ssl|tls/i.test(name))
-  return asked.flatMap(([name, value]) => {
-    const place = `${shownName(name, parameters)} in ${variable} must be`
-    const values = tlsParameters.get(name)
-    if (values === undefined) return `${place} removed: it has no effect; for TLS, set sslmode=verify-full`
-    return values.length === 0 || values.includes(value) ? [] : `${place} one of ${values.join(', ')}`
-  })
-}
-
-/** Returns a warning for each parameter without effect. */
-export function addressWarnings(variable: string, url: string): string[] {
-  const parameters = parametersOf(url)
-  const ineffective = [...new Set(parameters.keys())].filter((name) => !effectiveParameters.has(name))
-  return ineffective.map((name) => `${shownName(name, parameters)} in ${variable} has no effect`)
-}
-
-/** Returns an address with `***` for its password and for each parameter that may be secret, or for all of an invalid one. */
+/** Returns an address with `***` for its password and without parameters that may be secret, or `***` for an invalid one. */
 export function withoutPassword(url: string): string {
   if (!SHAPE.test(url) || !URL.canParse(url)) return '***'
   const { protocol, username, host, pathname, searchParams } = new URL(url)
   const login = username === '' ? '' : `${username}:***@`
-  const parameters = [...searchParams].map(
-    ([name, text]) => `${name}=${shownParameters.test(name) ? text : '***'}`,
-  )
+  const parameters = [...searchParams]
+    .filter(([name]) => shownParameters.test(name))
+    .map((pair) => pair.join('='))
   return `${protocol}//${login}${host}${pathname}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
-}
-
-function parametersOf(url: string): URLSearchParams {
-  return new URLSearchParams(/\?(.*)/s.exec(url)?.[1])
-}
-
-/** Returns the name of an unknown parameter, unless it may be a part of a password with an ampersand. */
-function shownName(name: string, parameters: URLSearchParams): string {
-  return parameters.has('password') && !tlsParameters.has(name) ? 'a parameter' : name
 }

@@ -1,8 +1,7 @@
-import type { Static } from '@sinclair/typebox'
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
-import { addressErrors, addressForPg, addressWarnings } from './addresses.ts'
+import { addressForPg, checkAddress } from './addresses.ts'
 import { ConfigurationError } from './errors.ts'
-import { type Environment, readSettings, type SettingError, type Variables, variableOf } from './variables.ts'
+import { readSettings, type SettingMessage, type Variables, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -13,8 +12,7 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
  * @throws {ConfigurationError} if variables are missing or invalid; the message says for each what it must be
  */
 export function loadConfig(env: Variables) {
-  const { values, errors } = checkSettings(env)
-  throwAny(errors.filter(([name]) => name !== 'OPERATOR_DATABASE_URL'))
+  const { values, warnings } = load(env, (name) => name !== 'OPERATOR_DATABASE_URL')
   const { DATABASE_URL: url } = values
   return Object.freeze({
     host: values.HOST,
@@ -29,12 +27,12 @@ export function loadConfig(env: Variables) {
     databasePoolSize: values.DATABASE_POOL_SIZE,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
-    /** Whether tracing is on. The OpenTelemetry SDK reads its other settings from the environment itself. */
-    traces: wantsTraces(values),
+    /** Whether tracing is on. The OpenTelemetry SDK reads its settings from the environment itself. */
+    traces: wantsTraces(env),
     publicUrls: values.PUBLIC_URLS,
     trustProxy: values.TRUST_PROXY,
     /** What has no effect in the address. */
-    warnings: url === undefined ? [] : addressWarnings('DATABASE_URL', url),
+    warnings,
   })
 }
 
@@ -45,39 +43,33 @@ export function loadConfig(env: Variables) {
  * @throws {ConfigurationError} if variables are missing or invalid
  */
 export function loadOperatorDatabase(env: Variables) {
-  const { values, errors } = checkSettings(env)
   const name = isSet(env, 'OPERATOR_DATABASE_URL') ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
   const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
-  throwAny(errors.filter(([setting]) => used.includes(setting)))
+  const { values, warnings } = load(env, (setting) => used.includes(setting))
   const { [name]: url } = values
-  if (url === undefined) return undefined
-  return {
-    url: addressForPg(url, env),
-    variable: variableOf(env, name),
-    warnings: addressWarnings(name, url),
-  }
+  return url === undefined
+    ? undefined
+    : { url: addressForPg(url, env), variable: variableOf(env, name), warnings }
 }
 
-/**
- * Returns the server's role, which is the one in DATABASE_URL. Undefined if OPERATOR_DATABASE_URL is not set, so that the server
- * has no separate role, or if DATABASE_URL is invalid or contains no role.
- */
+/** Returns the role in DATABASE_URL, which is the server's; undefined if it is not set, or contains none. */
 export function serverRoleOf(env: Variables): string | undefined {
-  const { DATABASE_URL: url } = readSettings(env).values
-  if (!isSet(env, 'OPERATOR_DATABASE_URL') || url === undefined || !URL.canParse(url)) return undefined
-  const { username, searchParams } = new URL(url)
-  return searchParams.get('user') || decodeURIComponent(username) || undefined
+  const { DATABASE_URL: url = '' } = readSettings(env).values
+  return URL.canParse(url) ? decodeURIComponent(new URL(url).username) || undefined : undefined
 }
 
-/** Reads the settings as `readSettings` does, and adds the errors of addresses and those that depend on several settings. */
+/** Reads the settings, and adds the errors that depend on several of them, those of addresses, and what has no effect in these. */
 export function checkSettings(env: Variables) {
-  const { given, values, errors } = readSettings(env)
-  const { NODE_ENV, PORT, METRICS_PORT, DATABASE_POOLER } = values
+  const { values, errors } = readSettings(env)
+  const { NODE_ENV, DATABASE_POOLER } = values
+  const warnings: SettingMessage[] = []
   const refuse = (name: string, rule: string): number => errors.push([name, `${name} must ${rule}`])
-  if (METRICS_PORT === PORT && PORT !== 0) refuse('METRICS_PORT', `be another port than PORT, not ${PORT}`)
   for (const name of ['DATABASE_URL', 'OPERATOR_DATABASE_URL'] as const) {
     const { [name]: url } = values
-    for (const error of url === undefined ? [] : addressErrors(name, url, env)) errors.push([name, error])
+    if (url === undefined) continue
+    const found = checkAddress(name, url, env)
+    for (const error of found.errors) errors.push([name, error])
+    for (const warning of found.warnings) warnings.push([name, warning])
   }
   if (NODE_ENV === 'production' && !isSet(env, 'DATABASE_URL'))
     refuse('DATABASE_URL', 'be set when NODE_ENV is production')
@@ -86,23 +78,30 @@ export function checkSettings(env: Variables) {
       'OPERATOR_DATABASE_URL',
       'be set if DATABASE_POOLER is: the command line needs a direct connection',
     )
-  return { given, values, errors }
+  return { values, errors, warnings }
 }
 
-function throwAny(errors: readonly SettingError[]): void {
-  if (errors.length > 0) throw new ConfigurationError(errors.map(([, message]) => message))
+/** Returns the settings, of which only the used ones must be right. */
+function load(env: Variables, isUsed: (name: string) => boolean) {
+  const { values, errors, warnings } = checkSettings(env)
+  const [wrong = [], ineffective = []] = [errors, warnings].map((list) =>
+    list.filter(([name]) => isUsed(name)).map(([, message]) => message),
+  )
+  if (wrong.length > 0) throw new ConfigurationError(wrong)
+  return { values, warnings: ineffective }
 }
 
 /** Whether a setting has a value or should come from a file, which may be unreadable. */
-function isSet(env: Variables, name: string): boolean {
+export function isSet(env: Variables, name: string): boolean {
   return Boolean(env[variableOf(env, name)]?.trim())
 }
 
-/** Returns whether the OpenTelemetry variables turn on traces: with an endpoint, or with the exporter's default endpoint. */
-function wantsTraces(values: Static<typeof Environment>): boolean {
-  if (values.OTEL_SDK_DISABLED?.toLowerCase() === 'true') return false
-  if (values.OTEL_TRACES_EXPORTER !== undefined) return values.OTEL_TRACES_EXPORTER === 'otlp'
-  return (values.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT ?? values.OTEL_EXPORTER_OTLP_ENDPOINT) !== undefined
+/** Returns whether the variables of OpenTelemetry turn on traces: with an endpoint, or with the exporter's default endpoint. */
+function wantsTraces(env: Variables): boolean {
+  if (env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true') return false
+  const { OTEL_TRACES_EXPORTER: exporter } = env
+  if (exporter) return exporter === 'otlp'
+  return Boolean(env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] || env['OTEL_EXPORTER_OTLP_ENDPOINT'])
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */

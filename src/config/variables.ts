@@ -10,9 +10,6 @@ function format(name: string, isValid: (text: string) => boolean): { format: str
   return { format: name }
 }
 
-const hostName = format('a host name or an IP address', (text) => /^\S+$/.test(text))
-const boolean = format('true or false', (text) => /^(true|false)$/i.test(text))
-const webAddress = format('an http(s) address', (text) => /^https?:\/\//.test(text) && URL.canParse(text))
 const baseAddress = format(
   'http(s) addresses that end in /v1, without user and password, production first',
   (text) => /^https?:\/\/[^\s@]+\/v1$/.test(text) && URL.canParse(text),
@@ -28,8 +25,6 @@ const apiKey = format(
 )
 const port = { minimum: 0, maximum: 65535 }
 const databaseAddress = Type.Optional(Type.String({ writeOnly: true }))
-const endpoint = Type.Optional(Type.String({ ...webAddress, writeOnly: true }))
-const protocol = Type.Optional(oneOf(['http/protobuf']))
 
 /**
  * The environment variables that the server and the command line read. An empty variable counts as unset; lists are
@@ -37,7 +32,7 @@ const protocol = Type.Optional(oneOf(['http/protobuf']))
  */
 export const Environment = Type.Object({
   NODE_ENV: Type.Optional(oneOf(['production', 'development', 'test'])),
-  HOST: Type.String({ ...hostName, default: '127.0.0.1' }),
+  HOST: Type.String({ default: '127.0.0.1' }),
   PORT: Type.Integer({ ...port, default: 3000 }),
   METRICS_PORT: Type.Optional(Type.Integer(port)),
   DATABASE_URL: databaseAddress,
@@ -47,12 +42,6 @@ export const Environment = Type.Object({
   DATABASE_POOL_SIZE: Type.Integer({ minimum: 4, maximum: 1000, default: 10 }),
   API_KEYS: Type.Array(Type.String(apiKey), { default: [], writeOnly: true }),
   LOG_LEVEL: oneOf(['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'], { default: 'info' }),
-  OTEL_SDK_DISABLED: Type.Optional(Type.String(boolean)),
-  OTEL_TRACES_EXPORTER: Type.Optional(oneOf(['otlp', 'none'])),
-  OTEL_EXPORTER_OTLP_ENDPOINT: endpoint,
-  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: endpoint,
-  OTEL_EXPORTER_OTLP_PROTOCOL: protocol,
-  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: protocol,
   // They are public, but an invalid one may contain a password.
   PUBLIC_URLS: Type.Array(Type.String(baseAddress), { default: [], writeOnly: true }),
   TRUST_PROXY: Type.Array(Type.String(network), { default: [] }),
@@ -65,8 +54,8 @@ function oneOf<Text extends string>(texts: readonly Text[], options: { default?:
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
-/** What a setting must be and, unless that is secret, what it is. */
-export type SettingError = readonly [setting: string, message: string]
+/** What a setting must be and, unless that is secret, what it is; or what has no effect in it. */
+export type SettingMessage = readonly [setting: string, message: string]
 
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
@@ -74,20 +63,15 @@ export function variableOf(env: Variables, name: string): string {
   return hasFile && env[`${name}_FILE`]?.trim() ? `${name}_FILE` : name
 }
 
-/**
- * Reads the settings. Returns the given ones, valid or not, and the values to use: valid ones, and the defaults of the others. Each
- * error is about one setting alone.
- */
+/** Reads the settings: the valid ones, and the defaults of the others. Each error is about one setting alone. */
 export function readSettings(env: Variables) {
-  const given: Record<string, unknown> = {}
   const valid: Record<string, unknown> = {}
-  const errors: SettingError[] = []
+  const errors: SettingMessage[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
     try {
       const text = textOf(env, name)
       if (!text) continue
       const value = convert(schema, text)
-      given[name] = value
       const actual = schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
       if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
       valid[name] = value
@@ -95,7 +79,7 @@ export function readSettings(env: Variables) {
       errors.push([name, messageOf(error)])
     }
   }
-  return { given, values: Value.Parse(Environment, valid), errors }
+  return { values: Value.Parse(Environment, valid), errors }
 }
 
 /** Returns the text of a setting, which may come from a file. Throws an error that is complete for the operator. */

@@ -56,7 +56,7 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   const right = await runCommand(t, ['config'], { env })
   t.match(right, { code: 0, stderr: 'inventory: schema in DATABASE_URL has no effect\n' })
   t.match(right.stdout, /^SETTING +VALUE +SOURCE\n/)
-  t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db\?schema=\*\*\* +set$/m)
+  t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db +set$/m)
   t.match(right.stdout, /^PORT +3000 +default$/m)
   const wrong = await runCommand(t, ['config', '--json'], { env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
   t.match(wrong, { code: 1, stderr: /inventory: PORT must be an integer from 0 to 65535, not "x"\n$/ })
@@ -70,10 +70,6 @@ t.test('a message names the variable that was used', async (t) => {
     [{ DATABASE_URL: address }, /Check .*, and DATABASE_URL\./],
     [{ DATABASE_URL: 'x', OPERATOR_DATABASE_URL: address }, /Check .*, and OPERATOR_DATABASE_URL\./],
     [{ DATABASE_URL: address, PORT: '127.0.0.1:3000' }, /Check .*, and DATABASE_URL\./],
-    [
-      { DATABASE_URL: `${address}?sslmode=verify-full&sslrootcert=/nope` },
-      /DATABASE_URL must name files that can be read: ENOENT/,
-    ],
   ] as const) {
     const { code, stderr } = await runCommand(t, ['status'], { env, cwd })
     t.equal(code, 1)
