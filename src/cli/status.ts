@@ -2,7 +2,6 @@ import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import type { Database } from '../database/database.ts'
-import { isDiskFull } from '../database/disk-full.ts'
 import { missingPrivileges } from '../database/grants.ts'
 import { lastBackup } from '../database/last-backup.ts'
 import { knownMigrations, migrationRecords, namesOf } from '../database/migrations.ts'
@@ -77,16 +76,10 @@ async function statusOf(database: Database, address: string, role: string | unde
     /** Tables of which a role may not see all rows, so that the server is not ready. */
     rowSecurity: await rowSecurityOf(database, ['inventory', 'api_keys'], role),
     /** What the operator should change. */
-    warnings: [
-      ...(await disabledTriggers(database, 'inventory')).map(
-        (name) =>
-          `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
-      ),
-      // The last statement, because it changes a setting of the connection.
-      ...((await isDiskFull(database))
-        ? ['the disk of PostgreSQL is full: writes fail, and PostgreSQL may stop; free space']
-        : []),
-    ],
+    warnings: (await disabledTriggers(database, 'inventory')).map(
+      (name) =>
+        `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
+    ),
   }
 }
 

@@ -4,7 +4,6 @@ import { ConnectionFault, causeOf, DatabaseUnavailableError } from './errors.ts'
 /** Causes that concern the server or the connection, which must not be used again: it is closed, or its state is unknown. */
 const fatalCauses = [
   'busy',
-  'diskFull',
   'formerPrimary',
   'internal',
   'late',
@@ -57,7 +56,6 @@ const reportedCauses: Readonly<Record<string, Cause | undefined>> = {
   '42P01': 'unknownTable',
   '44000': 'rule', // the check option of a view
   '53': 'busy', // insufficient resources
-  '53100': 'diskFull',
   '53300': 'outOfConnections',
   '55P03': 'locked', // lock_timeout
   '57': 'busy', // operator intervention

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t, { type Test } from 'tap'
-import { inventory, succeed } from '../support/command.ts'
+import { succeed } from '../support/command.ts'
 import { shellIn } from '../support/compose.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
@@ -8,7 +8,6 @@ import { onServer } from '../support/on-server.ts'
 import { startServer } from '../support/running-server.ts'
 
 const FILL = '/var/lib/postgresql/fill'
-const WARNING = /^Warning .*the disk of PostgreSQL is full: writes fail/m
 
 /** Starts a PostgreSQL on a small disk of its own. `fill` takes all of its space, and `empty` gives that back. */
 async function startSmallServer(t: Test) {
@@ -33,7 +32,7 @@ async function startSmallServer(t: Test) {
   }
 }
 
-t.test('with a full disk, lists are served, updates get a 503, and status says why', async (t) => {
+t.test('with a full disk, lists are served, and updates get a 503', async (t) => {
   const { url, fill, empty } = await startSmallServer(t)
   await succeed(t, url, 'migrate', 'up')
   const reader = new pg.Client({ connectionString: url })
@@ -41,10 +40,8 @@ t.test('with a full disk, lists are served, updates get a 503, and status says w
   t.teardown(() => reader.end())
   await reader.query("INSERT INTO inventory SELECT id, 0, 'available' FROM generate_series(1, 1000) AS id")
   const { send } = await startServer(t, { DATABASE_URL: url })
-  t.notMatch(await succeed(t, url, 'status'), WARNING)
 
   await fill()
-  t.match(await succeed(t, url, 'status'), WARNING)
   // While a snapshot is open, PostgreSQL cannot reuse the space of outdated rows.
   await reader.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM inventory')
   const refused = await eventually('an update that finds no space', async () => {
@@ -57,5 +54,4 @@ t.test('with a full disk, lists are served, updates get a 503, and status says w
 
   await empty()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 7 }))).status, 200)
-  t.notMatch((await inventory(t, url, 'status')).stdout, WARNING)
 })
