@@ -51,7 +51,7 @@ type Status = Awaited<ReturnType<typeof statusOf>>
 
 /** Returns what `inventory status --json` prints. `role` is that of the server, if it is known. */
 async function statusOf(database: Database, address: string, role: string | undefined) {
-  const { version, readOnly, connections } = await serverStatus(database)
+  const { version, readOnly } = await serverStatus(database)
   const known = await knownMigrations()
   const migrations = await migrationRecords(database, known)
   const missing = role === undefined ? undefined : await missingPrivileges(database, 'server', role)
@@ -68,7 +68,6 @@ async function statusOf(database: Database, address: string, role: string | unde
     /** Null if the table does not exist yet. */
     entries: (await hasTable(database, 'inventory')) ? await countEntries(database) : null,
     keys: (await hasTable(database, 'api_keys')) ? countKeys(await listKeys(database)) : null,
-    connections,
     /** When the last recorded backup was made, in ISO 8601; null if none is recorded. */
     lastBackup: (await lastBackup(database))?.toISOString() ?? null,
     /** Null if the role of the server is unknown. */
@@ -94,14 +93,13 @@ function countKeys(keys: readonly ApiKey[]): Record<ApiKey['state'], number> {
 }
 
 function describe(status: Status): string {
-  const { database, connections, serverRole, rowSecurity, warnings } = status
+  const { database, serverRole, rowSecurity, warnings } = status
   const readOnly = database.readOnly === 'standby' ? 'a standby' : 'default_transaction_read_only is on'
   return [
     `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : `, read-only: ${readOnly}`}`,
     `Schema       ${describeSchema(status.schema)}`,
     `Entries      ${describeCounts(status.entries)}`,
     `Keys         ${describeCounts(status.keys)}`,
-    `Connections  ${connections.inUse} of ${connections.limit} in use, ${connections.ofThisService} by this service`,
     `Last backup  ${status.lastBackup ?? 'none recorded'}`,
     ...(serverRole === null ? [] : [`Server role  ${describeRole(serverRole)}`]),
     ...rowSecurity.map(

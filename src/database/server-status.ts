@@ -1,20 +1,12 @@
 import type { Database, StatementRunner } from './database.ts'
 import { onlyRow } from './only-row.ts'
 
-/** The version, the connections and the settings of a PostgreSQL server. */
+/** What `inventory status` shows of a PostgreSQL server. */
 export interface ServerStatus {
   /** The version, such as `18.4`. */
   readonly version: string
   /** Why sessions cannot write: the server is a standby, or `default_transaction_read_only` is on; null if they can. */
   readonly readOnly: 'standby' | 'setting' | null
-  readonly connections: {
-    /** Open connections of all clients to all databases of the server. */
-    readonly inUse: number
-    /** Connections that programs of this project have opened to this database. */
-    readonly ofThisService: number
-    /** `max_connections` of the server. */
-    readonly limit: number
-  }
 }
 
 /** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
@@ -25,16 +17,9 @@ export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citu
 
 /** Queries the status of the server. The role needs no privileges. */
 export async function serverStatus(database: Database): Promise<ServerStatus> {
-  // Without privileges, a role can still count the connections of other roles and see their application_name.
   const rows = await database.query<ServerStatus>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
-            CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly",
-            json_build_object(
-              'inUse', (SELECT sum(numbackends) FROM pg_stat_database),
-              'ofThisService', (SELECT count(*) FROM pg_stat_activity
-                WHERE datname = current_database() AND application_name LIKE 'petstore-inventory%'),
-              'limit', current_setting('max_connections')::integer
-            ) AS connections`,
+            CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly"`,
   )
   return onlyRow(rows)
 }

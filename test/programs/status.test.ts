@@ -5,7 +5,7 @@ import { inventory, succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { testRole } from '../support/roles.ts'
 
-t.test('status shows the server, the schema, the entries, the keys and the connections', async (t) => {
+t.test('status shows the server, the schema, the entries and the keys', async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [
     ['1', 9, 'sold'],
@@ -30,7 +30,6 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
   t.match(lines[1], /^Schema {7}up to date \(\d{17}_[a-z-]+\)$/)
   t.equal(lines[2], 'Entries      1 available, 0 pending, 2 sold')
   t.equal(lines[3], 'Keys         1 active, 1 ending, 0 expired, 1 revoked')
-  t.match(lines[4], /^Connections {2}\d+ of \d+ in use, \d+ by this service$/)
 
   const json = await inventory(t, database.url, 'status', '--json')
   t.equal(json.code, 0)
@@ -39,7 +38,6 @@ t.test('status shows the server, the schema, the entries, the keys and the conne
     schema: { expected: /^\d{17}_/, pending: [], unknown: [] },
     entries: { available: 1, pending: 0, sold: 2 },
     keys: { active: 1, ending: 1, expired: 0, revoked: 1 },
-    connections: { inUse: Number, ofThisService: Number, limit: Number },
   })
 })
 
