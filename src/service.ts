@@ -14,7 +14,7 @@ import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service.ts'
 import { databaseLimits, openDatabases } from './service/databases.ts'
 import { notReadyKindOf, readinessOf } from './service/readiness.ts'
-import { checkDatabase, warnOfKeys, warnOfTimeouts } from './service/start-checks.ts'
+import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
@@ -112,7 +112,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
 
   try {
     await checkDatabase(databases.probe, parts.app.readiness, log)
-    if (options.behindPooler) await warnOfTimeouts(databases.probe, log)
+    await warnOfSettings(databases.probe, options.behindPooler, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)
     const address = await app.listen({ host, port: options.port, backlog: BACKLOG })

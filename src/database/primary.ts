@@ -1,13 +1,6 @@
 import { ConnectionFault } from './errors.ts'
 import type { SessionServer } from './session-server.ts'
 
-export interface PrimaryOptions {
-  /** Called with the reason when the connections in use are discarded. */
-  readonly onRenew: (reason: string) => void
-  /** Called when a server is first used in a generation, and when its `synchronous_commit` has changed. */
-  readonly onServer: (server: SessionServer) => void
-}
-
 /**
  * Keeps all pools of a process on one server, the primary. Each new connection is verified before its first use. Connections
  * belong to a generation: as soon as one of them shows that the server is read-only or that another server was promoted, a
@@ -23,26 +16,20 @@ export interface PrimaryOptions {
  * | a server whose identity is unknown | it is used |
  */
 export class PrimaryServer {
-  readonly #options: PrimaryOptions
-  readonly #renewals: (() => void)[] = []
+  readonly #renewals: ((reason: string) => void)[] = []
   #generation = 1
   /** Whether a connection of this generation has been verified. */
   #isUsed = false
   /** The last server in use whose identity is known. */
   #identified: SessionServer | undefined
-  #synchronousCommit: string | undefined
-
-  constructor(options: PrimaryOptions) {
-    this.#options = options
-  }
 
   /** The current generation. Connections of older ones must not be used. */
   get generation(): number {
     return this.#generation
   }
 
-  /** Registers a listener that is called at the beginning of every generation. */
-  onRenewal(listener: () => void): void {
+  /** Registers a listener that is called at the beginning of every generation, with the reason. */
+  onRenewal(listener: (reason: string) => void): void {
     this.#renewals.push(listener)
   }
 
@@ -61,8 +48,6 @@ export class PrimaryServer {
       throw error
     }
     if (server.timeline !== null) this.#compare(server, server.timeline)
-    if (!this.#isUsed || server.synchronousCommit !== this.#synchronousCommit) this.#options.onServer(server)
-    this.#synchronousCommit = server.synchronousCommit
     this.#isUsed = true
     return this.#generation
   }
@@ -91,7 +76,6 @@ export class PrimaryServer {
     if (!this.#isUsed) return
     this.#isUsed = false
     this.#generation++
-    this.#options.onRenew(reason)
-    for (const listener of this.#renewals) listener()
+    for (const listener of this.#renewals) listener(reason)
   }
 }

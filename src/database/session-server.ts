@@ -13,8 +13,6 @@ export interface SessionServer {
   readonly hasSettings: boolean
   /** The server process. Behind a connection pooler in transaction mode, later statements may run in others. */
   readonly pid: number
-  /** The session's `synchronous_commit`. */
-  readonly synchronousCommit: string
   /** Identifies the database cluster. A primary and its standbys have the same one. */
   readonly systemIdentifier: string | null
   /**
@@ -27,7 +25,7 @@ export interface SessionServer {
 }
 
 const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",
-  pg_backend_pid() AS pid, current_setting('synchronous_commit') AS "synchronousCommit"`
+  pg_backend_pid() AS pid`
 
 /**
  * The name of the current WAL file starts with the timeline of a primary, as eight hexadecimal digits. The control file has the

@@ -49,15 +49,8 @@ export interface Databases {
 export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits, log: Logger): Databases {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const server = new PrimaryServer({
-    onRenew: (reason) => log.warn({ reason }, 'all database connections are renewed'),
-    onServer: ({ synchronousCommit }) => {
-      if (synchronousCommit !== 'off') return
-      log.warn(
-        'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on',
-      )
-    },
-  })
+  const server = new PrimaryServer()
+  server.onRenewal((reason) => log.warn({ reason }, 'all database connections are renewed'))
   const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,

@@ -30,21 +30,32 @@ async function checkLogin(database: Database): Promise<void> {
   }
 }
 
-/** Behind a connection pooler, the service cannot set time limits for its sessions, so that the role has to have them. */
-export async function warnOfTimeouts(database: Database, log: Logger): Promise<void> {
+/**
+ * Warns of settings of the role with which the service keeps less than it promises. Behind a connection pooler, it cannot set time
+ * limits for its sessions, so that the role has to have them.
+ */
+export async function warnOfSettings(database: Database, behindPooler: boolean, log: Logger): Promise<void> {
   const rows = await database
-    .query<{ limit: string }>(
-      `SELECT concat(name, ' = ', current_setting(name)) AS limit FROM pg_settings
-       WHERE name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
-         AND (setting = '0' OR name = 'lock_timeout' AND setting::integer > ${requestLimits.lock})
+    .query<{ name: string; value: string }>(
+      `SELECT name, current_setting(name) AS value FROM pg_settings
+       WHERE name = 'synchronous_commit' AND setting = 'off'
+         OR ${behindPooler} AND name IN ('lock_timeout', 'statement_timeout', 'idle_in_transaction_session_timeout')
+           AND (setting = '0' OR name = 'lock_timeout' AND setting::integer > ${requestLimits.lock})
        ORDER BY name`,
     )
     .catch(() => [])
-  if (rows.length === 0) return
-  log.warn(
-    `the database role has ${rows.map(({ limit }) => limit).join(', ')}; an update may wait in the database for longer than its ` +
-      'caller, and a locked entry delays others: set the time limits of ops/roles.sql',
-  )
+  const limits = rows.filter(({ name }) => name !== 'synchronous_commit')
+  if (limits.length < rows.length)
+    log.warn(
+      'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on',
+    )
+  if (limits.length > 0) {
+    const found = limits.map(({ name, value }) => `${name} = ${value}`).join(', ')
+    log.warn(
+      `the database role has ${found}; an update may wait in the database for longer than its caller, and a locked entry delays ` +
+        'others: set the time limits of ops/roles.sql',
+    )
+  }
 }
 
 /** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
