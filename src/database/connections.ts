@@ -20,8 +20,6 @@ class VerifiedClient extends pg.Client {
   readonly commit = new CommitWatch(this)
   /** The generation of the server in which it was verified. */
   generation = 0
-  /** The server process, unless there is a connection pooler. */
-  pid = 0
 
   constructor(config?: pg.ClientConfig) {
     super(config)
@@ -49,15 +47,15 @@ export class Connections {
       Client: VerifiedClient,
       onConnect: async (client) => {
         this.#opened++
-        const found = await askServer(client, limits.connect)
+        const found = await askServer(client, limits)
         if (session.options !== '' && !found.hasSettings)
           throw new ConnectionFault(
             'settings',
             'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
           )
-        if (!(client instanceof VerifiedClient)) return
-        client.pid = found.pid
-        client.generation = server?.verify(found) ?? 0
+        if (options.isForUpdates && found.hasLateCommit)
+          throw new ConnectionFault('late', 'commits wait for a synchronous standby')
+        if (client instanceof VerifiedClient) client.generation = server?.verify(found) ?? 0
       },
     })
     this.#pool.on('connect', (client) => this.#open.add(client))

@@ -29,12 +29,10 @@ export interface DatabaseOptions {
   /** How long a connection is used before it is closed, in seconds. */
   readonly lifetimeSeconds?: number
   /**
-   * Returns whether a server process still runs a statement that it did not answer in time. Until then, the connection stays in
-   * use: a commit that waits for a synchronous standby keeps its server process even if the client disconnects, so that each
-   * new connection would leave another process behind. It is asked now and then, because a response may be lost on the network.
-   * Absent if such a connection is closed, as suits reads.
+   * Whether no connection is opened while a commit waits for a synchronous standby for longer than a statement may take. Its server
+   * process stays even if the client disconnects, so that each new connection could leave another process behind.
    */
-  readonly isRunning?: (pid: number) => Promise<boolean>
+  readonly isForUpdates?: boolean
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }

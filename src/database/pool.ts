@@ -9,32 +9,15 @@ import { directSession, pooledSession, resultTypes } from './session.ts'
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase(options: DatabaseOptions): Database {
-  const { server, size, limits, isRunning } = options
+  const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
   const connections = new Connections(options, session)
-  const late = new Set<Connection>()
 
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = (error: unknown, { generation }: Connection): unknown => {
     if (hasCause(error, 'readOnly') && generation === connections.generation)
       server?.renew('the server has become read-only')
     return isUnavailable(error) ? new DatabaseUnavailableError(error) : error
-  }
-
-  /** Keeps a connection in use until PostgreSQL answers the late statement, or no longer runs it. */
-  const releaseWhenAnswered = (client: Connection, response: Promise<unknown>): void => {
-    const check = async (): Promise<void> => {
-      if (!(await isRunning?.(client.pid))) client.connection.stream.destroy()
-    }
-    const timer = setInterval(() => check().catch(() => {}), LATE_CHECK_FACTOR * limits.answer).unref()
-    late.add(client)
-    void response
-      .then(() => false, isFatal)
-      .then((isBroken) => {
-        clearInterval(timer)
-        late.delete(client)
-        client.release(isBroken)
-      })
   }
 
   /** Runs one statement on a connection. `work` sends it, and calls `onProgress` when a part of the response has arrived. */
@@ -60,8 +43,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       return result
     } catch (error) {
       const failure = failureOf(error, client)
-      if (isRunning !== undefined && hasCause(error, 'late')) releaseWhenAnswered(client, response)
-      else client.release(isFatal(error))
+      client.release(isFatal(error))
       // Nothing has run: the type of a column has changed. A new connection prepares the statement again.
       if (hasCause(error, 'outdated')) return run(work)
       throw failure
@@ -108,15 +90,9 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     statistics: () => ({ size, ...connections.statistics() }),
 
-    close() {
-      for (const { connection } of late) connection.stream.destroy()
-      return connections.close()
-    },
+    close: () => connections.close(),
   }
 }
-
-/** A late statement is looked for again and again after this many times the limit for its response. */
-const LATE_CHECK_FACTOR = 10
 
 /**
  * At this level, a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite

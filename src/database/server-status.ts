@@ -52,19 +52,6 @@ export async function rowSecurityOf(
   )
 }
 
-/**
- * Returns whether a server process still runs a statement, or any of this role waits for a synchronous standby: behind a
- * connection pooler, it is not known which process runs a statement.
- */
-export async function isStatementRunning(database: StatementRunner, pid: number): Promise<boolean> {
-  const rows = await database.query(
-    `SELECT FROM pg_stat_activity
-     WHERE usename = current_user AND state = 'active' AND (pid = $1 OR wait_event = 'SyncRep') LIMIT 1`,
-    [pid],
-  )
-  return rows.length > 0
-}
-
 /** Lists the triggers of a table that do not fire, such as those of the history, which then has gaps. */
 export async function disabledTriggers(database: StatementRunner, table: string): Promise<string[]> {
   const rows = await database.query<{ name: string }>(

@@ -1,4 +1,5 @@
 import pg from 'pg'
+import type { TimeLimits } from './database.ts'
 import { isFatal } from './error-meaning.ts'
 import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
@@ -11,8 +12,8 @@ export interface SessionServer {
   readonly isReadOnly: boolean
   /** Whether the settings of `directSession` took effect. */
   readonly hasSettings: boolean
-  /** The server process. Behind a connection pooler in transaction mode, later statements may run in others. */
-  readonly pid: number
+  /** Whether a commit of the role has waited for a synchronous standby for longer than a statement may take. */
+  readonly hasLateCommit: boolean
   /** Identifies the database cluster. A primary and its standbys have the same one. */
   readonly systemIdentifier: string | null
   /**
@@ -24,8 +25,10 @@ export interface SessionServer {
   readonly startedAt: string | null
 }
 
-const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",
-  pg_backend_pid() AS pid`
+const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings"`
+
+const hasLateCommit = ({ statement }: TimeLimits): string => `EXISTS (SELECT FROM pg_stat_activity
+  WHERE usename = current_user AND wait_event = 'SyncRep' AND now() - query_start > interval '${statement} ms') AS "hasLateCommit"`
 
 /**
  * The name of the current WAL file starts with the timeline of a primary, as eight hexadecimal digits. The control file has the
@@ -38,14 +41,11 @@ const IDENTITY = `system_identifier::text AS "systemIdentifier",
 
 const NO_IDENTITY = 'NULL AS "systemIdentifier", NULL AS timeline, NULL AS "startedAt"'
 
-/**
- * Asks which server a session is on.
- *
- * @param limitMs time limit of each query; there is a second one if the first is not allowed
- */
-export async function askServer(client: pg.ClientBase, limitMs: number): Promise<SessionServer> {
+/** Asks which server a session is on, within the limit for a connection; there is a second query if the first is not allowed. */
+export async function askServer(client: pg.ClientBase, limits: TimeLimits): Promise<SessionServer> {
   const ask = async (identity: string): Promise<SessionServer> => {
-    const query = { text: `SELECT ${STATE}, ${identity}`, query_timeout: limitMs }
+    const text = `SELECT ${STATE}, ${hasLateCommit(limits)}, ${identity}`
+    const query = { text, query_timeout: limits.connect }
     return onlyRow((await client.query<SessionServer>(query)).rows)
   }
   return ask(IDENTITY).catch((error: unknown) => {

@@ -3,7 +3,6 @@ import type { Database, TimeLimits } from '../database/database.ts'
 import { openDatabase } from '../database/pool.ts'
 import { type DatabaseOptions, listLimits, probeLimits, requestLimits } from '../database/pool-options.ts'
 import { PrimaryServer } from '../database/primary.ts'
-import { isStatementRunning } from '../database/server-status.ts'
 import { listSettings } from '../inventory/list/reads/sql.ts'
 import { updateSettings } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
@@ -54,14 +53,13 @@ export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits,
   const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
-    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'isRunning'>,
+    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'isForUpdates'>,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
-  const isRunning = (pid: number): Promise<boolean> => isStatementRunning(probe, pid)
   const requests = traced(
     'requests',
-    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, isRunning }),
+    open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, isForUpdates: true }),
   )
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
   return {
