@@ -30,9 +30,9 @@ export class ActiveDownloads {
     this.#options = options
   }
 
-  /** Tracks a response as a download of the snapshot until it ends. */
+  /** Tracks a response as a download of the snapshot until it ends, unless its client has left already. */
   add(snapshot: Representation, response: ServerResponse): void {
-    if (snapshot.size < MIN_COUNTED_BYTES) return
+    if (snapshot.size < MIN_COUNTED_BYTES || response.closed) return
     const responses = this.#responses.get(snapshot) ?? []
     responses.push(response)
     this.#responses.set(snapshot, responses)
@@ -48,7 +48,7 @@ export class ActiveDownloads {
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
-      const [oldest, ...others] = this.#superseded(current)
+      const [oldest, ...others] = [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
       if (oldest === undefined || sizeBeside(current, [oldest, ...others]) <= this.#options.budgetBytes)
         return
       const now = performance.now()
@@ -58,14 +58,8 @@ export class ActiveDownloads {
       }
       this.#closesAtOnceUntil = now + RECOVERY_MS
       for (const { req } of this.#responses.get(oldest) ?? []) req.socket.destroy()
+      this.#responses.delete(oldest)
     }
-  }
-
-  #superseded(current: Representation | undefined): Representation[] {
-    for (const [snapshot, responses] of this.#responses) {
-      for (const response of responses.filter(hasEnded)) this.#forget(snapshot, response)
-    }
-    return [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
   }
 
   #forget(snapshot: Representation, response: ServerResponse): void {
@@ -74,14 +68,6 @@ export class ActiveDownloads {
     if (index !== -1) responses.splice(index, 1)
     if (responses.length === 0) this.#responses.delete(snapshot)
   }
-}
-
-/**
- * Whether a response has ended. The `close` event is not enough: if a connection breaks, Node does not emit it for
- * responses queued behind others, and a response that ended before `add` has already emitted it.
- */
-function hasEnded(response: ServerResponse): boolean {
-  return response.closed || response.req.socket.destroyed
 }
 
 /**
