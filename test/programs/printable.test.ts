@@ -76,7 +76,6 @@ t.test('what comes from the database never reaches the terminal raw', async (t) 
     ['keys', 'list', '--json'],
     ['history'],
     ['history', '--json'],
-    ['history', '--csv'],
     ['status', '--server-role', role],
     ['status', '--server-role', role, '--json'],
     ['status', '--server-role', `${HOSTILE}none`],

@@ -39,11 +39,13 @@ const CHUNK_CHANGES = 10_000
  * tables.
  */
 export async function* pruneHistory(database: Database, keep: number): AsyncGenerator<number> {
-  const isOld = (seconds: string): string => `changed_at < now() - make_interval(secs => ${seconds})`
+  const isOld = 'changed_at < now() - make_interval(secs => $1)'
   // Newer changes can have smaller ids, as those of a long transaction. The sum keeps PostgreSQL from walking through the index.
-  const [{ last } = { last: null }] = await database.query<{ last: bigint | null }>(
-    `SELECT max(statement_id + 0) AS last FROM inventory_history WHERE ${isOld('$1')}`,
-    [keep],
+  const { last } = onlyRow(
+    await database.query<{ last: bigint | null }>(
+      `SELECT max(statement_id + 0) AS last FROM inventory_history WHERE ${isOld}`,
+      [keep],
+    ),
   )
   let first: bigint | null = 0n
   while (first !== null) {
@@ -51,12 +53,12 @@ export async function* pruneHistory(database: Database, keep: number): AsyncGene
     const rows: readonly { deleted: number; latest: bigint | null }[] = await database.query(
       `WITH deleted AS (
          DELETE FROM inventory_history WHERE ctid = ANY (ARRAY(
-           SELECT ctid FROM inventory_history WHERE statement_id BETWEEN $1 AND $2 AND ${isOld('$3')}
+           SELECT ctid FROM inventory_history WHERE statement_id BETWEEN $2 AND $3 AND ${isOld}
            ORDER BY statement_id LIMIT ${CHUNK_CHANGES}
          )) RETURNING statement_id
        )
        SELECT count(*)::integer AS deleted, max(statement_id) AS latest FROM deleted`,
-      [first, last, keep],
+      [keep, first, last],
     )
     const { deleted, latest } = onlyRow(rows)
     yield deleted
