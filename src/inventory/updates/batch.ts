@@ -12,15 +12,6 @@ import type { UpdateRepository } from './repository.ts'
  */
 const MAX_ATTEMPTS = 3
 
-/** Time that PostgreSQL takes for each update of a batch. With the history on, it takes twice as long. */
-const EXECUTION_MS = 0.02
-
-/** By how much the fastest statement counts for less with each later one, so that it is one of the last few thousand. */
-const FADING = 1.0003
-
-/** A shorter time says nothing. */
-const MIN_MS = 0.05
-
 /**
  * Sends batches, each of updates of different pets, and decides what happens to them:
  *
@@ -43,11 +34,6 @@ const MIN_MS = 0.05
  * Updates that have waited for too long are rejected instead of being sent again.
  */
 export class BatchSender {
-  /**
-   * How long the fastest of the last statements took, without its execution: one that neither other statements nor the network
-   * delayed. An overloaded server makes most statements slower, but hardly the fastest one.
-   */
-  fastestMs = 0
   readonly #repository: UpdateRepository
   readonly #backlogs: Backlogs
   readonly #waitMs: number
@@ -67,7 +53,6 @@ export class BatchSender {
     const updates = this.#inTime(batch)
     if (updates.length === 0) return []
     this.#backlogs.statistics.batches.observe(updates.length)
-    const sentAt = performance.now()
     let entries: ReadonlyMap<bigint, InventoryItem>
     try {
       entries = await this.#repository.setQuantities(inOrder(updates))
@@ -75,7 +60,6 @@ export class BatchSender {
       return this.#afterError(updates, error, attempt)
     }
     this.#backlogs.onExecuted(updates)
-    this.#observe(performance.now() - sentAt - updates.length * EXECUTION_MS)
     const without: Update[] = []
     for (const update of updates) {
       const entry = entries.get(update.petId)
@@ -83,11 +67,6 @@ export class BatchSender {
       else this.#resolve(update, entry)
     }
     return without.length === 0 ? [] : this.#afterNoRow(without, attempt)
-  }
-
-  #observe(milliseconds: number): void {
-    const former = this.fastestMs === 0 ? Number.POSITIVE_INFINITY : this.fastestMs * FADING
-    this.fastestMs = Math.min(former, Math.max(MIN_MS, milliseconds))
   }
 
   #resolve(update: Update, item: InventoryItem | undefined): void {

@@ -25,19 +25,19 @@ export interface UpdateTimes {
 
 export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
 
-/** Batches in flight if PostgreSQL is near: it executes one while the other is in transit. More batches would be smaller. */
-const NEAR_BATCHES = 2
-
-/** If even the fastest statement takes this long, both sides are idle most of the time, and more batches are in flight. */
-const FAR_STATEMENT_MS = 0.8
+/**
+ * Batches in flight: PostgreSQL executes one while the other is in transit. With more, batches are smaller, and each update takes
+ * more CPU time.
+ */
+const BATCHES = 2
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
  * update of each pet. This class decides when a batch is sent; `BatchSender` sends it and decides its updates.
  *
- * At most two batches are in flight, or as many as there are connections if PostgreSQL is far away or Citus distributes the
- * table. Pets whose row is locked, and keys whose updates PostgreSQL has refused, share one or two other connections, so that they
- * never delay batches; see `Backlogs`.
+ * At most two batches are in flight, or as many as there are connections if Citus distributes the table. Pets whose row is locked,
+ * and keys whose updates PostgreSQL has refused, share one or two other connections, so that they never delay batches; see
+ * `Backlogs`.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -50,7 +50,6 @@ export class UpdateQueue {
   /** Statements in flight that are no batches. */
   #retries = 0
   readonly #maxRetries: number
-  readonly #maxBatches: number
   #isScheduled = false
   /** Number of statements that were sent. */
   #statements = 0
@@ -70,7 +69,6 @@ export class UpdateQueue {
     this.#times = times
     this.#sender = new BatchSender(repository, this.#backlogs, times.wait)
     this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
-    this.#maxBatches = Math.max(1, repository.updateConnections - this.#maxRetries)
   }
 
   /**
@@ -118,16 +116,13 @@ export class UpdateQueue {
 
   #dispatch(): void {
     const { batches } = this.#backlogs
-    while (batches.inFlight < this.#batchLimit() && this.#start(batches));
+    const isDistributed = this.#repository.maxBatchSize() === 1
+    const maxBatches = isDistributed ? this.#repository.updateConnections - this.#maxRetries : BATCHES
+    while (batches.inFlight < maxBatches && this.#start(batches));
     while (
       this.#retries < this.#maxRetries &&
       this.#backlogs.retries().some((backlog) => this.#start(backlog))
     );
-  }
-
-  #batchLimit(): number {
-    const isNear = this.#sender.fastestMs < FAR_STATEMENT_MS && this.#repository.maxBatchSize() > 1
-    return isNear ? Math.min(NEAR_BATCHES, this.#maxBatches) : this.#maxBatches
   }
 
   /** Sends the next statement of a backlog. Returns whether there is one. */
