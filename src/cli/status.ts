@@ -11,13 +11,13 @@ import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure } from './failure.ts'
-import { formatNumber } from './format.ts'
+import { formatTable } from './format.ts'
 import { print } from './output.ts'
 
 /**
  * Adds `inventory status`.
  *
- * @param roleInAddress returns the role in the server's address, if the operators use another one
+ * @param roleInAddress returns the role in the server's address
  */
 export function addStatusCommand(
   program: Command,
@@ -37,31 +37,31 @@ export function addStatusCommand(
       const read = (database: Database): ReturnType<typeof statusOf> =>
         statusOf(database, parseAddress(url).name, serverRole ?? roleInAddress())
       // It reports row security, and shows what the role can see.
-      const status = await withDatabase(url, read, countLimits, { row_security: 'on' })
+      const { isReady, ...status } = await withDatabase(url, read, countLimits, { row_security: 'on' })
       if (serverRole !== undefined && status.serverRole === null)
         throw new CommandFailure(`There is no role "${printable(serverRole)}".`)
-      await print(json ? JSON.stringify(status, null, 2) : describe(status))
-      const { schema, serverRole: checked, rowSecurity } = status
-      if (schema.pending.length + (checked?.missing.length ?? 0) + rowSecurity.length > 0)
-        process.exitCode = exitCodes.refused
+      await print(json ? JSON.stringify(status, null, 2) : formatTable(['STATUS', ''], rowsOf(status)))
+      if (!isReady) process.exitCode = exitCodes.refused
     })
 }
 
-type Status = Awaited<ReturnType<typeof statusOf>>
-
-/** Returns what `inventory status --json` prints. `role` is that of the server, if it is known. */
+/** Returns what `inventory status` prints, and whether the server can use the database. `role` is the server's, if it is known. */
 async function statusOf(database: Database, address: string, role: string | undefined) {
   const { version, readOnly } = await serverStatus(database)
   const known = await knownMigrations()
   const migrations = await migrationRecords(database, known)
+  const pending = namesOf(migrations, 'pending')
   const missing = role === undefined ? undefined : await missingPrivileges(database, 'server', role)
+  const hidden = await rowSecurityOf(database, ['inventory', 'api_keys'], role)
+  const disabled = await disabledTriggers(database, 'inventory')
   return {
+    isReady: pending.length + (missing?.length ?? 0) + hidden.length === 0,
     database: { version, address, readOnly },
     schema: {
       /** The newest migration of this version. */
       expected: known.at(-1),
       /** Migrations of this version that have not been applied. */
-      pending: namesOf(migrations, 'pending'),
+      pending,
       /** Applied migrations that this version does not know: a newer version is deployed. */
       unknown: namesOf(migrations, 'unknown'),
     },
@@ -72,13 +72,23 @@ async function statusOf(database: Database, address: string, role: string | unde
     lastBackup: (await lastBackup(database))?.toISOString() ?? null,
     /** Null if the role of the server is unknown. */
     serverRole: role === undefined || missing === undefined ? null : { role, missing },
-    /** Tables of which a role may not see all rows, so that the server is not ready. */
-    rowSecurity: await rowSecurityOf(database, ['inventory', 'api_keys'], role),
     /** What the operator should change. */
-    warnings: (await disabledTriggers(database, 'inventory')).map(
-      (name) =>
-        `the trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
-    ),
+    warnings: [
+      ...(pending.length > 0 ? ['The schema is behind; run "inventory migrate up"'] : []),
+      ...(missing?.length
+        ? [
+            `${role} lacks privileges; run "inventory migrate up --server-role ${role}" as the owner of the tables`,
+          ]
+        : []),
+      ...hidden.map(
+        ({ table, role }) =>
+          `Row security may hide rows of ${table} from ${role}; run "ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY" or "ALTER ROLE ${role} BYPASSRLS"`,
+      ),
+      ...disabled.map(
+        (name) =>
+          `The trigger ${name} is disabled, so it does nothing; run "ALTER TABLE inventory ENABLE TRIGGER ${name}"`,
+      ),
+    ],
   }
 }
 
@@ -92,41 +102,12 @@ function countKeys(keys: readonly ApiKey[]): Record<ApiKey['state'], number> {
   return counts
 }
 
-function describe(status: Status): string {
-  const { database, serverRole, rowSecurity, warnings } = status
-  const readOnly = database.readOnly === 'standby' ? 'a standby' : 'default_transaction_read_only is on'
-  return [
-    `Database     PostgreSQL ${database.version} at ${database.address}${database.readOnly === null ? '' : `, read-only: ${readOnly}`}`,
-    `Schema       ${describeSchema(status.schema)}`,
-    `Entries      ${describeCounts(status.entries)}`,
-    `Keys         ${describeCounts(status.keys)}`,
-    `Last backup  ${status.lastBackup ?? 'none recorded'}`,
-    ...(serverRole === null ? [] : [`Server role  ${describeRole(serverRole)}`]),
-    ...rowSecurity.map(
-      ({ table, role }) =>
-        `Row security may hide rows of ${table} from ${role}; run "ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY" or "ALTER ROLE ${role} BYPASSRLS"`,
-    ),
-    ...warnings.map((warning) => `Warning      ${warning}`),
-  ]
-    .map(printable)
-    .join('\n')
-}
-
-function describeSchema({ expected, pending, unknown }: Status['schema']): string {
-  if (pending.length > 0) return `behind; run "inventory migrate up" to apply ${pending.join(', ')}`
-  if (unknown.length > 0) return `newer than this version, by ${unknown.join(', ')}`
-  return `up to date (${expected})`
-}
-
-function describeRole({ role, missing }: NonNullable<Status['serverRole']>): string {
-  if (missing.length === 0) return `${role} has the privileges that the server needs`
-  const command = `inventory migrate up --server-role ${role}`
-  return `${role} lacks ${missing.join(', ')}; run "${command}" as the owner of the tables`
-}
-
-function describeCounts(counts: Record<string, number> | null): string {
-  if (counts === null) return 'no table yet'
-  return Object.entries(counts)
-    .map(([name, count]) => `${formatNumber(count)} ${name}`)
-    .join(', ')
+/** Returns a row for each fact, such as `schema.pending`, and for each element of a list. */
+function rowsOf(fact: unknown, name = ''): string[][] {
+  if (fact === null || (Array.isArray(fact) && fact.length === 0)) return [[name, '-']]
+  if (Array.isArray(fact)) return fact.flatMap((element) => rowsOf(element, name))
+  if (typeof fact !== 'object') return [[name, String(fact)]]
+  return Object.entries(fact).flatMap(([part, value]) =>
+    rowsOf(value, name === '' ? part : `${name}.${part}`),
+  )
 }
