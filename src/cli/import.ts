@@ -69,12 +69,12 @@ async function importFrom(
   addAbortSignal(signal, source.stream)
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const { rows, endsInNewline, check } = await stageCsv(transaction, source.stream, signal)
-    const sourceError =
-      expectedRows === undefined || rows === expectedRows
-        ? await source.findError(endsInNewline)
-        : `it has ${formatNumber(rows)} of ${formatNumber(expectedRows)} expected rows`
-    if (sourceError !== undefined)
-      throw new InvalidInputError(`is incomplete, or not the expected input: ${sourceError}`)
+    if (expectedRows !== undefined && rows !== expectedRows)
+      throw new InvalidInputError(
+        `has ${formatNumber(rows)} rows in place of the expected ${formatNumber(expectedRows)}`,
+      )
+    if (source.isPipe && !endsInNewline)
+      throw new InvalidInputError('does not end in a newline, so it may be incomplete')
     await check()
     if (dryRun) return previewImport(transaction, mode)
     const counts = await mergeStaged(transaction, mode, rows)
