@@ -3,5 +3,5 @@
 import { requireSupportedNode } from './process/node-version.js'
 
 requireSupportedNode()
-const { runProgram } = await import('./cli/run.ts')
-await runProgram(process.argv.slice(2))
+const { runCommand } = await import('./cli/run.ts')
+await runCommand(process.argv.slice(2))

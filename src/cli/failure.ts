@@ -1,6 +1,5 @@
 import { CommanderError } from 'commander'
 import { OutcomeUnknownError } from '../database/errors.ts'
-import { MigrationError } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printableLines } from '../process/printable.ts'
 import { InterruptedError } from '../process/signals.ts'
@@ -44,6 +43,6 @@ export function reportFailure(error: unknown, variable: string | undefined): num
     if (error.message !== '') report(`inventory: ${error.message}`)
     return error.exitCode
   }
-  report(`inventory: ${error instanceof MigrationError ? error.message : explain(error, variable)}`)
+  report(`inventory: ${explain(error, variable)}`)
   return error instanceof OutcomeUnknownError ? exitCodes.outcomeUnknown : exitCodes.failed
 }

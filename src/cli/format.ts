@@ -15,8 +15,3 @@ export function formatTable(headings: string[], rows: string[][]): string {
 export function formatNumber(value: number): string {
   return value.toLocaleString('en-US', { maximumFractionDigits: 0 })
 }
-
-/** Formats a number of things with their noun. */
-export function formatCount(value: number, one: string, several: string): string {
-  return `${formatNumber(value)} ${value === 1 ? one : several}`
-}

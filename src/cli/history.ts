@@ -12,7 +12,7 @@ import { abortOnSignals, InterruptedError } from '../process/signals.ts'
 import { matching, readLifetime } from './arguments.ts'
 import { countLimits, withDatabase } from './connection.ts'
 import { CommandFailure, report } from './failure.ts'
-import { formatCount, formatNumber } from './format.ts'
+import { formatNumber } from './format.ts'
 import { print, writeLines } from './output.ts'
 
 /** How long a statement without callers may be under way: servers send the last one when they notice, and it takes this long. */
@@ -70,7 +70,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
       let deleted = 0
-      const said = (): string => `${formatCount(deleted, 'change', 'changes')} deleted`
+      const said = (): string => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
       const prune = async (database: Database): Promise<void> => {
         for await (const count of pruneHistory(database, keep)) {
           deleted += count

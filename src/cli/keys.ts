@@ -3,7 +3,6 @@ import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import {
   type ApiKey,
   createKey,
-  endOf,
   listKeys,
   lockHolders,
   revokeKeys,
@@ -94,11 +93,8 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
       await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await rotateKey(transaction, name, digest, overlap, expires)
-        if (made === undefined) throw noActiveKey(name)
-        for (const key of await listKeys(transaction))
-          if (key.name === name && key.state === 'ending')
-            report(`The old key (${key.id}) is valid until ${endOf(key)}.`)
-        return made
+        if (made !== undefined) return made
+        throw noActiveKey(name)
       })
     })
 }

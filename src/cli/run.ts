@@ -7,14 +7,6 @@ import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './commands.ts'
 import { report, reportFailure } from './failure.ts'
 
-/** Runs the command that the arguments of this process name. */
-export async function runProgram(args: readonly string[]): Promise<void> {
-  ignoreInspectorSignal()
-  // A stream that fails must not crash the process; whoever writes to it still gets the error.
-  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
-  await runCommand(args)
-}
-
 /**
  * Runs the command that the arguments name, in the environment of this process. Reports a failure on standard error. Sets the
  * exit code of this process; an interruption exits.
@@ -22,6 +14,9 @@ export async function runProgram(args: readonly string[]): Promise<void> {
  * @param args without the names of Node and the program
  */
 export async function runCommand(args: readonly string[]): Promise<void> {
+  ignoreInspectorSignal()
+  // A stream that fails must not crash the process; whoever writes to it still gets the error.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {})
   /** The setting that the database address came from, for messages. */
   let variable: string | undefined
 

@@ -1,7 +1,7 @@
 import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
-import { UncertainCommitError } from '../database/commit-warnings.ts'
 import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
+import { MigrationError } from '../database/migrations.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 
@@ -13,18 +13,10 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof ConfigurationError) {
     return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
   }
-  if (error instanceof StartUpError) return error.message
-  if (error instanceof OutcomeUnknownError && error.cause instanceof UncertainCommitError) {
-    return (
-      `PostgreSQL has committed the change with a warning, so it may be lost or take effect later: ${printable(error.cause.message)}. ` +
-      'Check the data before you run the command again.'
-    )
-  }
+  if (error instanceof StartUpError || error instanceof MigrationError) return error.message
   if (error instanceof OutcomeUnknownError) {
-    return (
-      'The connection to PostgreSQL was lost during the commit. Either all changes were made or none; it is unknown which. ' +
-      `${explainOutage(causeOf(error.cause), variable)} ${HOW_TO_FIND_OUT}`
-    )
+    const reason = printable(messageOf(causeOf(error.cause)))
+    return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
   if (!(error instanceof Error)) return String(error)

@@ -118,10 +118,7 @@ t.test(
     t.equal(code, 0)
     t.match(stdout, /^inv_[A-Za-z0-9]{49}\n$/)
     t.not(stdout, old.stdout)
-    t.match(
-      stderr,
-      /^The old key \(.{12}\) is valid until .*Z\.\nThe key billing .* expires .*Z\. It is shown/,
-    )
+    t.match(stderr, /^The key billing .* expires .*Z\. It is shown/)
     t.strictSame(
       await database.query(
         `SELECT expires_at - created_at = interval '90 days' AS lifetime,
@@ -133,9 +130,7 @@ t.test(
         { lifetime: 't', overlap: null },
       ],
     )
-    const again = await keys('rotate', 'billing')
-    t.match(again.stderr, /^The old key \(.{12}\) is valid until .*\nThe key /)
-    await Promise.all([1, 2, 3].map(() => succeed(t, database.url, 'keys', 'rotate', 'billing')))
+    await Promise.all([1, 2, 3, 4].map(() => succeed(t, database.url, 'keys', 'rotate', 'billing')))
     const counts = `SELECT count(*) FILTER (WHERE revoked_at IS NULL) AS active, count(*) FILTER (WHERE revoked_at > now()) AS ending,
     count(*) FILTER (WHERE revoked_at IS NULL AND expires_at < now() + interval '2 days') AS soon FROM api_keys`
     t.strictSame(await database.query(counts), [{ active: '1', ending: '1', soon: '0' }], 'also at once')

@@ -50,7 +50,7 @@ for (const moment of ['before', 'after'] as const) {
     t.match(outcome, {
       stdout: '',
       stderr:
-        /lost during the commit\. Either all changes were made or none; it is unknown which\. .* To find out, run .* the import again with --dry-run\.\n$/,
+        /unknown whether the change was committed: .*\. To find out, run .* the import again with --dry-run\.\n$/,
     })
     t.equal(await stockOf(database), isMade ? '1,5,available' : '')
   })
