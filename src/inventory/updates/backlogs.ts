@@ -4,20 +4,14 @@ import type { InventoryStatistics } from '../statistics.ts'
 import type { Update } from './quantity-update.ts'
 import { MAX_BATCH_SIZE } from './repository.ts'
 
-/**
- * A refused statement is sent again in this many parts, and each success doubles their size. With one bad update among 500, that
- * takes about 15 statements, and if all are bad, 503.
- */
-const PARTS = 8
-
 /** Waiting updates that may share a statement. */
 export class Backlog {
   /** The updates of each pet, oldest first, and first the pet whose update was sent longest ago. */
   readonly waiting = new TransientMap<bigint, Update[]>()
   /** Statements in flight. */
   inFlight = 0
-  /** The number of the last statement. */
-  lastStatement = 0
+  /** When the last statement was sent, by `performance.now()`. */
+  lastSentAt = 0
   /** Maximum updates in a statement. */
   limit: number
 
@@ -117,7 +111,7 @@ export class Backlogs {
   retries(): Backlog[] {
     return [this.#locked, ...this.#refused.values()]
       .filter(({ waiting }) => waiting.size > 0)
-      .sort((a, b) => a.inFlight - b.inFlight || a.lastStatement - b.lastStatement)
+      .sort((a, b) => a.inFlight - b.inFlight || a.lastSentAt - b.lastSentAt)
   }
 
   /** Records that another transaction has locked the row of an update in flight. */
@@ -126,9 +120,12 @@ export class Backlogs {
     this.#sort(petId)
   }
 
-  /** Separates the keys of these updates, after PostgreSQL has refused their statement. */
+  /**
+   * Separates the keys of these updates, after PostgreSQL has refused their statement. A refusal halves the size of the next
+   * statement of a key, and a success doubles it.
+   */
   onRefused(updates: readonly Update[]): void {
-    const limit = Math.ceil(updates.length / PARTS)
+    const limit = Math.ceil(updates.length / 2)
     const separated = this.#refused.size
     for (const key of new Set(updates.map(keyOf))) {
       const backlog = this.#refused.get(key) ?? new Backlog(limit)
@@ -175,10 +172,9 @@ export class Backlogs {
   }
 
   #lateError(update: Update): Error {
-    const [cause, reason] =
-      update.waitsForLock || this.#lockedPets.has(update.petId)
-        ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
-        : (['late', 'The database is too busy.'] as const)
+    const [cause, reason] = this.#lockedPets.has(update.petId)
+      ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
+      : (['late', 'The database is too busy.'] as const)
     return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`)
   }
 }

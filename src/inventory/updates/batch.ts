@@ -22,11 +22,10 @@ const MAX_ATTEMPTS = 3
  * | no row, and the entry does not meet the      | nothing changed                   | answered, 412                     |
  * | condition                                    |                                   |                                   |
  * | no row, though the entry meets the condition | see `MAX_ATTEMPTS`                | sent again, at last answered, 400 |
- * | lock timeout (55P03), the row is locked, or  | nothing changed                   | sent again individually           |
- * | no time is left to check                     |                                   |                                   |
+ * | lock timeout (55P03), the row is locked      | nothing changed                   | sent again individually           |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
  * |                                              | or the whole table is locked      | ones                              |
- * | refusal that one update may have caused,     | nothing changed                   | sent again in parts; see `Backlogs`  |
+ * | refusal that one update may have caused,     | nothing changed                   | sent again in halves              |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
@@ -97,33 +96,32 @@ export class BatchSender {
   }
 
   /**
-   * Sends the updates again whose row is not locked, and returns the others. One without time for the check counts as locked: it
-   * would delay each batch that it is in for as long as its row is locked.
+   * Sends the updates again whose row is not locked, and returns the others. If no row is locked, the whole table is, or the lock
+   * was released just now.
    */
   async #withoutLocked(updates: readonly Update[], attempt: number): Promise<readonly Update[]> {
+    const locked = await this.#lockedAmong(updates.map(({ petId }) => petId))
+    // One that is late counts as locked: it would delay each batch that it is in for as long as its row is locked.
     const time = performance.now() - this.#waitMs
-    const checked = updates.filter(({ arrivedAt }) => arrivedAt >= time)
-    let locked: ReadonlySet<bigint> = new Set()
-    // The row of a single update is certainly locked.
-    if (updates.length > 1 && checked.length > 0) {
-      try {
-        locked = await this.#repository.lockedAmong(checked.map(({ petId }) => petId))
-      } catch {
-        // The check itself locks only the table.
-      }
-    }
-    // If no row is locked, the whole table is, or the lock was released just now.
-    for (const update of updates) update.waitsForLock = locked.size === 0 || locked.has(update.petId)
-    const free = updates.length > 1 ? checked.filter(({ petId }) => !locked.has(petId)) : []
-    const others = updates.filter((update) => !free.includes(update))
+    const isFree = ({ petId, arrivedAt }: Update): boolean => arrivedAt >= time && !locked.has(petId)
+    const others = updates.filter((update) => !isFree(update))
     for (const update of others) this.#backlogs.onLocked(update)
-    return [...others, ...(await this.send(free, attempt))]
+    return [...others, ...(await this.send(updates.filter(isFree), attempt))]
+  }
+
+  /** Returns the pets whose row is locked. That of a single update is certainly locked. */
+  async #lockedAmong(petIds: readonly bigint[]): Promise<ReadonlySet<bigint>> {
+    if (petIds.length === 1) return new Set(petIds)
+    try {
+      return await this.#repository.lockedAmong(petIds)
+    } catch {
+      // The check itself locks only the table.
+      return new Set()
+    }
   }
 
   /** Finds out why PostgreSQL returned no row for these updates, and decides them or sends them again. */
-  async #afterNoRow(batch: readonly Update[], attempt: number): Promise<readonly Update[]> {
-    const updates = this.#inTime(batch)
-    if (updates.length === 0) return []
+  async #afterNoRow(updates: readonly Update[], attempt: number): Promise<readonly Update[]> {
     let tags: ReadonlyMap<bigint, string>
     try {
       tags = await this.#repository.tagsOf(updates.map(({ petId }) => petId))

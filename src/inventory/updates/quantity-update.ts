@@ -26,6 +26,4 @@ export interface Update extends QuantityUpdate {
   /** Gives the caller the entry as stored, or undefined if there is none. */
   readonly resolve: (item: InventoryItem | undefined) => void
   readonly reject: (error: unknown) => void
-  /** Whether its last statement did not get a lock: on its row or on the table. */
-  waitsForLock: boolean
 }

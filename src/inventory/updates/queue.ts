@@ -51,9 +51,7 @@ export class UpdateQueue {
   #retries = 0
   readonly #maxRetries: number
   #isScheduled = false
-  /** Number of statements that were sent. */
-  #statements = 0
-  /** Number of updates in the last one. */
+  /** Number of updates in the last statement. */
   #batchSize = 0
   #timer: NodeJS.Timeout | undefined
 
@@ -82,7 +80,6 @@ export class UpdateQueue {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
-      const waitsForLock = false
       // Not `...update`: V8 takes microseconds to add properties to a copy.
       this.#backlogs.add({
         petId,
@@ -93,7 +90,6 @@ export class UpdateQueue {
         context,
         resolve,
         reject,
-        waitsForLock,
       })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
@@ -136,7 +132,7 @@ export class UpdateQueue {
     const retries = backlog === this.#backlogs.batches ? 0 : 1
     this.#retries += retries
     backlog.inFlight++
-    backlog.lastStatement = ++this.#statements
+    backlog.lastSentAt = performance.now()
     this.#batchSize = updates.length
     const send = (): Promise<readonly Update[]> => this.#sender.send(updates)
     const contexts = updates.flatMap(({ context }) => context ?? [])
