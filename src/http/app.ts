@@ -13,8 +13,8 @@ import { handleErrors } from './error-handler.ts'
 import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
-import { generateOpenApi, serveOpenApi } from './openapi.ts'
-import { serveReferencePage } from './reference.ts'
+import { generateOpenApi } from './openapi.ts'
+import { serveReference } from './reference.ts'
 import { followRequests, requestId, requestLog } from './request-log.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, validationError } from './validation.ts'
@@ -108,8 +108,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
       readiness: options.readiness,
       isStopping: () => http.isStopping,
     })
-    serveOpenApi(publicScope)
-    serveReferencePage(publicScope)
+    serveReference(publicScope)
     refuseOthers()
   })
 

@@ -5,7 +5,6 @@ import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
 import { MAX_BODY_BYTES } from './json-body.ts'
-import { serveDocument } from './static-document.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
@@ -55,15 +54,6 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
       buildLocalReference: (json, _base, _fragment, index) => String(json['$id'] ?? `schema-${index}`),
     },
     transform: ({ schema, url }) => ({ schema: publishedSchema(schema), url }),
-  })
-}
-
-/** Serves the document at `/openapi.json`. Register it outside the scope that requires an API key. */
-export function serveOpenApi(app: FastifyInstance): void {
-  serveDocument(app, {
-    url: '/openapi.json',
-    type: 'application/json; charset=utf-8',
-    content: () => JSON.stringify(app.swagger()),
   })
 }
 

@@ -1,19 +1,24 @@
 import { readFileSync } from 'node:fs'
 import type { FastifyInstance } from 'fastify'
-import { serveDocument } from './static-document.ts'
 
-/** The page loads from its own origin only, runs no inline scripts, and cannot be framed. */
-const CONTENT_SECURITY_POLICY = [
-  "default-src 'none'",
-  "script-src 'self'",
-  "style-src 'self'",
-  // For the page's empty icon, without which browsers request /favicon.ico.
-  'img-src data:',
-  "connect-src 'self'",
-  "base-uri 'none'",
-  "form-action 'none'",
-  "frame-ancestors 'none'",
-].join('; ')
+const headers = {
+  // After an upgrade, caches would otherwise serve the previous version.
+  'cache-control': 'no-cache',
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  // The page loads from its own origin only, runs no inline scripts, and cannot be framed.
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    // For the page's empty icon, without which browsers request /favicon.ico.
+    'img-src data:',
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join('; '),
+}
 
 const HTML = 'text/html; charset=utf-8'
 const JAVASCRIPT = 'text/javascript; charset=utf-8'
@@ -29,19 +34,18 @@ const files = [
 ]
 
 /**
- * Serves the API reference page at `/docs`, and its files below that path. Register it outside the scope that requires an
- * API key. All links are relative, so that the page works behind a proxy that adds a path prefix.
+ * Serves the OpenAPI document at `/openapi.json`, and the API reference page at `/docs` with its files below that path. Register
+ * it outside the scope that requires an API key. All links are relative, so that the page works behind a proxy that adds a path
+ * prefix.
  */
-export function serveReferencePage(app: FastifyInstance): void {
+export function serveReference(app: FastifyInstance): void {
+  const options = { schema: { hide: true } }
+  app.get('/openapi.json', options, (_request, reply) => reply.headers(headers).send(app.swagger()))
   for (const { url, type, name } of files) {
     // The same place, seen from `src` and from `dist`.
     const content = readFileSync(new URL(`../../reference/${name}`, import.meta.url))
-    const headers =
-      type === HTML
-        ? { 'content-security-policy': CONTENT_SECURITY_POLICY, 'referrer-policy': 'no-referrer' }
-        : {}
-    serveDocument(app, { url, type, headers, content: () => content })
+    app.get(url, options, (_request, reply) => reply.headers(headers).type(type).send(content))
   }
   // Relative for the same reason. From here, the page's links would lead elsewhere.
-  app.get('/docs/', { schema: { hide: true } }, (_request, reply) => reply.redirect('../docs', 308))
+  app.get('/docs/', options, (_request, reply) => reply.redirect('../docs', 308))
 }
