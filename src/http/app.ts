@@ -10,7 +10,7 @@ import { requireApiKey } from './authentication.ts'
 import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
 import { handleErrors } from './error-handler.ts'
-import { healthRoutes, isHealthCheck, type Readiness } from './health.ts'
+import { healthRoutes, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
 import { generateOpenApi } from './openapi.ts'
@@ -67,7 +67,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const http = new HttpServer({
     arrivalMs,
     limits,
-    isUrgent: isHealthCheck,
     onRefused: (refused) => {
       statistics.malformed.inc({ http_response_status_code: String(refused.status) })
       logger.info(refused, 'malformed request refused')

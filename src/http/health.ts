@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http'
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { ApiError, serviceUnavailable } from '../contract/errors.ts'
@@ -13,11 +12,6 @@ export interface HealthOptions {
   readonly readiness: Readiness
   /** Whether the server is stopping. */
   readonly isStopping: () => boolean
-}
-
-/** Whether a request is a health check. */
-export function isHealthCheck({ url }: IncomingMessage): boolean {
-  return url === '/livez' || url === '/readyz'
 }
 
 /**

@@ -18,7 +18,7 @@ export class RequestStatistics {
   })
   readonly malformed = new Counter({
     name: 'inventory_http_malformed_requests_total',
-    help: 'Malformed or incomplete requests, and CONNECT, by status.',
+    help: 'Malformed or incomplete requests, by status.',
     labelNames: ['http_response_status_code'],
     registers: [],
   })

@@ -17,13 +17,7 @@ t.test('each request has one log line, without its query and its key, also a mal
   await send('GET', '/v1/nothing', { headers })
   await send('POST', '/v1/inventory')
   await send('GET', '/v1/inventory/%zz')
-  const malformed = [
-    ['CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n', 405, 'CONNECT'],
-    ['no HTTP\r\n\r\n', 400, 'HPE_INVALID_METHOD'],
-  ] as const
-  const ids: (string | undefined)[] = []
-  for (const [bytes] of malformed)
-    ids.push(parseResponse(await sendRaw(port, bytes)).headers.get('x-request-id'))
+  const malformed = parseResponse(await sendRaw(port, 'no HTTP\r\n\r\n'))
   await close()
   const lines = log.filter(({ msg }) => msg === 'request')
   t.strictSame(
@@ -38,13 +32,13 @@ t.test('each request has one log line, without its query and its key, also a mal
   )
   t.ok(lines.every(({ durationMs }) => typeof durationMs === 'number'))
   t.match(
-    log.filter(({ msg }) => msg === 'malformed request refused'),
-    malformed.map(([, status, reason], index) => ({
-      requestId: ids[index],
-      status,
-      reason,
+    log.find(({ msg }) => msg === 'malformed request refused'),
+    {
+      requestId: malformed.headers.get('x-request-id'),
+      status: 400,
+      reason: 'HPE_INVALID_METHOD',
       client: '127.0.0.1',
-    })),
+    },
   )
   t.notMatch(JSON.stringify(log), /secret/)
   t.notMatch(JSON.stringify(log), apiKey)

@@ -11,7 +11,7 @@ export interface TestHttpServer {
   readonly port: number
 }
 
-/** Starts a server that has no timeout unless told otherwise, that hurries with `/urgent`, and whose responses say when their connection closes. */
+/** Starts a server that has no timeout unless told otherwise, and whose responses say when their connection closes. */
 export async function startHttpServer(
   t: Test,
   handler: RequestListener,
@@ -19,7 +19,6 @@ export async function startHttpServer(
 ): Promise<TestHttpServer> {
   const http = new HttpServer({
     onRefused: () => {},
-    isUrgent: ({ url }) => url === '/urgent',
     arrivalMs: 60_000,
     limits: { ...connectionLimits, stallMs: 60_000, ...limits },
   })

@@ -8,18 +8,12 @@ const MAX_PIPELINED = 16
 /** How long the client may take to read the last response before the connection is destroyed. */
 const CLOSE_TIMEOUT_MS = 1000
 
-/** Maximum rest of a body that is read after an early response, so that the connection can stay open. */
-const MAX_DISCARDED_BYTES = 65_536
-
-/** Starts a request. A pipelined one has waited for another of its connection. */
-type Serve = (response: ServerResponse, isPipelined: boolean) => void
-
 /** A connection of the HTTP server. Its requests are served one at a time, in order. */
 export class Connection {
   readonly socket: Socket
   /** When the request in flight could start, or else when the connection became idle, in `performance.now()` time. */
   since = performance.now()
-  readonly #serve: Serve
+  readonly #serve: (response: ServerResponse) => void
   #current: ServerResponse | undefined
   /** Responses to pipelined requests that have not started, oldest first. */
   readonly #waiting: ServerResponse[] = []
@@ -32,7 +26,7 @@ export class Connection {
   #refusal: (() => string) | undefined
   #isStopped = false
 
-  constructor(socket: Socket, serve: Serve) {
+  constructor(socket: Socket, serve: (response: ServerResponse) => void) {
     this.socket = socket
     this.#serve = serve
     // Node resumes the socket whenever a message or its body ends.
@@ -65,7 +59,7 @@ export class Connection {
   /** Serves a parsed request: now, or after those before it. */
   receive(response: ServerResponse): void {
     this.#newest = response.req
-    if (this.#current === undefined) this.#start(response, false)
+    if (this.#current === undefined) this.#start(response)
     else if (this.#waiting.push(response) === MAX_PIPELINED) this.#stopReading()
   }
 
@@ -73,6 +67,7 @@ export class Connection {
   stopAfterCurrent(): void {
     this.#stopReading()
     this.#waiting.length = 0
+    this.#refusal = undefined
   }
 
   /**
@@ -100,28 +95,18 @@ export class Connection {
    *
    * @param isLeaving whether the server wants to close it
    */
-  closesAfter({ req }: ServerResponse, isLeaving: boolean): boolean {
-    const asked = req.headers.connection ?? ''
-    if (req.httpVersion === '1.0' ? !/keep-alive/i.test(asked) : /close/i.test(asked)) return true
-    if (this.#waiting.length === 0) {
-      if (isLeaving || this.socket.readableEnded) return true
-      if (this.#isStopped && this.#refusal === undefined) return true
-    }
-    if (req.complete) return false
-    const length = Number(req.headers['content-length'] ?? 0)
-    return (
-      req.headers['transfer-encoding'] !== undefined ||
-      length > MAX_DISCARDED_BYTES ||
-      // Node's parser discards what it has read beyond the end of such a request.
-      (length > 0 && req.headers.upgrade !== undefined)
-    )
+  closesAfter({ req, shouldKeepAlive }: ServerResponse, isLeaving: boolean): boolean {
+    // The client has asked for it, or the rest of its body is not read.
+    if (!shouldKeepAlive || !req.complete) return true
+    if (this.#waiting.length > 0) return false
+    return isLeaving || this.socket.readableEnded || (this.#isStopped && this.#refusal === undefined)
   }
 
-  #start(response: ServerResponse, isPipelined: boolean): void {
+  #start(response: ServerResponse): void {
     this.#current = response
     this.since = performance.now()
     response.once('close', () => this.#continue())
-    this.#serve(response, isPipelined)
+    this.#serve(response)
   }
 
   #continue(): void {
@@ -129,7 +114,7 @@ export class Connection {
     this.since = performance.now()
     if (!this.socket.writable) return
     const next = this.#waiting.shift()
-    if (next !== undefined) this.#start(next, true)
+    if (next !== undefined) this.#start(next)
     else if (this.#isStopped) this.#end(this.#refusal?.())
   }
 

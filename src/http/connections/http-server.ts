@@ -54,8 +54,6 @@ export interface HttpServerOptions {
   /** How long a client may take to send a request, including its body. */
   readonly arrivalMs: number
   readonly limits: ConnectionLimits
-  /** Whether a request need not wait for all that arrived before it. */
-  readonly isUrgent: (request: IncomingMessage) => boolean
 }
 
 /**
@@ -88,6 +86,9 @@ export class HttpServer {
       connectionsCheckingInterval: 1000,
       keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
       requireHostHeader: false,
+      // Node would use the first of several Host, Authorization or Content-Type headers, and a proxy may have used the last. Joined,
+      // none of them is valid.
+      joinDuplicateHeaders: true,
     })
     // Serves clients that half-close the connection after a request. Node's types lack this option.
     Object.assign(server, { httpAllowHalfOpen: true })
@@ -98,10 +99,6 @@ export class HttpServer {
       server.on(event, (_request, response: ServerResponse) => this.#receive(response))
     }
     server.on('upgrade', ({ socket }) => this.#takeOver(socket))
-    server.on('connect', ({ socket }) => {
-      this.#takeOver(socket)
-      this.#refuse(socket, 'CONNECT')
-    })
     server.once(
       'close',
       guardConnections(this.#connections, () => this.#limits),
@@ -143,42 +140,34 @@ export class HttpServer {
     return this.connectionOf(response)?.closesAfter(response, isLeaving) === true
   }
 
-  /** Answers data that Node's HTTP parser rejects, or a request that is not complete in time (event `clientError`). */
-  refuseMalformed(error: ParserError, socket: Socket): void {
-    // Data after a request with `Connection: close`. Node closes the connection after the response to that request
-    // (RFC 9112, section 9.6).
-    if (error.code === 'HPE_CLOSED_CONNECTION') return
+  /**
+   * Answers data that Node's HTTP parser rejects, or a request that is not complete in time (event `clientError`), after the
+   * requests before it are answered (RFC 9112, section 9.3.2).
+   */
+  refuseMalformed({ code }: Pick<ParserError, 'code'>, socket: Socket): void {
     // A connection without any data gets no response.
-    const isAnswered = error.code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0
-    if (isAnswered) this.#refuse(socket, error.code)
-    else socket.destroy()
-  }
-
-  #accept(socket: Socket): void {
-    const serve = (response: ServerResponse, isPipelined: boolean): void => {
-      const priority = this.#options.isUrgent(response.req) ? 'urgent' : 'usual'
-      this.#queue.add(response, isPipelined ? 'pipelined' : priority)
+    if (code === 'ECONNRESET' || !socket.writable || socket.bytesRead === 0) {
+      socket.destroy()
+      return
     }
-    this.#queue.connectionAccepted()
-    this.#connections.set(socket, new Connection(socket, serve))
-    socket.once('close', () => this.#connections.delete(socket))
-  }
-
-  #receive(response: ServerResponse): void {
-    if (isHttp(response.req)) this.connectionOf(response)?.receive(response)
-    else this.#refuse(response.req.socket, 'UNKNOWN_PROTOCOL')
-  }
-
-  /** Refuses what no handler can answer, after the requests before it are answered (RFC 9112, section 9.3.2). */
-  #refuse(socket: Socket, reason: string): void {
-    const error = refusalOf(reason)
+    const error = refusalOf(code)
     // The address is read now: a socket that its client has closed has none any more.
     const client = socket.remoteAddress
     this.#connections.get(socket)?.refuse(() => {
       const requestId = randomUUID()
-      this.#options.onRefused({ requestId, status: error.status, reason, client })
+      this.#options.onRefused({ requestId, status: error.status, reason: code, client })
       return errorMessage(error, requestId)
     })
+  }
+
+  #receive(response: ServerResponse): void {
+    if (isHttp(response.req)) this.connectionOf(response)?.receive(response)
+    else this.refuseMalformed({ code: 'HPE_INVALID_METHOD' }, response.req.socket)
+  }
+
+  #accept(socket: Socket): void {
+    this.#connections.set(socket, new Connection(socket, (response) => this.#queue.add(response)))
+    socket.once('close', () => this.#connections.delete(socket))
   }
 
   /**
@@ -193,18 +182,18 @@ export class HttpServer {
 }
 
 /**
- * Returns a class of requests with which Node leaves a connection at CONNECT, and at the first request that is not served. It
- * would otherwise parse whatever it has read of pipelined requests, up to 64 KB at once. Node ignores any other Upgrade header,
- * and serves the request (RFC 9110, section 7.8).
+ * Returns a class of requests with which Node leaves a connection at the first request that is not served. It would otherwise parse
+ * whatever it has read of pipelined requests, up to 64 KB at once. Node ignores any Upgrade header, and serves the request
+ * (RFC 9110, section 7.8), also CONNECT, which then gets an error.
  */
 function requestClass(connectionOf: (socket: Socket) => Connection | undefined): typeof IncomingMessage {
   return class extends IncomingMessage {
     /** Read when the headers of the request are parsed; if true, Node leaves the connection. */
     get upgrade(): boolean {
-      return this.method === 'CONNECT' || connectionOf(this.socket)?.isStopped === true
+      return connectionOf(this.socket)?.isStopped === true
     }
 
-    /** Node sets it if the request has an Upgrade header. */
-    set upgrade(_hasHeader: boolean | null) {}
+    /** Node sets it if the request has an Upgrade header or is a CONNECT. */
+    set upgrade(_isUpgrade: boolean | null) {}
   }
 }

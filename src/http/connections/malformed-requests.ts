@@ -1,27 +1,20 @@
 import { type IncomingMessage, METHODS, STATUS_CODES } from 'node:http'
 import { ApiError } from '../../contract/errors.ts'
 
-/** Any other method or version belongs to another protocol, such as RTSP or HTTP/2. CONNECT has an event of its own. */
 const methods = new Set(METHODS)
-const versions = ['1.1', '1.0']
 
-/** Whether a message that Node's parser accepts is an HTTP/1.1 or HTTP/1.0 request. */
-export function isHttp({ method = '', httpVersion }: IncomingMessage): boolean {
-  return methods.has(method) && versions.includes(httpVersion)
+/** Whether a request is of HTTP/1. Node's parser also accepts those of RTSP and of HTTP/2.0. */
+export function isHttp({ method = '', httpVersionMajor }: IncomingMessage): boolean {
+  return methods.has(method) && httpVersionMajor === 1
 }
 
-/**
- * Creates the error for what no handler can answer. The reason is the code with which Node's HTTP parser rejects data or gives up
- * an incomplete request; or CONNECT; or anything else for another protocol.
- */
-export function refusalOf(reason: string): ApiError {
-  switch (reason) {
+/** Creates the error for data that no handler can answer. The code is that of the error of Node's HTTP server. */
+export function refusalOf(code: string): ApiError {
+  switch (code) {
     case 'HPE_HEADER_OVERFLOW':
       return new ApiError(431, 'The request line and headers are too large. The maximum is 16384 bytes.')
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new ApiError(408, 'The request did not arrive in time.')
-    case 'CONNECT':
-      return new ApiError(405, 'CONNECT is not supported.', { allow: '' })
     default:
       return new ApiError(
         400,

@@ -1,4 +1,3 @@
-import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import t from 'tap'
 import { startService } from '../../support/app.ts'
@@ -105,36 +104,4 @@ t.test('new connections are served while hundreds of others keep the service bus
   t.ok(others.every(({ status }) => status === 200))
   // Accepting one connection in each event-loop iteration that serves all 400 would make it 16,000.
   t.ok(answers - before < 4000, `${answers - before} answers to others came in between`)
-})
-
-t.test('of those that wait, urgent requests start first, then those that are not pipelined', async (t) => {
-  let isSlow = false
-  let started = 0
-  const startedBefore = new Map<string, number>()
-  const { port } = await startHttpServer(t, ({ url = '' }, response) => {
-    startedBefore.set(url, started++)
-    // A slow processor: 300 requests take three seconds.
-    for (const start = performance.now(); isSlow && performance.now() - start < 10; );
-    response.end('done')
-  })
-  const clients = await Promise.all(
-    Array.from({ length: 102 }, async () => {
-      const client = await openRaw(port)
-      client.socket.write(get('/'))
-      // It has been accepted.
-      await once(client.socket, 'data')
-      return client
-    }),
-  )
-  isSlow = true
-  started = 0
-  const [urgent, single, ...others] = clients
-  for (const { socket } of others) socket.write(get('/').repeat(2) + get('/', close))
-  await until('the first pipelined requests', () => started > 110)
-  single?.socket.write(get('/single', close))
-  urgent?.socket.write(get('/urgent', close))
-  for (const { received } of clients) t.match(await received, /done$/)
-  const before = (url: string): number => startedBefore.get(url) ?? Number.POSITIVE_INFINITY
-  t.ok(before('/urgent') < before('/single'), `${before('/urgent')} before the urgent one`)
-  t.ok(before('/single') < 200, `${before('/single')} before the single one`)
 })
