@@ -106,9 +106,7 @@ export function serviceUnavailable(cause: UnavailableCause, message: string): Ap
 }
 
 /** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */
-export function bearerChallenge(
-  error?: 'invalid_request' | 'invalid_token' | 'insufficient_scope',
-): Record<string, string> {
+export function bearerChallenge(error?: 'invalid_token' | 'insufficient_scope'): Record<string, string> {
   const scheme = 'Bearer realm="inventory"'
   return { 'www-authenticate': error === undefined ? scheme : `${scheme}, error="${error}"` }
 }

@@ -40,14 +40,6 @@ const refused: [status: number, code: string, messages: string[], headers?: Reco
   [
     400,
     'invalid_request',
-    [authorization, 'Authorization: Bearer wrong\r\n', 'AUTHORIZATION:\r\n'].map((second) =>
-      patch(`${json}${second}${length}`),
-    ),
-    { 'www-authenticate': 'Bearer realm="inventory", error="invalid_request"' },
-  ],
-  [
-    400,
-    'invalid_request',
     [
       // Other protocols.
       'garbage\r\n\r\n',
@@ -77,15 +69,8 @@ const refused: [status: number, code: string, messages: string[], headers?: Reco
       list('X: a\r\n b\r\n'),
       `GET /v1/inventory HTTP/1.1\r\n${authorization}${close}\r\n`,
       list(host),
-      ...['a b', 'a/b', 'a@b', 'a,b', 'a:x', 'a:80:80', '[::1', '::1', '[::1]x', '[:::1]', '[1.2.3.4]', '[]']
-        .concat('[fe80::1%25eth0]', 'a?b', 'a#b', 'a\\b', 'a"b', '<a>', 'a%2', 'http://a', 'ä', 'a{b}')
-        .flatMap((value) => [
-          `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`,
-          `GET /v1/inventory HTTP/1.0\r\nHost: ${value}\r\n${authorization}\r\n`,
-          `GET /livez HTTP/1.1\r\nHost: ${value}\r\n${close}\r\n`,
-        ]),
-      ...[json, 'content-type: text/plain\r\n', 'Content-Type:\r\n'].map((second) =>
-        patch(`${json}${second}${length}`),
+      ...['a b', 'a/b', 'user@a', 'a,b', 'a:x', '::1', '[::1', 'a?b', 'a#b', 'a\\b', 'http://a', 'ä'].map(
+        (value) => `GET /livez HTTP/1.1\r\nHost: ${value}\r\n${close}\r\n`,
       ),
 
       // The length of the body. Nothing may be found in it, or behind it.
@@ -136,9 +121,9 @@ const accepted = [
     get(`http://${authority}/v1/inventory`),
     get(`https://${authority}/v1/inventory`),
   ]),
-  ...['', 'a', 'A.example', 'inventory.test:3000', 'a:', 'a_b-c.d~e', "a!$&'()*+;=b", 'a%41', ' a ']
-    .concat('127.0.0.1:80', '[::1]', '[::1]:3000', '[::ffff:127.0.0.1]', '[v1.a:b]')
-    .map((value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`),
+  ...['', 'a', 'A_b-c.example', 'inventory.test:3000', ' 127.0.0.1:80', '[::1]:3000'].map(
+    (value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`,
+  ),
 ]
 
 /** The beginning of a message, for a test's name. */
@@ -190,6 +175,8 @@ t.test('pipelined requests are answered in order, up to the one that ends the co
     ['errors of the client', bad + bad + list(), update, [400, 400, 200]],
     ['no key', `${open}\r\n${open}${close}\r\n`, update, [401, 401]],
     ['two Hosts', `${open}\r\n${open}${host}${close}\r\n`, update, [401, 400]],
+    ['two keys', `${open}${authorization}${authorization}${close}\r\n`, '', [401]],
+    ['two types of a body', patch(`${json}${json}${length}`), '', [415]],
     ['no such path', get('/x'), update + update, [404]],
     ['HTTP/1.0', 'GET /v1/inventory HTTP/1.0\r\n\r\n', update, [401]],
     ['garbage behind the last request', list(), 'garbage\r\n\r\n', [200]],
