@@ -1,9 +1,10 @@
 import { spawnSync } from 'node:child_process'
-import { chmod, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { copyCluster } from '../support/cluster.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
@@ -28,9 +29,12 @@ const libpqVariables = {
   PGCLIENTENCODING: 'LATIN1',
   PGDATA: '/nowhere',
 }
-const isRoot = process.getuid?.() === 0
 
-t.test('a server without settings starts a local database with sample entries, and keeps it', async (t) => {
+// They wait most of the time.
+t.jobs = 3
+const atOnce = () => ({ buffered: true })
+
+t.test('a server without settings starts a local database, and keeps it', atOnce(), async (t) => {
   const cwd = await temporaryFolder(t)
   const first = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables })
   t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
@@ -86,7 +90,7 @@ t.test('a server without settings starts a local database with sample entries, a
   )
 })
 
-t.test('one of two concurrent first starts serves, and the other one reports it', async (t) => {
+t.test('one of two concurrent first starts serves, and the other reports it', atOnce(), async (t) => {
   const cwd = await temporaryFolder(t)
   const starts = await Promise.allSettled([startLocally(t, cwd), startLocally(t, cwd)])
   const [serving, ...more] = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []))
@@ -99,9 +103,8 @@ t.test('one of two concurrent first starts serves, and the other one reports it'
   t.strictSame(await unfinished(cwd), [])
 })
 
-t.test('a signal during a first start ends it, and leaves nothing running', async (t) => {
-  const interrupt = async (file: RegExp): Promise<void> => {
-    const cwd = await temporaryFolder(t)
+t.test('a signal during a start ends it, and leaves nothing running', atOnce(), async (t) => {
+  const interrupt = async (cwd: string, file: RegExp): Promise<void> => {
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
     const [created = ''] = await eventually(`a file ${file}`, async () => {
       const found = (await filesBelow(cwd)).filter((name) => file.test(name))
@@ -115,13 +118,14 @@ t.test('a signal during a first start ends it, and leaves nothing running', asyn
     t.strictSame(await unfinished(cwd), [])
     t.strictSame(programsBelow(cwd), [])
   }
-  // While initdb runs, after it, and while the database starts.
-  await Promise.all([/data\.unfinished-\d+\/PG_VERSION$/, /\/data$/, /postmaster\.pid$/].map(interrupt))
+  // While initdb runs, and while the database starts.
+  await interrupt(await temporaryFolder(t), /data\.unfinished-\d+\/PG_VERSION$/)
+  await interrupt(await usedFolder(t), /postmaster\.pid$/)
 })
 
-t.test('a start that fails leaves nothing running, also with a Ctrl-C while it stops', async (t) => {
+t.test('a start that fails leaves nothing running, even with a Ctrl-C meanwhile', atOnce(), async (t) => {
   const taken = String(await listen(t, createServer()))
-  const cwd = await temporaryFolder(t)
+  const cwd = await usedFolder(t)
   for (const [isInterrupted, env] of [
     [false, { PORT: taken }],
     [true, { PORT: '0', METRICS_PORT: taken }],
@@ -136,7 +140,7 @@ t.test('a start that fails leaves nothing running, also with a Ctrl-C while it s
   }
 })
 
-t.test('a server that cannot start a local database says what to do', async (t) => {
+t.test('a server that cannot start a local database says what to do', atOnce(), async (t) => {
   const elsewhere = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
   const NODE_OPTIONS = `--import data:text/javascript,${elsewhere}`
   const server = await startProgram(t, 'server', { env: { PORT: '0', NODE_OPTIONS } })
@@ -154,22 +158,25 @@ t.test('a server that cannot start a local database says what to do', async (t) 
   })
 })
 
-t.test(
-  'as root it runs in a folder that others may not enter, or may write to',
-  { skip: !isRoot },
-  async (t) => {
-    for (const mode of [0o700, 0o777]) {
-      const cwd = await temporaryFolder(t)
-      await chmod(cwd, mode)
-      const running = await startLocally(t, cwd, strictUmask)
-      t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')
-      t.equal(await stopLocally(running), 0)
-      const [, directory = ''] = /^Starting PostgreSQL in (.*)…$/.exec(running.firstLine) ?? []
-      t.match(directory, /^\/var\/lib\/petstore-inventory\//)
-      await rm(directory, { recursive: true })
-    }
-  },
-)
+const asRoot = { ...atOnce(), skip: process.getuid?.() !== 0 }
+t.test('as root it runs in a folder that others may not enter', asRoot, async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o700)
+  const running = await startLocally(t, cwd, strictUmask)
+  t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')
+  t.equal(await stopLocally(running), 0)
+  const [, directory = ''] = /^Starting PostgreSQL in (.*)…$/.exec(running.firstLine) ?? []
+  t.match(directory, /^\/var\/lib\/petstore-inventory\//)
+  await rm(directory, { recursive: true })
+})
+
+/** A folder in which a server has run before. */
+async function usedFolder(t: Test): Promise<string> {
+  const cwd = await temporaryFolder(t)
+  await mkdir(path.join(cwd, '.data'))
+  await copyCluster(path.join(cwd, '.data', 'postgres'))
+  return cwd
+}
 
 async function filesBelow(cwd: string): Promise<string[]> {
   // Files come and go while they are listed.

@@ -1,11 +1,12 @@
 import { execFile } from 'node:child_process'
-import { mkdir } from 'node:fs/promises'
+import { mkdir, symlink } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { migrate } from '../../src/database/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { createFolderOnce } from '../../src/local/folder.ts'
+import { copyPrograms } from '../../src/local/programs.ts'
 import { onServer } from './on-server.ts'
 
 const run = promisify(execFile)
@@ -21,13 +22,15 @@ export async function copyCluster(directory: string): Promise<void> {
   // The folder for temporary files is one of this run.
   const original = path.join(tmpdir(), 'cluster')
   await createFolderOnce(original, makeCluster)
-  await mkdir(directory)
-  // Without the programs, which have sixty megabytes.
-  await run('cp', ['-a', path.join(original, 'data'), path.join(original, 'password'), directory])
+  await run('cp', ['-a', original, directory])
 }
 
 /** Fills a folder in the same way, with a cluster that PostgreSQL tells from all others by its system identifier. */
 export async function makeCluster(directory: string): Promise<void> {
+  await mkdir(directory)
+  // The programs have sixty megabytes: all servers of a run share them.
+  await copyPrograms(tmpdir())
+  await symlink(path.join(tmpdir(), 'package'), path.join(directory, 'package'))
   const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
   try {
     await migrate({ url: server.url, direction: 'up' })
