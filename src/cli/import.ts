@@ -10,7 +10,7 @@ import {
 } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
 import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
-import { stageCsv } from '../inventory/transfer/staging.ts'
+import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
@@ -68,14 +68,14 @@ async function importFrom(
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
   addAbortSignal(signal, source.stream)
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
-    const { rows, endsInNewline, check } = await stageCsv(transaction, source.stream, signal)
+    const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (expectedRows !== undefined && rows !== expectedRows)
       throw new InvalidInputError(
         `has ${formatNumber(rows)} rows in place of the expected ${formatNumber(expectedRows)}`,
       )
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError('does not end in a newline, so it may be incomplete')
-    await check()
+    await checkStaged(transaction, errors)
     if (dryRun) return previewImport(transaction, mode)
     const counts = await mergeStaged(transaction, mode, rows)
     if (!allowRemovals) refuseManyRemovals(counts)

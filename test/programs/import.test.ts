@@ -68,29 +68,31 @@ t.test('every spelling of CSV that programs write is read', async (t) => {
   }
 })
 
-t.test('an input that is no CSV in a known encoding is refused, and the message names it', async (t) => {
-  const database = await testDatabase(t)
-  for (const [input, error] of [
-    [
-      utf16('petId,quantity\n1,1\n').subarray(2),
-      /^inventory: .* has null characters; save it as text in UTF-8/,
-    ],
-    ['petId,quantity\n1,1\0\n', /^inventory: stock\.csv has null characters/],
-    ['', /^line 1: the first line must name the columns: petId, quantity and .* status, but it is empty\n/],
-    ['petId;quantity\n1;2\n', /^line 1: .*, not "petId;quantity"; separate the columns with commas\n/],
-    ['petId,petId,quantity\n1,1,2\n', /^line 1: /],
-    ['petId,quantity,price\n1,1,2\n', /^line 1: /],
-    [
-      `petId,quantity\n1,${'1'.repeat(300_000)}\n`,
-      /^inventory: .* has a line of more than 65536 characters;/,
-    ],
-  ] as const) {
-    const { code, stdout, stderr } = await load(t, database.url, input)
-    t.strictSame([code, stdout], [3, ''])
-    t.match(stderr, error)
-    t.match(stderr, /; nothing was changed\n$/)
-  }
-})
+t.test(
+  'a file without a right header is refused, and so is one that is no CSV in a known encoding',
+  async (t) => {
+    const database = await testDatabase(t)
+    const header =
+      /^line 1: the first line must name the columns, separated by commas: petId, quantity and optionally status, not "/
+    for (const [input, error] of [
+      ['', header],
+      ['petId;quantity\n1;2\n', header],
+      ['petId,petId,quantity\n1,1,2\n', header],
+      ['petId,quantity,price\n1,1,2\n', header],
+      [utf16('petId,quantity\n1,1\n').subarray(2), header],
+      ['petId,quantity\n1,1\0\n', /^line 2: quantity must be .*, not "1\\u0000"\n/],
+      [
+        `petId,quantity\n1,${'1'.repeat(300_000)}\n`,
+        /^inventory: .* has a line of more than 65536 characters;/,
+      ],
+    ] as const) {
+      const { code, stdout, stderr } = await load(t, database.url, input)
+      t.strictSame([code, stdout], [3, ''])
+      t.match(stderr, error)
+      t.match(stderr, /; nothing was changed\n$/)
+    }
+  },
+)
 
 t.test('every wrong line is reported with its number, and nothing is written', async (t) => {
   const database = await testDatabase(t)
@@ -118,7 +120,7 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   t.strictSame([code, stdout], [3, ''])
   const wrong = [...lines.entries()].filter(([, [, error]]) => error !== undefined)
   const reported = stderr.split('\n')
-  const summary = `inventory: stock.csv has ${wrong.length} errors; nothing was changed`
+  const summary = 'inventory: stock.csv has errors, of which the first 20 are shown; nothing was changed'
   t.strictSame(reported.splice(-2), [summary, ''])
   t.equal(reported.length, wrong.length)
   for (const [index, [text, error]] of wrong) {
@@ -128,10 +130,7 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   }
 
   const many = await load(t, database.url, `petId,quantity\n${'x,1\n'.repeat(1230)}1,1\n1,2\n`)
-  t.match(
-    many.stderr,
-    /\nline 21: .*\ninventory: stock\.csv has 1,231 errors, of which these are the first 20;/,
-  )
+  t.match(many.stderr, /\nline 21: .*\ninventory: stock\.csv has errors, of which the first 20 are shown;/)
   t.equal(many.stderr.split('\n').length, 20 + 2)
   t.equal(await stockOf(database), '1,9,sold')
 })

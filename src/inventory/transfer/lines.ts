@@ -37,10 +37,6 @@ export async function* readLines(source: AsyncIterable<Buffer>): AsyncGenerator<
   for await (const chunk of source) {
     decoder ??= new TextDecoder(byteOrderMarks[chunk.toString('hex', 0, 2)])
     const text = rest + decoder.decode(chunk, { stream: true })
-    if (text.includes('\0'))
-      throw new InvalidInputError(
-        'has null characters; save it as text in UTF-8, or in UTF-16 with a byte order mark',
-      )
     // A CR at the end may be the first half of CR LF.
     const lines = text.replace(/\r\n|\r(?!$)/g, '\n').split('\n')
     rest = lines.pop() ?? ''

@@ -47,16 +47,13 @@ function split(line: string): string[] {
 }
 
 function noHeader(line: string): InvalidInputError {
-  const instead = line === '' ? 'but it is empty' : `not ${quote(line)}`
-  // Spreadsheets write semicolons where the comma is the decimal separator.
-  const advice = /[;\t]/.test(line) && !line.includes(',') ? '; separate the columns with commas' : ''
-  const error = `the first line must name the columns: ${FILE_COLUMNS}, ${instead}${advice}`
+  const error = `the first line must name the columns, separated by commas: ${FILE_COLUMNS}, not ${quote(line)}`
   return new InvalidInputError('has no header', [{ line: 1, error }])
 }
 
-/** Shows a text of a file, at most its beginning. */
+/** Shows the beginning of a text of a file. */
 function quote(text: string): string {
-  return text.length > 60 ? `${JSON.stringify(text.slice(0, 60))}…` : JSON.stringify(text)
+  return JSON.stringify(text.slice(0, 60))
 }
 
 interface Rule {

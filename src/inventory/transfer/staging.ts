@@ -4,7 +4,7 @@ import { COLUMN_NAMES, columns } from '../entry/columns.ts'
 import { InvalidInputError, type LineError, readLines } from './lines.ts'
 import { type ReadRow, rowReader } from './rows.ts'
 
-/** Maximum wrong lines to show; the others are counted. */
+/** Maximum wrong lines to show. */
 const SHOWN_ERRORS = 20
 
 /** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
@@ -19,12 +19,8 @@ export interface Staged {
   readonly rows: number
   /** Whether the last line has its end. Without it, the line may be incomplete. */
   readonly endsInNewline: boolean
-  /**
-   * Rejects wrong lines. No other import runs from now on until the transaction ends.
-   *
-   * @throws {InvalidInputError} if a line is wrong, or repeats a petId
-   */
-  check(): Promise<void>
+  /** The first lines without a right row. */
+  readonly errors: readonly LineError[]
 }
 
 /**
@@ -42,7 +38,6 @@ export async function stageCsv(
   let readRow: ReadRow | undefined
   let lines = 0
   let rows = 0
-  let wrong = 0
   const errors: LineError[] = []
   let last = ''
 
@@ -53,8 +48,7 @@ export async function stageCsv(
       rows += 1
       const row = readRow(line)
       if ('values' in row) return row.values.join(',')
-      wrong += 1
-      if (wrong <= SHOWN_ERRORS) errors.push({ line: lines, error: row.error })
+      if (errors.length < SHOWN_ERRORS) errors.push({ line: lines, error: row.error })
     }
     return NO_ROW
   }
@@ -72,33 +66,25 @@ export async function stageCsv(
   )
   const copy = `COPY staged (${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '') WHERE pet_id IS NOT NULL`
   await pipeline(copyText(), transaction.copyIn(copy), { signal })
-  return {
-    rows,
-    endsInNewline: last === '',
-    check: () => checkStaged(transaction, wrong, errors),
-  }
+  return { rows, endsInNewline: last === '', errors }
 }
 
-/** `errors` are the first ones of the `wrong` lines that have no right row. */
-async function checkStaged(
-  transaction: Transaction,
-  wrong: number,
-  errors: readonly LineError[],
-): Promise<void> {
+/**
+ * Rejects wrong lines: the `errors` of staging, and those that repeat a petId. No other import runs from now on until the transaction
+ * ends.
+ *
+ * @throws {InvalidInputError}
+ */
+export async function checkStaged(transaction: Transaction, errors: readonly LineError[]): Promise<void> {
   await transaction.takeAdvisoryLock(IMPORT_LOCK)
   await transaction.query("SET LOCAL work_mem = '64MB'")
   await transaction.query('ANALYZE staged (pet_id)')
-  const repeated = await transaction.query<{ line: number; error: string; count: string }>(
-    `SELECT line::float8 AS line, format('petId %s already occurs in line %s', pet_id, earlier) AS error, count(*) OVER () AS count
+  const repeated = await transaction.query<{ line: number; error: string }>(
+    `SELECT line::float8 AS line, format('petId %s already occurs in line %s', pet_id, earlier) AS error
      FROM (SELECT line, pet_id, lag(line) OVER (PARTITION BY pet_id ORDER BY line) AS earlier FROM staged) AS numbered
      WHERE earlier IS NOT NULL ORDER BY numbered.line LIMIT ${SHOWN_ERRORS}`,
   )
-  const count = wrong + Number(repeated[0]?.count ?? 0)
-  if (count === 0) return
   const shown = [...errors, ...repeated].sort((a, b) => a.line - b.line).slice(0, SHOWN_ERRORS)
-  const more = count > SHOWN_ERRORS ? `, of which these are the first ${SHOWN_ERRORS}` : ''
-  throw new InvalidInputError(
-    count === 1 ? 'has 1 error' : `has ${count.toLocaleString('en-US')} errors${more}`,
-    shown,
-  )
+  if (shown.length > 0)
+    throw new InvalidInputError(`has errors, of which the first ${SHOWN_ERRORS} are shown`, shown)
 }
