@@ -6,15 +6,12 @@ import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 const DUPLICATE_SIGNAL_MS = 200
 
 /** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
-const interruptSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
+const stopSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
-/** The server also stops on the other signals that a user sends to end a process. */
-const stopSignals: readonly NodeJS.Signals[] = [...interruptSignals, 'SIGQUIT', 'SIGUSR2']
-
-/** Calls a function on each of the signals that does not repeat the one before. */
-function onSignals(signals: readonly NodeJS.Signals[], act: (signal: NodeJS.Signals) => void): void {
+/** Calls a function on each stop signal that does not repeat the one before. */
+function onStopSignal(act: (signal: NodeJS.Signals) => void): void {
   let last = Number.NEGATIVE_INFINITY
-  for (const signal of signals) {
+  for (const signal of stopSignals) {
     process.on(signal, () => {
       const isRepeated = performance.now() - last < DUPLICATE_SIGNAL_MS
       last = performance.now()
@@ -54,7 +51,7 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
   }
   process.on('uncaughtException', onError)
   process.on('unhandledRejection', onError)
-  onSignals(stopSignals, (signal) => {
+  onStopSignal((signal) => {
     log.info(`${signal}: stopping`)
     void stop(0)
   })
@@ -83,7 +80,7 @@ export interface Interruption {
 export function abortOnSignals(): Interruption {
   const controller = new AbortController()
   let isCommitting = false
-  onSignals(interruptSignals, (signal) => {
+  onStopSignal((signal) => {
     if (isCommitting) {
       console.error(
         `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,

@@ -1,3 +1,4 @@
+import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
 import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
@@ -35,31 +36,21 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
 
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
 function explainOutage(cause: unknown, variable: string): string {
-  if (!(cause instanceof Error)) return `PostgreSQL cannot be reached: ${printable(String(cause))}`
   // A host with several addresses causes an error of several, without a message.
   const said = printable(messageOf(cause instanceof AggregateError ? cause.errors[0] : cause))
-  if (hasCause(cause, 'untrusted')) {
+  const hasSystemError = cause instanceof AggregateError || (cause instanceof Error && 'syscall' in cause)
+  if (hasCause(cause, 'untrusted'))
     return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
-  }
-  if (hasCause(cause, 'settings')) {
-    return (
-      `The connection pooler refuses the connection: ${said}. For the server, set DATABASE_POOLER=transaction. ` +
-      'The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.'
-    )
-  }
-  if ('routine' in cause && cause.routine === 'check_enable_rls') {
+  if (hasCause(cause, 'settings'))
+    return `The connection pooler refuses the connection: ${said}. For the server, set DATABASE_POOLER=transaction. The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.`
+  if (cause instanceof pg.DatabaseError && cause.routine === 'check_enable_rls')
     return `Row security would hide rows from this role: ${said}. Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.`
-  }
-  if (hasCause(cause, 'forbidden')) {
-    const remedy = variable.startsWith('OPERATOR_DATABASE_URL')
-      ? 'Run "inventory migrate up --operator-role ROLE" as the owner of the tables.'
-      : 'The command line can use another role: set OPERATOR_DATABASE_URL.'
-    return `The database role lacks a privilege: ${said}. ${remedy}`
-  }
-  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
-  if (hasCause(cause, 'noResponse') || 'syscall' in cause || cause instanceof AggregateError)
-    return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
+  if (hasCause(cause, 'forbidden'))
+    return `The database role lacks a privilege: ${said}. Set OPERATOR_DATABASE_URL to a role for which the owner of the tables has run "inventory migrate up --operator-role ROLE".`
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
     return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
+  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
+  if (hasSystemError || hasCause(cause, 'noResponse'))
+    return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
   return `PostgreSQL cannot serve this now: ${said}.`
 }
