@@ -14,17 +14,8 @@ export function preferredCoding<Coding extends string>(
   headers: IncomingHttpHeaders,
   available: readonly Coding[],
 ): Coding | 'identity' {
-  return acceptedCodings(headers, available)[0] ?? 'identity'
-}
-
-/** Returns the codings that `Accept-Encoding` accepts, most preferred first, as `preferredCoding` ranks them. */
-export function acceptedCodings<Coding extends string>(
-  headers: IncomingHttpHeaders,
-  available: readonly Coding[],
-): (Coding | 'identity')[] {
-  if (headers['accept-encoding'] === undefined) return ['identity']
+  if (headers['accept-encoding'] === undefined) return 'identity'
   const negotiation: Negotiation = new Negotiator({ headers })
-  return negotiation
-    .encodings([...available, 'identity'], { preferred: available })
-    .map((accepted) => available.find((coding) => coding === accepted) ?? 'identity')
+  const [best] = negotiation.encodings([...available, 'identity'], { preferred: available })
+  return available.find((coding) => coding === best) ?? 'identity'
 }

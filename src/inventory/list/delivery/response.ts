@@ -1,16 +1,15 @@
-import type { IncomingHttpHeaders } from 'node:http'
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { acceptedCodings, preferredCoding } from '../../../contract/content-coding.ts'
-import { type EntityTags, entityTags, includesTag } from '../../../contract/entity-tag.ts'
+import { preferredCoding } from '../../../contract/content-coding.ts'
+import { entityTags, includesTag } from '../../../contract/entity-tag.ts'
 import { ApiError } from '../../../contract/errors.ts'
-import { type Encoding, encodings, type Snapshot } from '../snapshot/snapshot.ts'
+import { encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 
 /**
- * Responds with the list in the content coding that the client prefers, or with 304 if the client already has the same list
- * in a coding that it accepts (RFC 9110, sections 12.5.3 and 13.1.2).
+ * Responds with the list in the content coding that the client prefers, or with 304 if the client already has it (RFC 9110,
+ * sections 12.5.3 and 13.1.2).
  *
  * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), and what `entityTags` throws
  */
@@ -23,17 +22,15 @@ export async function sendList(
   const { headers } = request
   const match = entityTags(headers, 'If-Match')
   const noneMatch = entityTags(headers, 'If-None-Match')
-  const known = knownEncoding(headers, snapshot, noneMatch ?? match)
-  const preferred = preferredCoding(headers, encodings)
+  const encoding = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
-  const currentTag = snapshot.etagOf(known ?? preferred)
+  const currentTag = snapshot.etagOf(encoding)
   if (match !== undefined && !includesTag(match, currentTag))
     throw new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag: currentTag })
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.header('cache-control', 'private, no-cache')
   reply.header('vary', 'Accept-Encoding')
   if (includesTag(noneMatch, currentTag)) return reply.header('etag', currentTag).code(304).send()
-  const encoding = known ?? preferred
   const { chunks, size, etag } = await snapshot.encoded(encoding)
   reply.header('etag', etag)
   reply.type('application/json; charset=utf-8')
@@ -53,17 +50,4 @@ async function* oneByOne(chunks: readonly Buffer[]): AsyncGenerator<Buffer> {
     yield chunk
     await setImmediate()
   }
-}
-
-/**
- * Returns the accepted content coding in which the client already has the list, as its conditions say. Another process, or
- * this one earlier, may have preferred it; undefined if there is none.
- */
-function knownEncoding(
-  headers: IncomingHttpHeaders,
-  snapshot: Snapshot,
-  tags: EntityTags | undefined,
-): Encoding | undefined {
-  if (tags === undefined) return undefined
-  return acceptedCodings(headers, encodings).find((encoding) => includesTag(tags, snapshot.etagOf(encoding)))
 }
