@@ -8,7 +8,7 @@ import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { historyState } from './inventory/history/retention.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
-import { StockSample } from './inventory/reports/stock-sample.ts'
+import { stockSample } from './inventory/reports/stock-sample.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service.ts'
@@ -52,7 +52,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)
-  const stock = new StockSample(requests)
+  const stock = stockSample(requests)
   const app: AppOptions = {
     logger: log,
     version,
@@ -72,7 +72,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     app,
     metrics: serviceMetrics({
       notReadyKind: notReadyKindOf(readiness),
-      stock: () => stock.read(),
+      stock,
       history: () => historyState(probe, false).catch(() => undefined),
       lastBackup: () => lastBackup(probe).catch(() => undefined),
       requests: requestStatistics,

@@ -2,42 +2,32 @@ import { setTimeout } from 'node:timers/promises'
 import type { Database } from '../../database/database.ts'
 import { type StockLevel, stockLevels } from './stock-levels.ts'
 
-/** Minimum time between the starts of two counts. */
-const MIN_INTERVAL_MS = 60_000
+/** Minimum time between the starts of two counts. A count takes at most a tenth of it, the time limit of a statement. */
+const INTERVAL_MS = 60_000
 
-/** A slow count is repeated after this multiple of its duration at the earliest. */
-const PAUSE_FACTOR = 10
-
-/** How long `read` waits for a count before it returns the previous one. */
+/** How long a call waits for a count before it returns the previous one. */
 const COUNT_TIMEOUT_MS = 500
 
-/** Counts the entries by status when `read` is called, at most once a minute and for at most a tenth of the time. */
-export class StockSample {
-  readonly #database: Database
-  #latest: readonly StockLevel[] = []
-  #running: Promise<void> | undefined
-  #nextStart = Number.NEGATIVE_INFINITY
+/**
+ * Returns a function that counts the entries by status when it is called, at most once a minute, and returns the latest counts:
+ * none before the first count, and after a failed one.
+ */
+export function stockSample(database: Database): () => Promise<readonly StockLevel[]> {
+  let latest: readonly StockLevel[] = []
+  let counting: Promise<void> | undefined
+  let startedAt = Number.NEGATIVE_INFINITY
 
-  constructor(database: Database) {
-    this.#database = database
-  }
-
-  /** Returns the latest counts, by status; empty before the first count and after a failed one. */
-  async read(): Promise<readonly StockLevel[]> {
-    if (this.#running === undefined && performance.now() >= this.#nextStart) {
-      this.#running = this.#refresh().finally(() => {
-        this.#running = undefined
-      })
-    }
-    await Promise.race([this.#running, setTimeout(COUNT_TIMEOUT_MS, undefined, { ref: false })])
-    return this.#latest
-  }
-
-  async #refresh(): Promise<void> {
-    const start = performance.now()
+  const count = async (): Promise<void> => {
     // The readiness check reports that the database cannot be read.
-    this.#latest = await stockLevels(this.#database).catch(() => [])
-    const duration = performance.now() - start
-    this.#nextStart = start + Math.max(MIN_INTERVAL_MS, PAUSE_FACTOR * duration)
+    latest = await stockLevels(database).catch(() => [])
+  }
+
+  return async () => {
+    if (performance.now() - startedAt >= INTERVAL_MS) {
+      startedAt = performance.now()
+      counting = count()
+    }
+    await Promise.race([counting, setTimeout(COUNT_TIMEOUT_MS, undefined, { ref: false })])
+    return latest
   }
 }
