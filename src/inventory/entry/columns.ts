@@ -1,6 +1,8 @@
 import { type InventoryItem, petStatuses } from './schemas.ts'
 
-interface Definition {
+/** A field of an entry and the column that stores it. */
+export interface Column {
+  readonly field: keyof InventoryItem
   /** The name in the table `inventory`. */
   readonly column: string
   readonly type: 'bigint' | 'integer' | 'text'
@@ -10,20 +12,15 @@ interface Definition {
   readonly values?: readonly string[]
 }
 
-/** The column of each field of an entry, in the order of the response schema. `petId` is the primary key. */
-const definitions = {
-  petId: { column: 'pet_id', type: 'bigint' },
-  quantity: { column: 'quantity', type: 'integer' },
-  status: { column: 'status', type: 'text', initial: "'available'", values: petStatuses },
-} as const satisfies Record<keyof InventoryItem, Definition>
-
-/** A field of an entry and the column that stores it. */
-export interface Column extends Definition {
-  readonly field: keyof InventoryItem
+/** The column of each field. `petId` is the primary key. */
+const byField: Readonly<Record<keyof InventoryItem, Column>> = {
+  petId: { field: 'petId', column: 'pet_id', type: 'bigint' },
+  quantity: { field: 'quantity', column: 'quantity', type: 'integer' },
+  status: { field: 'status', column: 'status', type: 'text', initial: "'available'", values: petStatuses },
 }
 
 /** All columns of an entry, in the order of the response schema. */
-export const columns: readonly Column[] = columnsOf(definitions)
+export const columns: readonly Column[] = Object.values(byField)
 
 /** All columns except the primary key. */
 export const valueColumns: readonly Column[] = columns.filter(({ field }) => field !== 'petId')
@@ -46,12 +43,4 @@ export const ENTRY_JSON = `'{"petId":' || pet_id || ',"quantity":' || quantity |
 /** Returns the SQL expression of the value to store. If `expression` is NULL, that is the default, if there is one. */
 export function valueOrInitial(expression: string, { initial }: Column): string {
   return initial === undefined ? expression : `coalesce(${expression}, ${initial})`
-}
-
-function columnsOf<Field extends string>(
-  all: Readonly<Record<Field, Definition>>,
-): (Definition & { readonly field: Field })[] {
-  const list: (Definition & { readonly field: Field })[] = []
-  for (const field in all) list.push({ field, ...all[field] })
-  return list
 }

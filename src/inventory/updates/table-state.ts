@@ -11,12 +11,9 @@ export const MAX_AGE_MS = 2000
 /** Citus creates a trigger of this name on each table that it manages: one that it distributes or copies, or a local one. */
 const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
 
-const STATE = {
-  name: 'inventory_table_state',
-  text: `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
-           coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed"
-         FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`,
-}
+const STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
+    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed"
+  FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`
 
 /** What updates depend on that operators may change while the service runs. No update waits until it is read. */
 export class TableState {
@@ -56,7 +53,7 @@ export class TableState {
 
   async #read(startedAt: number): Promise<void> {
     try {
-      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(STATE.text)
+      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(STATE)
       const { isRecorded, isDistributed } = onlyRow(rows)
       this.#isRecorded = isRecorded
       this.isDistributed = isDistributed
