@@ -25,9 +25,6 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
   }
   for (const [condition, status] of [
     ['"x"', 200],
-    [`"x,${etag.slice(1)}`, 200],
-    [`${etag.slice(0, -1)}x"`, 200],
-    ['', 200],
     [etag.slice(1, -1), 400],
     [`${etag}, x`, 400],
   ] as const) {
@@ -42,13 +39,8 @@ t.test('the list is sent only if it matches If-Match', async (t) => {
   for (const [match, noneMatch, status] of [
     ['*', undefined, 200],
     [etag, undefined, 200],
-    [`"x", ${etag}`, undefined, 200],
-    [etag.replace(/"$/, '-gzip"'), undefined, 200],
     [`W/${etag}`, undefined, 412],
     ['"x"', undefined, 412],
-    [`"x,${etag.slice(1)}`, undefined, 412],
-    ['"1-available"', undefined, 412],
-    ['', undefined, 412],
     [etag, etag, 304],
     ['"x"', etag, 412],
     [etag.slice(1, -1), undefined, 400],

@@ -2,14 +2,6 @@ import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
 import { testDatabase } from '../../support/database.ts'
 
-t.test('an empty inventory is an empty array', async (t) => {
-  const { send } = await startService(t)
-  const answer = await send('GET', '/v1/inventory')
-  t.equal(answer.status, 200)
-  t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
-  t.equal(answer.text, '[]')
-})
-
 t.test('the list has every entry in ascending petId, with exact ids', async (t) => {
   const { send } = await startService(t, [
     ['9007199254740993', 1, 'available'],
@@ -20,6 +12,7 @@ t.test('the list has every entry in ascending petId, with exact ids', async (t) 
     ['0', 4, 'pending'],
   ])
   const answer = await send('GET', '/v1/inventory')
+  t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
   t.equal(
     answer.text,
     '[{"petId":-9223372036854775808,"quantity":0,"status":"sold"},' +
@@ -56,15 +49,6 @@ t.test('a query and a body of a list are ignored', async (t) => {
     (await send('GET', '/v1/inventory', { headers: { 'content-type': 'text/xml' }, body: '<a/>' })).status,
     200,
   )
-})
-
-t.test('HEAD of the list gets the headers of GET and no body', async (t) => {
-  const { send } = await startService(t, [['1', 1, 'available']])
-  const get = await send('GET', '/v1/inventory')
-  const head = await send('HEAD', '/v1/inventory')
-  t.equal(head.status, 200)
-  t.equal(head.text, '')
-  for (const name of ['content-type', 'content-length']) t.equal(head.headers[name], get.headers[name])
 })
 
 t.test('a list of a table without constraints leaves out the rows with a missing value', async (t) => {

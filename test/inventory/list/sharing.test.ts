@@ -6,20 +6,17 @@ import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { longTimings, startApp } from '../../support/app.ts'
-import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../../support/database.ts'
+import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
 import { openUnread } from '../../support/messages.ts'
 
-const addMany = (database: Pick<TestDatabase, 'query'>, count: number): Promise<unknown> =>
-  database.query(
-    `INSERT INTO inventory SELECT n::bigint * 1000003 - 5000000, n, (ARRAY['available', 'pending', 'sold'])[1 + n % 3]
-     FROM generate_series(1, ${count}) n`,
-  )
-
 t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
   const database = await testDatabase(t)
-  await addMany(database, 5000)
+  await database.query(
+    `INSERT INTO inventory SELECT n::bigint * 1000003 - 5000000, n, (ARRAY['available', 'pending', 'sold'])[1 + n % 3]
+     FROM generate_series(1, 5000) n`,
+  )
   await addEntries(database, [
     ['-9223372036854775808', 0, 'sold'],
     ['9223372036854775807', 2147483647, 'available'],
@@ -72,7 +69,6 @@ t.test('lists asked for during a read share the next one, with what was committe
 t.test('slow clients do not delay the lists of others', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50_000)
-  await addEntries(database, [['1', 0, 'available']])
   const { port, send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
   await Promise.all(Array.from({ length: 20 }, () => openUnread(t, port)))
   for (let quantity = 1; quantity <= 5; quantity++) {

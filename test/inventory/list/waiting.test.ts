@@ -2,13 +2,10 @@ import t from 'tap'
 import { listLimits } from '../../../src/database/pool-options.ts'
 import { longTimings, startApp } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
-import { type TestDatabase, testDatabase } from '../../support/database.ts'
+import { addMany, type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 
 const ENTRIES = 2000
-
-const fill = (database: TestDatabase): Promise<unknown> =>
-  database.query(`INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, ${ENTRIES}) n`)
 
 /** Resolves when at least `count` sessions have waited for a lock on a table for some time. */
 const sessionsWait = (database: TestDatabase, application: string, count = 1, seconds = 0): Promise<true> =>
@@ -23,40 +20,32 @@ const sessionsWait = (database: TestDatabase, application: string, count = 1, se
     return waiting.length >= count
   })
 
-const rewrites = {
-  'changes the type of a column': 'ALTER TABLE inventory ALTER COLUMN quantity TYPE bigint',
-  'adds a column with a volatile default':
-    'ALTER TABLE inventory ADD noted timestamptz DEFAULT clock_timestamp()',
-  'replaces the rows': `CREATE TEMPORARY TABLE rows ON COMMIT DROP AS SELECT * FROM inventory;
-    TRUNCATE inventory; INSERT INTO inventory SELECT * FROM rows`,
-}
-
-for (const [what, statement] of Object.entries(rewrites)) {
-  t.test(`a list or an export that waited for a transaction that ${what} is whole`, async (t) => {
-    const database = await testDatabase(t)
-    await fill(database)
-    const timings = longTimings
-    const apps = [await startApp(t, database.url, { timings }), await startApp(t, database.url, { timings })]
-    // One has read the list before and asks what has changed; the other reads it for the first time.
-    await apps[0]?.send('GET', '/v1/inventory')
-    await database.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 7')
-    // Its process takes a while to start the first time.
-    await runCommand(t, ['--version'])
-    const commit = await database.hold(statement, 'COMMIT')
-    const lists = apps.map(({ send }) => send('GET', '/v1/inventory'))
-    await sessionsWait(database, 'petstore-inventory%', 2)
-    const ended = runCommand(t, ['export'], { env: { DATABASE_URL: database.url } })
-    await sessionsWait(database, 'petstore-inventory cli')
-    await commit()
-    for (const { status, text } of await Promise.all(lists)) {
-      t.equal(status, 200)
-      t.equal(JSON.parse(text).length, ENTRIES)
-    }
-    const { code, stdout } = await ended
-    t.equal(code, 0)
-    t.equal(stdout.trimEnd().split('\n').length, ENTRIES + 1)
-  })
-}
+t.test('a list or an export that waited for a transaction that replaces the rows is whole', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, ENTRIES)
+  const apps = await Promise.all([1, 2].map(() => startApp(t, database.url, { timings: longTimings })))
+  // One has read the list before and asks what has changed; the other reads it for the first time.
+  await apps[0]?.send('GET', '/v1/inventory')
+  await database.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 7')
+  // Its process takes a while to start the first time.
+  await runCommand(t, ['--version'])
+  const commit = await database.hold(
+    `CREATE TEMPORARY TABLE rows ON COMMIT DROP AS TABLE inventory; TRUNCATE inventory; INSERT INTO inventory TABLE rows`,
+    'COMMIT',
+  )
+  const lists = apps.map(({ send }) => send('GET', '/v1/inventory'))
+  await sessionsWait(database, 'petstore-inventory%', 2)
+  const ended = runCommand(t, ['export'], { env: { DATABASE_URL: database.url } })
+  await sessionsWait(database, 'petstore-inventory cli')
+  await commit()
+  for (const { status, text } of await Promise.all(lists)) {
+    t.equal(status, 200)
+    t.equal(JSON.parse(text).length, ENTRIES)
+  }
+  const { code, stdout } = await ended
+  t.equal(code, 0)
+  t.equal(stdout.trimEnd().split('\n').length, ENTRIES + 1)
+})
 
 for (const pooler of ['', 'transaction']) {
   t.test(`a list waits for a lock, DATABASE_POOLER=${pooler}`, async (t) => {
@@ -80,9 +69,8 @@ for (const pooler of ['', 'transaction']) {
     })
 
     await t.test('for its limit, and is served once the table is free', async (t) => {
-      t.ok(listLimits.lock <= 2000, 'two seconds')
       const database = await testDatabase(t)
-      await fill(database)
+      await addMany(database, ENTRIES)
       const { send, log } = await startApp(t, database.url, {
         timings: { lists: { ...listLimits, lock: 500, answer: 20_000 } },
         env: { DATABASE_POOLER: pooler },

