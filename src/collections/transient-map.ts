@@ -39,14 +39,6 @@ export class TransientMap<Key, Value> implements Iterable<[Key, Value]> {
     return true
   }
 
-  keys(): Iterable<Key> {
-    return this.#entries.keys()
-  }
-
-  values(): Iterable<Value> {
-    return this.#entries.values()
-  }
-
   [Symbol.iterator](): Iterator<[Key, Value]> {
     return this.#entries[Symbol.iterator]()
   }

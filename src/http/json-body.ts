@@ -8,9 +8,6 @@ import { readNumber } from '../contract/int64.ts'
 /** Maximum size of a request body. The only body of the interface takes about 30 bytes. */
 export const MAX_BODY_BYTES = 4096
 
-/** Maximum characters of a header value that an error message quotes. */
-const MAX_QUOTED_LENGTH = 100
-
 const JSON_TYPE = 'application/json'
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -63,16 +60,12 @@ export function unsupportedMediaType(
   const type = headers['content-type']
   const coding = headers['content-encoding']
   const sent = [
-    type === undefined ? 'no Content-Type' : `Content-Type: ${truncate(type)}`,
-    ...(coding === undefined ? [] : [`Content-Encoding: ${truncate(coding)}`]),
+    type === undefined ? 'no Content-Type' : `Content-Type: ${type}`,
+    ...(coding === undefined ? [] : [`Content-Encoding: ${coding}`]),
   ]
   return new ApiError(
     415,
     `The body must be application/json in UTF-8, without a content coding. The request has ${sent.join(' and ')}.`,
     accepted,
   )
-}
-
-function truncate(value: string): string {
-  return value.length <= MAX_QUOTED_LENGTH ? value : `${value.slice(0, MAX_QUOTED_LENGTH)}…`
 }

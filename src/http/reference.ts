@@ -23,6 +23,7 @@ const headers = {
 const HTML = 'text/html; charset=utf-8'
 const JAVASCRIPT = 'text/javascript; charset=utf-8'
 const CSS = 'text/css; charset=utf-8'
+const JSON_TYPE = 'application/json; charset=utf-8'
 
 /** The files of the reference page. */
 const files = [
@@ -40,7 +41,11 @@ const files = [
  */
 export function serveReference(app: FastifyInstance): void {
   const options = { schema: { hide: true } }
-  app.get('/openapi.json', options, (_request, reply) => reply.headers(headers).send(app.swagger()))
+  let document: string | undefined
+  app.get('/openapi.json', options, (_request, reply) => {
+    document ??= JSON.stringify(app.swagger())
+    return reply.headers(headers).type(JSON_TYPE).send(document)
+  })
   for (const { url, type, name } of files) {
     // The same place, seen from `src` and from `dist`.
     const content = readFileSync(new URL(`../../reference/${name}`, import.meta.url))

@@ -96,7 +96,6 @@ t.test(
       const answer = await update({ 'content-type': type, 'content-encoding': coding })
       isRefused(answer, `Content-Encoding: ${coding}.`, { encoding: 'identity' })
     }
-    t.match((await update({ 'content-type': `text/${'"\\<x>'.repeat(1000)}` })).text, /^.{0,400}$/)
     for (const sent of acceptedTypes) t.equal((await update({ 'content-type': sent })).status, 200, sent)
     t.equal((await update({ 'content-type': type, 'content-encoding': 'Identity' })).status, 200)
     const padded = (length: number): Promise<Answer> =>

@@ -48,7 +48,7 @@ export class Connection {
 
   /** Whether it waits for a request, or for the rest of one. */
   get isIdle(): boolean {
-    return this.#current === undefined && this.socket.writable
+    return this.#current?.req.complete !== true && this.socket.writable
   }
 
   /** The response to the request in flight. */

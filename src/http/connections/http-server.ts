@@ -32,13 +32,7 @@ export const MAX_HEADERS = 256
 /** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
 const DRAIN_MS = 1000
 
-/**
- * How long a client may take to send a request while the server is stopping. Shorter than usual, so that an incomplete request
- * ends well before the process is killed.
- */
-const STOPPING_ARRIVAL_MS = 4000
-
-/** Grace period: how long a connection must be idle before it is closed, after the port is closed. */
+/** Grace period: how long a connection must have waited for a request, or the rest of one, to be closed once the port is closed. */
 const IDLE_GRACE_MS = 500
 
 /** A malformed request that was answered without a handler. */
@@ -120,8 +114,6 @@ export class HttpServer {
     this.#isStopping = true
     if (!server.listening) return
     this.#limits = { ...this.#limits, maxOpen: 0, minIdleMs: Number.POSITIVE_INFINITY }
-    server.headersTimeout = Math.min(server.headersTimeout, STOPPING_ARRIVAL_MS)
-    server.requestTimeout = Math.min(server.requestTimeout, STOPPING_ARRIVAL_MS)
     if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
     const closed = once(server, 'close')
     await closePort(server, this.#queue)

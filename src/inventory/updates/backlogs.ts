@@ -133,7 +133,7 @@ export class Backlogs {
       this.#refused.set(key, backlog)
     }
     if (this.#refused.size === separated) return
-    for (const petId of [...this.batches.waiting.keys()]) this.#sort(petId)
+    for (const [petId] of [...this.batches.waiting]) this.#sort(petId)
   }
 
   /** Records that PostgreSQL has executed a statement with these updates. */
@@ -145,7 +145,7 @@ export class Backlogs {
     backlog.limit *= 2
     if (backlog.limit < MAX_BATCH_SIZE) return
     this.#refused.delete(key)
-    for (const updates of backlog.waiting.values()) for (const waiting of updates) this.#append(waiting)
+    for (const [, updates] of backlog.waiting) for (const waiting of updates) this.#append(waiting)
   }
 
   #all(): Backlog[] {

@@ -90,7 +90,7 @@ t.test('a request that never becomes complete does not keep a server from stoppi
   )
   t.equal((await send('GET', '/livez')).status, 200, 'the incomplete requests have been read')
   await close()
-  for (const { received } of clients) t.match(await received, /^HTTP\/1\.1 408 /)
+  for (const { received } of clients) t.equal(await received, '')
 })
 
 t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {

@@ -48,7 +48,9 @@ export class ActiveDownloads {
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
-      const [oldest, ...others] = [...this.#responses.keys()].filter((snapshot) => snapshot !== current)
+      const [oldest, ...others] = Array.from(this.#responses, ([snapshot]) => snapshot).filter(
+        (snapshot) => snapshot !== current,
+      )
       if (oldest === undefined || sizeBeside(current, [oldest, ...others]) <= this.#options.budgetBytes)
         return
       const now = performance.now()
