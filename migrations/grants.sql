@@ -11,8 +11,6 @@ GRANT SELECT ON inventory TO {role};
 GRANT UPDATE (quantity) ON inventory TO {role};
 GRANT SELECT ON api_keys TO {role};
 GRANT SELECT ON pgmigrations TO {role};
-GRANT SELECT (statement_id) ON inventory_history TO {role};
-GRANT SELECT (changed_at) ON inventory_history TO {role};
 -- Version 2.0.0 recorded the last use of keys, and is not ready without this privilege. Version 3.0.0 has another application_name.
 DO $$ BEGIN
   IF NOT EXISTS (

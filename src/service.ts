@@ -6,7 +6,6 @@ import { lastBackup } from './database/last-backup.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
-import { historyState } from './inventory/history/retention.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
 import { stockSample } from './inventory/reports/stock-sample.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
@@ -73,7 +72,6 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     metrics: serviceMetrics({
       notReadyKind: notReadyKindOf(readiness),
       stock,
-      history: () => historyState(probe, false).catch(() => undefined),
       lastBackup: () => lastBackup(probe).catch(() => undefined),
       requests: requestStatistics,
       inventory: inventoryStatistics,

@@ -93,11 +93,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory history status')
     .action(async (_options: object, command: Command) => {
-      const status = await withDatabase(
-        await databaseUrl(),
-        (database) => historyState(database, true),
-        countLimits,
-      )
+      const status = await withDatabase(await databaseUrl(), historyState, countLimits)
       // The option is also one of "inventory history", which takes it.
       if (command.optsWithGlobals()['json']) return print(JSON.stringify(status, null, 2))
       const { recording, changes, bytes, oldest } = status

@@ -3,7 +3,6 @@ import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
-import type { HistoryState } from '../inventory/history/retention.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 
@@ -13,8 +12,6 @@ export interface ServiceSources {
   readonly notReadyKind: () => Promise<NotReadyKind | undefined>
   /** Returns the latest counts of entries; empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
-  /** Returns the size of the history; undefined if it cannot be read. */
-  readonly history: () => Promise<HistoryState | undefined>
   /** Returns when the last recorded backup was made; undefined if there is none, or if it cannot be read. */
   readonly lastBackup: () => Promise<Date | undefined>
   readonly requests: RequestStatistics
@@ -50,7 +47,6 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   const register = new Registry()
   let kind: NotReadyKind | undefined
   let levels: readonly StockLevel[] = []
-  let history: HistoryState | undefined
   let backup: Date | undefined
 
   const replace = (metric: Metric, samples: Samples, labelNames: readonly string[]): void => {
@@ -68,7 +64,6 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     const metric = new Counter({ name, help, labelNames, registers: [register], collect })
   }
   const one = (value: number | undefined): Samples => (value === undefined ? [] : [[{}, value]])
-  const seconds = (date: Date | null | undefined): Samples => one(date == null ? undefined : +date / 1000)
   const perPool = function* (read: (pool: ReturnType<Database['statistics']>) => number): Samples {
     for (const [name, pool] of Object.entries(pools))
       yield [{ db_client_connection_pool_name: name }, read(pool.statistics())]
@@ -111,19 +106,8 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     () => levels.map(({ status, outOfStock }) => [{ status }, outOfStock]),
     'status',
   )
-  gauge('inventory_history_changes', 'Estimated number of changes in the history.', () =>
-    one(history?.changes),
-  )
-  gauge('inventory_history_bytes', 'Size of the history on the disk, with indexes.', () =>
-    one(history?.bytes),
-  )
-  gauge(
-    'inventory_history_oldest_timestamp_seconds',
-    'When the oldest change in the history was made, in Unix time.',
-    () => seconds(history?.oldest ? new Date(history.oldest) : null),
-  )
   gauge('inventory_backup_timestamp_seconds', 'When the last recorded backup was made, in Unix time.', () =>
-    seconds(backup),
+    one(backup && backup.getTime() / 1000),
   )
   gauge(
     'db_client_connection_count',
@@ -164,14 +148,11 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
     register,
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
-      let size: HistoryState | undefined
-      ;[kind, levels, size, backup] = await Promise.all([
+      ;[kind, levels, backup] = await Promise.all([
         sources.notReadyKind(),
         sources.stock(),
-        sources.history(),
         sources.lastBackup(),
       ])
-      history = size?.oldest === null ? undefined : size
       return register.metrics()
     },
   }

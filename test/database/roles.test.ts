@@ -87,8 +87,6 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
   await database.query('CREATE TABLE orders (id bigserial)')
   t.strictSame(await reachable(server.urlOf(database.url)), [
     'CONNECT on the database',
-    'SELECT (changed_at) on inventory_history',
-    'SELECT (statement_id) on inventory_history',
     'SELECT on api_keys',
     'SELECT on inventory',
     'SELECT on pgmigrations',

@@ -2,8 +2,7 @@ import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
 import { apiKey, startService } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
-import { addEntries, addKey } from '../support/database.ts'
+import { addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
@@ -110,17 +109,13 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
   t.ok(age >= 0 && age < 60)
 })
 
-t.test('metrics have the stock, the history, the last backup and the expiry of keys', async (t) => {
+t.test('metrics have the stock, the last backup and the expiry of keys', async (t) => {
   const { scrape, database } = await startService(t, [
     ['1', 9, 'available'],
     ['2', 0, 'available'],
     ['3', 0, 'sold'],
   ])
-  const optional = [
-    'inventory_history_bytes',
-    'inventory_backup_timestamp_seconds',
-    'inventory_api_key_expiry_timestamp_seconds',
-  ]
+  const optional = ['inventory_backup_timestamp_seconds', 'inventory_api_key_expiry_timestamp_seconds']
   const before = await eventually('the count of the entries', async () => {
     const found = await scrape()
     return found.get('inventory_entries')?.series.length === 3 ? found : undefined
@@ -131,8 +126,6 @@ t.test('metrics have the stock, the history, the last backup and the expiry of k
   t.strictSame(stock('inventory_entries_out_of_stock'), [1, 0, 1])
   for (const name of optional) t.strictSame(before.get(name)?.series ?? [], [], name)
 
-  t.equal((await runCommand(t, ['history', 'on'], { env: { DATABASE_URL: database.url } })).code, 0)
-  await addEntries(database, [['4', 9, 'available']])
   await database.query(
     `COMMENT ON DATABASE "${new URL(database.url).pathname.slice(1)}" IS 'Last backup: 2026-01-02T03:04:05Z'`,
   )
@@ -141,9 +134,6 @@ t.test('metrics have the stock, the history, the last backup and the expiry of k
     const found = await scrape()
     return found.get('inventory_api_key_expiry_timestamp_seconds')?.series.length ? found : undefined
   })
-  t.ok(total(after, 'inventory_history_bytes') > 0)
-  t.ok(total(after, 'inventory_history_changes') >= 0)
-  t.ok(total(after, 'inventory_history_oldest_timestamp_seconds') > 1e9)
   t.equal(total(after, 'inventory_backup_timestamp_seconds'), Date.UTC(2026, 0, 2, 3, 4, 5) / 1000)
   const expiry = total(after, 'inventory_api_key_expiry_timestamp_seconds', { key: 'billing' })
   t.equal(Math.round((expiry - Date.now() / 1000) / 86_400), 3)

@@ -13,18 +13,11 @@ export interface HistoryState {
   readonly oldest: string | null
 }
 
-/**
- * Returns the state of the history.
- *
- * @param isExact whether to count the changes, which takes longer for a long history, or to return PostgreSQL's estimate
- */
-export async function historyState(database: StatementRunner, isExact: boolean): Promise<HistoryState> {
-  const count = isExact
-    ? '(SELECT count(*) FROM inventory_history)'
-    : "(SELECT greatest(reltuples, 0) FROM pg_class WHERE oid = 'inventory_history'::regclass)"
+/** Returns the state of the history. Counts the changes, which takes a while for a long history. */
+export async function historyState(database: StatementRunner): Promise<HistoryState> {
   const rows = await database.query<HistoryState>(
     `SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}) AS recording,
-            ${count}::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
+            (SELECT count(*) FROM inventory_history)::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
             (SELECT ${isoTime('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
   )
   return onlyRow(rows)
