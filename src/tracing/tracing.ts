@@ -2,7 +2,8 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout } from 'node:timers/promises'
 import { context, DiagLogLevel, diag, propagation, trace } from '@opentelemetry/api'
 import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks'
-import { globalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
+import { globalErrorHandler, setGlobalErrorHandler, W3CTraceContextPropagator } from '@opentelemetry/core'
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
 import {
   defaultResource,
   detectResources,
@@ -15,7 +16,6 @@ import type { Logger } from 'pino'
 import type { Database } from '../database/database.ts'
 import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { batchTracer } from './batches.ts'
-import { LoggedExporter } from './logged-exporter.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
 
@@ -36,12 +36,13 @@ export interface Tracing {
 
 /**
  * Starts to trace this process and to send the spans by OTLP. The SDK itself reads the endpoint, the interval and the sampler
- * from the environment (OpenTelemetry, Environment Variable Specification). Imported only if traces are configured.
+ * from the environment (OpenTelemetry, Environment Variable Specification). Each failure to send spans is a warning in the log.
+ * Imported only if traces are configured.
  */
 export function startTracing(
   version: string,
   log: Logger,
-  exporter: SpanExporter = new LoggedExporter(log),
+  exporter: SpanExporter = new OTLPTraceExporter(),
 ): Tracing {
   const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
@@ -49,6 +50,7 @@ export function startTracing(
     { error: onError, warn: nothing, info: nothing, debug: nothing, verbose: nothing },
     { logLevel: DiagLogLevel.ERROR },
   )
+  setGlobalErrorHandler((error) => log.warn({ reason: reasonOf(error) }, 'traces cannot be sent'))
   const provider = new BasicTracerProvider({
     resource: defaultResource()
       .merge(
@@ -76,4 +78,14 @@ export function startTracing(
       ])
     },
   }
+}
+
+/** Describes an error in one line. An error of the exporter has the status of the collector's response as its code. */
+function reasonOf(error: unknown): string {
+  // If the name of the collector has several addresses, the error itself has no message.
+  if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ')
+  const message = error instanceof Error ? error.message : String(error)
+  const isResponse = error instanceof Error && 'code' in error && typeof error.code === 'number'
+  const reason = isResponse ? `the collector replied with ${error.code} ${message}` : message
+  return reason.replaceAll(/\s+/g, ' ').trim()
 }

@@ -23,8 +23,7 @@ t.test('requests count by route template, method and status, in the buckets of O
     await stranger(method, `/v1/${index}`)
     await stranger(method, '/livez')
   }
-  for (const malformed of ['no HTTP\r\n\r\n', 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'])
-    await sendRaw(port, malformed)
+  await sendRaw(port, 'no HTTP\r\n\r\n')
   const { socket } = await openRaw(port)
   socket.write(updateRequest(5, 'Expect: 100-continue\r\n').slice(0, -14))
   t.match(String((await once(socket, 'data'))[0]), /^HTTP\/1.1 100/, 'the body is waited for')
@@ -54,11 +53,7 @@ t.test('requests count by route template, method and status, in the buckets of O
       '_OTHER  404: 4',
     ]),
   )
-  for (const status of ['400', '405'])
-    t.equal(
-      total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: status }),
-      1,
-    )
+  t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '400' }), 1)
   const buckets = series.filter(
     ({ name, labels }) => name === `${DURATIONS}_bucket` && labels['http_response_status_code'] === '200',
   )
