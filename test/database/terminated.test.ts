@@ -3,7 +3,7 @@ import { addEntries, type TestDatabase, testDatabase } from '../support/database
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
-import { metricsOf } from '../support/metrics.ts'
+import { metricsOf, total } from '../support/metrics.ts'
 import { type RunningServer, startServer } from '../support/running-server.ts'
 
 /** One connection for lists, three for updates, and one for readiness and keys. */
@@ -54,9 +54,8 @@ async function hasAllConnections(t: Test, database: TestDatabase, server: Runnin
   // A connection that is never given back counts as used for ever, and takes the place of another one.
   const metrics = await metricsOf(server)
   await eventually('every connection to be given back', async () => {
-    const series = (await metrics.scrape()).get('db_client_connection_count')?.series ?? []
-    const used = series.filter(({ labels }) => labels['db_client_connection_state'] === 'used')
-    return used.length > 0 && used.every(({ value }) => value === 0)
+    const state = { db_client_connection_state: 'used' }
+    return total(await metrics.scrape(), 'db_client_connection_count', state) === 0
   })
   const open = await database.query(`SELECT FROM pg_stat_activity WHERE ${OF_SERVICE}`)
   t.ok(open.length <= CONNECTIONS, `${open.length} connections`)

@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { json } from '../support/http.ts'
-import { metricsOf } from '../support/metrics.ts'
+import { metricsOf, total } from '../support/metrics.ts'
 import { apiKey, startServer } from '../support/running-server.ts'
 
 const ENTRIES = 1_000_000
@@ -43,8 +43,7 @@ t.test('twenty downloads of a million entries beside updates take the memory of 
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { port, send } = server
   const { scrape } = await metricsOf(server)
-  const memory = async (): Promise<number> =>
-    (await scrape()).get('process_resident_memory_bytes')?.series[0]?.value ?? Number.NaN
+  const memory = async (): Promise<number> => total(await scrape(), 'process_resident_memory_bytes')
   const before = await memory()
   let most = before
   let isReading = true

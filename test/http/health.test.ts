@@ -8,6 +8,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
+import { samplesOf } from '../support/metrics.ts'
 import { openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
@@ -34,8 +35,8 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
   /** Waits until the check has a result: ready, or this kind of reason, in these words. */
   const see = async (kind?: string, words = /./): Promise<void> => {
     const answer = await eventually(kind ?? 'ready', async () => {
-      const { series = [] } = (await scrape()).get('inventory_not_ready') ?? {}
-      const kinds = series.filter(({ value }) => value === 1).map(({ labels }) => labels['reason'])
+      const reasons = samplesOf(await scrape(), 'inventory_not_ready').filter(({ value }) => value === 1)
+      const kinds = reasons.map(({ labels }) => labels['reason'])
       const found = await send('GET', '/readyz')
       return kinds.join() === (kind ?? '') && found.status === (kind === undefined ? 200 : 503) && found
     })

@@ -6,7 +6,7 @@ import { addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
-import { total } from '../support/metrics.ts'
+import { samplesOf, total } from '../support/metrics.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 
 const DURATIONS = 'http_server_request_duration_seconds'
@@ -33,13 +33,10 @@ t.test('requests count by route template, method and status, in the buckets of O
     const found = await scrape()
     return total(found, `${DURATIONS}_count`, { http_response_status_code: '' }) > 0 ? found : undefined
   })
-  const series = metrics.get(DURATIONS)?.series ?? []
-  const counts = series
-    .filter(({ name }) => name === `${DURATIONS}_count`)
-    .map(({ labels, value }) => {
-      const { http_request_method: method, http_route: route, http_response_status_code: status } = labels
-      return `${method} ${route} ${status}: ${value}`
-    })
+  const counts = samplesOf(metrics, `${DURATIONS}_count`).map(({ labels, value }) => {
+    const { http_request_method: method, http_route: route, http_response_status_code: status } = labels
+    return `${method} ${route} ${status}: ${value}`
+  })
   t.strictSame(
     new Set(counts),
     new Set([
@@ -54,9 +51,7 @@ t.test('requests count by route template, method and status, in the buckets of O
     ]),
   )
   t.equal(total(metrics, 'inventory_http_malformed_requests_total', { http_response_status_code: '400' }), 1)
-  const buckets = series.filter(
-    ({ name, labels }) => name === `${DURATIONS}_bucket` && labels['http_response_status_code'] === '200',
-  )
+  const buckets = samplesOf(metrics, `${DURATIONS}_bucket`, { http_response_status_code: '200' })
   t.strictSame(
     [...new Set(buckets.map(({ labels }) => labels['le']))],
     '0.005 0.01 0.025 0.05 0.075 0.1 0.25 0.5 0.75 1 2.5 5 7.5 10 +Inf'.split(' '),
@@ -89,7 +84,7 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
   t.equal(total(metrics, 'inventory_update_batch_size_sum'), rounds * 20, 'each update was in a batch')
   t.equal(total(metrics, 'inventory_updates_waiting'), 0)
   t.equal(total(metrics, 'inventory_lists_total'), rounds * 21, 'each list has a cost')
-  t.equal(metrics.get('db_client_connection_count')?.series.length, 6, 'used and idle ones of each pool')
+  t.equal(samplesOf(metrics, 'db_client_connection_count').length, 6, 'used and idle ones of each pool')
   for (const [pool, size] of [
     ['requests', 9],
     ['lists', 1],
@@ -113,13 +108,13 @@ t.test('metrics have the stock, the last backup and the expiry of keys', async (
   const optional = ['inventory_backup_timestamp_seconds', 'inventory_api_key_expiry_timestamp_seconds']
   const before = await eventually('the count of the entries', async () => {
     const found = await scrape()
-    return found.get('inventory_entries')?.series.length === 3 ? found : undefined
+    return samplesOf(found, 'inventory_entries').length === 3 ? found : undefined
   })
   const stock = (name: string): number[] =>
     ['available', 'pending', 'sold'].map((status) => total(before, name, { status }))
   t.strictSame(stock('inventory_entries'), [2, 0, 1])
   t.strictSame(stock('inventory_entries_out_of_stock'), [1, 0, 1])
-  for (const name of optional) t.strictSame(before.get(name)?.series ?? [], [], name)
+  for (const name of optional) t.strictSame(samplesOf(before, name), [], name)
 
   await database.query(
     `COMMENT ON DATABASE "${new URL(database.url).pathname.slice(1)}" IS 'Last backup: 2026-01-02T03:04:05Z'`,
@@ -127,14 +122,14 @@ t.test('metrics have the stock, the last backup and the expiry of keys', async (
   await addKey(database, 'billing', '3 days')
   const after = await eventually('the key', async () => {
     const found = await scrape()
-    return found.get('inventory_api_key_expiry_timestamp_seconds')?.series.length ? found : undefined
+    return samplesOf(found, 'inventory_api_key_expiry_timestamp_seconds').length > 0 && found
   })
   t.equal(total(after, 'inventory_backup_timestamp_seconds'), Date.UTC(2026, 0, 2, 3, 4, 5) / 1000)
   const expiry = total(after, 'inventory_api_key_expiry_timestamp_seconds', { key: 'billing' })
   t.equal(Math.round((expiry - Date.now() / 1000) / 86_400), 3)
   await database.query('UPDATE api_keys SET revoked_at = now()')
-  await eventually('the revoked key to leave the metrics', async () => {
-    const { series = [] } = (await scrape()).get('inventory_api_key_expiry_timestamp_seconds') ?? {}
-    return series.length === 0
-  })
+  await eventually(
+    'the revoked key to leave the metrics',
+    async () => samplesOf(await scrape(), 'inventory_api_key_expiry_timestamp_seconds').length === 0,
+  )
 })

@@ -3,7 +3,7 @@ import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
-import { metricsOf } from '../support/metrics.ts'
+import { metricsOf, total } from '../support/metrics.ts'
 import { apiKey, startServer } from '../support/running-server.ts'
 
 const IDLE_CONNECTIONS = 30
@@ -14,8 +14,7 @@ t.test('a connection that is idle after a list does not keep the list in memory'
   await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50000) n")
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { scrape } = await metricsOf(server)
-  const externalBytes = async (): Promise<number> =>
-    (await scrape()).get('nodejs_external_memory_bytes')?.series[0]?.value ?? 0
+  const externalBytes = async (): Promise<number> => total(await scrape(), 'nodejs_external_memory_bytes')
 
   /** Lists on a connection of its own after a change of every entry, and keeps the connection open. */
   const listAnew = async (quantity: number): Promise<number> => {

@@ -10,7 +10,7 @@ import { connectService, type ServiceTimings, serve, serviceTimings } from '../.
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { addEntries, type TestDatabase, testDatabase } from './database.ts'
 import { callerOf, type Send } from './http.ts'
-import { type Family, parseMetrics } from './metrics.ts'
+import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './running-server.ts'
 
 export { apiKey }
@@ -38,7 +38,7 @@ export interface TestApp {
   /** The log so far, a parsed line each. */
   readonly log: Record<string, unknown>[]
   /** The metrics of the service, without those of the process. */
-  scrape(): Promise<Map<string, Family>>
+  scrape(): Promise<Sample[]>
   close(): Promise<void>
 }
 
@@ -81,7 +81,7 @@ export async function startApp(
     log,
     close,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
-    scrape: async () => parseMetrics(await parts.metrics.scrape()),
+    scrape: async () => samplesIn(await parts.metrics.scrape()),
   }
 }
 
