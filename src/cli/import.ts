@@ -1,4 +1,6 @@
-import { addAbortSignal } from 'node:stream'
+import { createReadStream } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { addAbortSignal, type Readable } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction } from '../database/transaction.ts'
@@ -17,7 +19,6 @@ import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom } from './arguments.ts'
 import { CommandFailure, report, unconfirmed } from './failure.ts'
 import { formatNumber } from './format.ts'
-import { type ImportSource, openSource } from './import-source.ts'
 import { print } from './output.ts'
 
 interface ImportOptions {
@@ -41,7 +42,6 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     )
     .option('--allow-removals', 'allow --mode replace to remove more than a tenth of the entries')
     .option('--dry-run', 'check the file and report what would change, but change nothing')
-    .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
       const { mode, dryRun } = options
       const source = await openSource(file, options.rows)
@@ -104,4 +104,36 @@ function explainRefusal(name: string): (error: unknown) => never {
       exitCodes.refused,
     )
   }
+}
+
+/** A file or standard input to import. */
+interface ImportSource {
+  /** Its name in messages. */
+  readonly name: string
+  readonly stream: Readable
+  /** Its end looks the same if the program that writes to it was killed. */
+  readonly isPipe: boolean
+}
+
+/**
+ * Opens a file by its name, or standard input by `-`. As the end of a pipe does not prove that all of it arrived, the operator must
+ * know the number of its rows.
+ *
+ * @throws {CommandFailure} if it is standard input with an unknown number of rows, or a pipe by its name
+ * @throws the error of a system call; the stream reports others
+ */
+async function openSource(file: string, expectedRows: number | undefined): Promise<ImportSource> {
+  const isPipe = file === '-'
+  if (isPipe ? expectedRows === undefined : !(await stat(file)).isFile()) {
+    throw new CommandFailure(
+      `Only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:
+  inventory import - --rows "$(($(wc -l <stock.csv) - 1))"
+Nothing was done.`,
+      exitCodes.wrongUsage,
+    )
+  }
+  const stream = isPipe ? process.stdin : createReadStream(file)
+  // Whoever reads the stream gets the error, also an earlier one.
+  stream.on('error', () => {})
+  return { name: isPipe ? 'standard input' : printable(file), stream, isPipe }
 }

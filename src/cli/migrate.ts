@@ -11,7 +11,7 @@ import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'
 import { withDatabase } from './connection.ts'
-import { report, unconfirmed } from './failure.ts'
+import { unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
 
@@ -44,10 +44,7 @@ export function addMigrateCommands(
     await print(lines.join('\n'))
   }
 
-  const migrations = program
-    .command('migrate')
-    .description('change the schema of the database')
-    .addHelpText('after', '\nExample:\n  inventory migrate up')
+  const migrations = program.command('migrate').description('change the schema of the database')
 
   migrations
     .command('up')
@@ -56,7 +53,6 @@ export function addMigrateCommands(
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
-    .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
     .action(
       (count: number | undefined, options: { dryRun?: true; serverRole?: string; operatorRole?: string }) =>
         run('up', count, options.dryRun, { server: options.serverRole, operator: options.operatorRole }),
@@ -69,21 +65,15 @@ export function addMigrateCommands(
     .option('--yes', 'confirm the loss of data')
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
-    .addHelpText('after', '\nExample:\n  inventory migrate down 1')
     .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
       const { yes, force, dryRun } = options
       if (dryRun) return run('down', count, dryRun)
       const names = await withDatabase(await databaseUrl(), (database) =>
         namesToRollBack(database, count ?? 1),
       )
-      if (names.length > 0) {
-        const [isConfirmed, option, where] = isProduction()
-          ? [force, '--force', ', while NODE_ENV is production']
-          : [yes, '--yes', '']
-        const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added${where}`
-        if (!isConfirmed) throw unconfirmed(consequence, option)
-        report(`${consequence}.`)
-      }
+      const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
+      if (names.length > 0 && !(isProduction() ? force : yes))
+        throw unconfirmed(consequence, isProduction() ? '--force' : '--yes')
       return run('down', count, undefined)
     })
 
@@ -91,7 +81,6 @@ export function addMigrateCommands(
     .command('status')
     .description('show the migrations; exit with code 3 unless all are applied or of a newer version')
     .option('--json', 'print a JSON array')
-    .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
       const known = await knownMigrations()
       const records = await withDatabase(await databaseUrl(), (database) => migrationRecords(database, known))
@@ -107,7 +96,6 @@ export function addMigrateCommands(
     .command('create')
     .description('create an empty migration in the folder migrations')
     .argument('<name>', 'what the migration does, such as add-price', readName)
-    .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
     .action(async (name: string) => {
       await print(await createMigration(name, 'migrations'))
     })

@@ -19,17 +19,8 @@ export function print(line: string): Promise<void> {
   })
 }
 
-/**
- * Streams lines for people to standard output, as `writeOutput` does.
- *
- * @throws {CommandFailure}
- * @throws the reason of `signal` when it aborts
- */
-export function writeLines(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
-  return writeOutput(printablePieces(pieces), signal)
-}
-
-async function* printablePieces(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+/** Escapes the lines of a text that comes in pieces, as `printableLines` does. */
+export async function* printablePieces(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const decoder = new TextDecoder()
   for await (const piece of pieces) yield Buffer.from(printableLines(decoder.decode(piece, { stream: true })))
 }

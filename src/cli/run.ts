@@ -24,7 +24,12 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     const set = loadOperatorDatabase(readEnvironment())
     variable = set?.variable
     for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
-    return parseAddress(set?.url ?? (await localDatabase())).url
+    const url =
+      set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
+    if (url !== undefined) return parseAddress(url).url
+    throw new ConfigurationError([
+      'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
+    ])
   }
 
   try {
@@ -34,19 +39,4 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     // Otherwise, unread output would keep the process running.
     if (error instanceof InterruptedError) process.exit()
   }
-}
-
-/**
- * Returns the address of the database that a server without one has set up in this folder.
- *
- * @throws {ConfigurationError} if that server is not running
- */
-async function localDatabase(): Promise<string> {
-  const { runningDatabase } = await import('../local/local-setup.ts')
-  const url = await runningDatabase()
-  if (url !== undefined) return url
-  throw new ConfigurationError([
-    'DATABASE_URL must be set to the database to use. ' +
-      'Without it, commands use the database that "npm start" is running in this folder, and none is running',
-  ])
 }

@@ -50,8 +50,6 @@ export interface TransactionOptions {
   readonly signal?: AbortSignal
   /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
-  /** How long PostgreSQL may take to respond to a statement, in milliseconds. There is no limit by default. */
-  readonly answerTimeoutMs?: number
 }
 
 /** Runs statements in a transaction. */
@@ -74,7 +72,7 @@ export interface Transaction extends StatementRunner {
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
-  { url, readOnly, signal = new AbortController().signal, onCommit, answerTimeoutMs }: TransactionOptions,
+  { url, readOnly, signal = new AbortController().signal, onCommit }: TransactionOptions,
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
   const client = new pg.Client({
@@ -82,7 +80,6 @@ export async function inTransaction<Result>(
     application_name: 'petstore-inventory cli',
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
-    query_timeout: answerTimeoutMs,
   })
   let lost: Error | undefined
   client.on('error', (error) => {

@@ -17,16 +17,6 @@ t.test('a read-only transaction reads everything from one snapshot, and cannot w
   })
 })
 
-t.test('a server that does not respond in time is an outage', async (t) => {
-  const { url } = await testDatabase(t)
-  await t.rejects(
-    inTransaction({ url, readOnly: false, answerTimeoutMs: 200 }, ({ query }) =>
-      query('SELECT pg_sleep(60)'),
-    ),
-    { name: 'DatabaseUnavailableError' },
-  )
-})
-
 t.test('an interruption during the commit has no effect', async (t) => {
   const database = await testDatabase(t)
   await database.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS

@@ -37,7 +37,7 @@ t.test('standard input is imported with the right number of rows, and no other p
     t.equal(code, 2, line)
     t.match(
       stderr,
-      /^inventory: The end of a pipe .*\n {2}inventory import - --rows .*\nor import a file instead.*\n$/m,
+      /^inventory: Only the end of a file .*\n {2}inventory import - --rows .*\nNothing was done\.\n$/m,
     )
   }
   const tooMany = await bash(t, database.url, '$INVENTORY import - --rows 2 <stock.csv')

