@@ -1,8 +1,9 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { CommitWatch } from './commit-warnings.ts'
-import { ConnectionFault } from './errors.ts'
+import { ConnectionFault } from './error-meaning.ts'
 import type { DatabaseOptions } from './pool-options.ts'
+import type { Descriptions } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 import { type SessionUse, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
@@ -10,14 +11,12 @@ import { askServer } from './session-server.ts'
 /** How long a connection may be idle before it is closed. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/** How long a connection is used, unless the options say it. */
-const LIFETIME_SECONDS = 1800
-
 /** A connection, and what is known about its server once that is verified. Release it after use; with `true`, it is closed. */
 export type Connection = VerifiedClient & pg.PoolClient
 
 class VerifiedClient extends pg.Client {
   readonly commit = new CommitWatch(this)
+  readonly descriptions: Descriptions = new Map()
   /** The generation of the server in which it was verified. */
   generation = 0
 
@@ -43,7 +42,7 @@ export class Connections {
       max: options.size,
       connectionTimeoutMillis: limits.connect,
       idleTimeoutMillis: IDLE_TIMEOUT_MS,
-      maxLifetimeSeconds: options.lifetimeSeconds ?? LIFETIME_SECONDS,
+      maxLifetimeSeconds: options.lifetimeSeconds,
       Client: VerifiedClient,
       onConnect: async (client) => {
         this.#opened++

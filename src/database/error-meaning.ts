@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { ConnectionFault, causeOf, DatabaseUnavailableError } from './errors.ts'
+import { causeOf, DatabaseUnavailableError } from './errors.ts'
 
 /** Causes that concern the server or the connection, which must not be used again: it is closed, or its state is unknown. */
 const fatalCauses = [
@@ -8,7 +8,6 @@ const fatalCauses = [
   'internal',
   'late',
   'lost',
-  'noResponse',
   'other',
   'outOfConnections',
   'outdated',
@@ -29,6 +28,17 @@ type Cause =
   | (typeof passingCauses)[number]
   | (typeof statementCauses)[number]
   | 'rule'
+
+/** What this process finds out itself about a connection. */
+export class ConnectionFault extends Error {
+  override readonly name = 'ConnectionFault'
+  readonly kind: Cause
+
+  constructor(kind: Cause, message: string) {
+    super(message)
+    this.kind = kind
+  }
+}
 
 /**
  * The causes by SQLSTATE, or by its beginning (PostgreSQL manual, appendix A). Any other code rejects the statement, which would
@@ -73,7 +83,6 @@ const otherErrors: readonly (readonly [Cause, RegExp])[] = [
     'lost',
     /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
   ],
-  ['noResponse', /^(timeout expired|Connection terminated due to connection timeout)$/],
   [
     'untrusted',
     /^(The server does not support SSL|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,

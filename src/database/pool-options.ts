@@ -26,7 +26,7 @@ export interface DatabaseOptions {
   readonly behindPooler?: boolean
   /** Further settings of each session. Options in the address take precedence. Ignored behind a pooler. */
   readonly settings?: Readonly<Record<string, string>>
-  /** How long a connection is used before it is closed, in seconds. */
+  /** How long a connection is used before it is closed, in seconds. There is no limit by default. */
   readonly lifetimeSeconds?: number
   /**
    * Whether no connection is opened while a commit waits for a synchronous standby for longer than a statement may take. Its server

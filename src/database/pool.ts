@@ -1,11 +1,11 @@
 import pg from 'pg'
 import { type Connection, Connections } from './connections.ts'
 import type { Database, Statement, Value } from './database.ts'
-import { hasCause, isFatal, isUnavailable } from './error-meaning.ts'
-import { ConnectionFault, DatabaseUnavailableError } from './errors.ts'
+import { ConnectionFault, hasCause, isFatal, isUnavailable } from './error-meaning.ts'
+import { DatabaseUnavailableError } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import { PreparedStatement } from './prepared-statement.ts'
-import { directSession, pooledSession, resultTypes } from './session.ts'
+import { directSession, pooledSession } from './session.ts'
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase(options: DatabaseOptions): Database {
@@ -15,8 +15,7 @@ export function openDatabase(options: DatabaseOptions): Database {
 
   /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
   const failureOf = (error: unknown, { generation }: Connection): unknown => {
-    if (hasCause(error, 'readOnly') && generation === connections.generation)
-      server?.renew('the server has become read-only')
+    if (hasCause(error, 'readOnly') && generation === connections.generation) server?.refuse()
     return isUnavailable(error) ? new DatabaseUnavailableError(error) : error
   }
 
@@ -57,12 +56,12 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
       return run((client) => {
-        if (typeof statement === 'string')
-          return client.query<Row>(statement, [...values]).then(({ rows }) => rows)
-        const named = session.hasNames ? statement : { ...statement, name: '' }
-        return new Promise<Row[]>((resolve, reject) => {
-          client.query(new PreparedStatement(named, values, resultTypes, resolve, reject))
-        })
+        if (typeof statement !== 'string' && session.hasNames)
+          return new Promise<Row[]>((resolve, reject) => {
+            client.query(new PreparedStatement(statement, values, client.descriptions, resolve, reject))
+          })
+        const text = typeof statement === 'string' ? statement : statement.text
+        return client.query<Row>(text, [...values]).then(({ rows }) => rows)
       })
     },
 
@@ -82,11 +81,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       })
     },
 
-    refuseServer() {
-      const error = new ConnectionFault('readOnly', 'the server has become read-only')
-      server?.renew(error.message)
-      return new DatabaseUnavailableError(error)
-    },
+    refuseServer: () => new DatabaseUnavailableError(server?.refuse()),
 
     statistics: () => ({ size, ...connections.statistics() }),
 

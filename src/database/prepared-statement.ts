@@ -1,5 +1,6 @@
-import type { Connection, CustomTypesConfig, QueryResultRow, Submittable } from 'pg'
-import type { Value } from './database.ts'
+import type { Connection, QueryResultRow, Submittable } from 'pg'
+import type { NamedStatement, Value } from './database.ts'
+import { resultTypes } from './session.ts'
 
 declare module 'pg' {
   interface Connection {
@@ -16,56 +17,52 @@ interface Column {
 }
 
 /** Columns of the statements that were described on a connection, by statement name. */
-const descriptions = new WeakMap<Connection, Map<string, readonly Column[]>>()
+export type Descriptions = Map<string, readonly Column[]>
 
 /**
  * A named statement, to be passed to a client's `query` (PostgreSQL manual, section 54.2.3). The server parses and describes
  * it once per connection; after that, only Bind, Execute and Sync are sent. pg's own named queries request a description at
  * each execution, which takes this process twice the CPU time. A description stays valid: if the type of a column changes,
- * PostgreSQL rejects the statement (SQLSTATE 0A000). With an empty name, it is parsed and described each time.
+ * PostgreSQL rejects the statement (SQLSTATE 0A000).
  */
 export class PreparedStatement<Row extends QueryResultRow> implements Submittable {
   readonly name: string
   readonly text: string
   readonly handleError: (error: Error) => void
   readonly #values: (string | null)[]
-  readonly #types: CustomTypesConfig
   readonly #onRows: (rows: Row[]) => void
   readonly #rows: Row[] = []
-  #described = new Map<string, readonly Column[]>()
+  readonly #descriptions: Descriptions
   #columns: readonly Column[] | undefined
 
   /**
+   * @param descriptions those of the connection
    * @param onRows called with the rows when the statement is committed
    * @param onError called with the server's error, or the one that broke the connection
    */
   constructor(
-    { name, text }: { readonly name: string; readonly text: string },
+    { name, text }: NamedStatement,
     values: readonly Value[],
-    types: CustomTypesConfig,
+    descriptions: Descriptions,
     onRows: (rows: Row[]) => void,
     onError: (error: Error) => void,
   ) {
     this.name = name
     this.text = text
     this.#values = values.map((value) => (value === null ? null : String(value)))
-    this.#types = types
+    this.#descriptions = descriptions
+    this.#columns = descriptions.get(name)
     this.#onRows = onRows
     this.handleError = onError
   }
 
   submit(connection: Connection): void {
     const { name, text } = this
-    this.#described = descriptions.get(connection) ?? this.#described
-    this.#columns = name === '' ? undefined : this.#described.get(name)
     // Sends all messages in one system call.
     connection.stream.cork()
     if (connection.parsedStatements[name] !== text) connection.parse({ name, text, types: [] }, true)
     connection.bind({ statement: name, values: this.#values }, true)
-    if (this.#columns === undefined) {
-      connection.describe({ type: 'P' }, true)
-      descriptions.set(connection, this.#described)
-    }
+    if (this.#columns === undefined) connection.describe({ type: 'P' }, true)
     connection.execute(null, true)
     connection.sync()
     connection.stream.uncork()
@@ -74,9 +71,9 @@ export class PreparedStatement<Row extends QueryResultRow> implements Submittabl
   handleRowDescription({ fields }: { fields: readonly { name: string; dataTypeID: number }[] }): void {
     this.#columns = fields.map(({ name, dataTypeID }) => ({
       name,
-      parse: this.#types.getTypeParser(dataTypeID, 'text'),
+      parse: resultTypes.getTypeParser(dataTypeID, 'text'),
     }))
-    this.#described.set(this.name, this.#columns)
+    this.#descriptions.set(this.name, this.#columns)
   }
 
   handleDataRow({ fields }: { readonly fields: readonly (string | null)[] }): void {

@@ -1,4 +1,4 @@
-import { ConnectionFault } from './errors.ts'
+import { ConnectionFault } from './error-meaning.ts'
 import type { SessionServer } from './session-server.ts'
 
 /**
@@ -39,14 +39,7 @@ export class PrimaryServer {
    * @throws {ConnectionFault} if the server is read-only, or a newer primary has been in use
    */
   verify(server: SessionServer): number {
-    if (server.isReadOnly) {
-      const why = server.isStandby
-        ? 'a standby, which is read-only'
-        : 'read-only: default_transaction_read_only is on'
-      const error = new ConnectionFault('readOnly', `the server is ${why}`)
-      this.renew(error.message)
-      throw error
-    }
+    if (server.isReadOnly) throw this.refuse()
     if (server.timeline !== null) this.#compare(server, server.timeline)
     this.#isUsed = true
     return this.#generation
@@ -56,7 +49,7 @@ export class PrimaryServer {
   #compare(server: SessionServer, timeline: number): void {
     const { systemIdentifier, timeline: latest, startedAt } = this.#identified ?? server
     if (server.systemIdentifier !== systemIdentifier) {
-      this.renew('the address leads to another database cluster')
+      this.#renew('the address leads to another database cluster')
     } else if (latest !== null && timeline < latest) {
       throw new ConnectionFault(
         'formerPrimary',
@@ -64,15 +57,22 @@ export class PrimaryServer {
           'restart the service to use this server nevertheless',
       )
     } else if (timeline !== latest) {
-      this.renew(`another server was promoted: timeline ${timeline} after ${latest}`)
+      this.#renew(`another server was promoted: timeline ${timeline} after ${latest}`)
     } else if (server.startedAt !== startedAt) {
-      this.renew('the server was started again')
+      this.#renew('the server was started again')
     }
     this.#identified = server
   }
 
+  /** Begins a new generation, because the server is read-only. Returns the error to throw. */
+  refuse(): ConnectionFault {
+    const message = 'the server is read-only: a standby, or default_transaction_read_only is on'
+    this.#renew(message)
+    return new ConnectionFault('readOnly', message)
+  }
+
   /** Begins a new generation, which discards all connections. Does nothing if none of this generation was used. */
-  renew(reason: string): void {
+  #renew(reason: string): void {
     if (!this.#isUsed) return
     this.#isUsed = false
     this.#generation++

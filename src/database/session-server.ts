@@ -7,7 +7,6 @@ import { HAS_SETTINGS } from './session.ts'
 
 /** The server that a session is connected to. */
 export interface SessionServer {
-  readonly isStandby: boolean
   /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
   /** Whether the settings of `directSession` took effect. */
@@ -25,7 +24,7 @@ export interface SessionServer {
   readonly startedAt: string | null
 }
 
-const STATE = `pg_is_in_recovery() AS "isStandby", ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings"`
+const STATE = `${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings"`
 
 const hasLateCommit = ({ statement }: TimeLimits): string => `EXISTS (SELECT FROM pg_stat_activity
   WHERE usename = current_user AND wait_event = 'SyncRep' AND now() - query_start > interval '${statement} ms') AS "hasLateCommit"`

@@ -38,7 +38,6 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
 function explainOutage(cause: unknown, variable: string): string {
   // A host with several addresses causes an error of several, without a message.
   const said = printable(messageOf(cause instanceof AggregateError ? cause.errors[0] : cause))
-  const hasSystemError = cause instanceof AggregateError || (cause instanceof Error && 'syscall' in cause)
   if (hasCause(cause, 'untrusted'))
     return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
   if (hasCause(cause, 'settings'))
@@ -50,7 +49,7 @@ function explainOutage(cause: unknown, variable: string): string {
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
     return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
-  if (hasSystemError || hasCause(cause, 'noResponse'))
+  if (hasCause(cause, 'other') || (cause instanceof Error && 'syscall' in cause))
     return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
   return `PostgreSQL cannot serve this now: ${said}.`
 }
