@@ -26,15 +26,12 @@ const SETTINGS = [
   'SET LOCAL row_security = off',
 ].join('; ')
 
-/** Turns off the `transaction_timeout` of the session, which PostgreSQL has since version 17. */
-const NO_TRANSACTION_TIMEOUT =
-  "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
-
 /**
- * Makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one that takes minutes would hold its locks
- * until it ends. Servers on Windows do not support the setting.
+ * Settings that not every server has. The first makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one
+ * that takes minutes would hold its locks until it ends.
  */
-const NOTICE_CLOSED_CONNECTION = "SET client_connection_check_interval = '200ms'"
+const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_settings
+  JOIN (VALUES ('client_connection_check_interval', '200ms'), ('transaction_timeout', '0')) AS wanted (name, value) USING (name)`
 
 const CONNECT_TIMEOUT_MS = 10_000
 
@@ -121,8 +118,7 @@ export async function inTransaction<Result>(
 
 async function begin(client: pg.Client, readOnly: boolean): Promise<void> {
   // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and its user decides when.
-  await client.query(NO_TRANSACTION_TIMEOUT)
-  await client.query(NOTICE_CLOSED_CONNECTION).catch((error: unknown) => {
+  await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
     if (!(error instanceof pg.DatabaseError)) throw error
   })
   await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
