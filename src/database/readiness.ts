@@ -44,7 +44,7 @@ export async function reasonNotReady(database: Database, needs: Needs): Promise<
   try {
     const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')
     if (pending.length > 0) {
-      const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables.`
+      const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables, with --server-role ROLE for another role.`
       return { kind: 'schema_behind', reason }
     }
     const hidden = (await rowSecurityOf(database, needs.tables)).map(({ table }) => table)
@@ -84,9 +84,7 @@ function notReadyBecause(cause: unknown): NotReady {
       'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
     return { kind: 'former_primary', reason }
   }
-  if (isUnavailable(cause)) return { kind: 'unreachable', reason: 'The database cannot be reached.' }
-  // For example an error in the check.
-  return { kind: 'unreachable', reason: 'The database cannot be checked. See the log for details.' }
+  return { kind: 'unreachable', reason: 'The database cannot be reached.' }
 }
 
 /**

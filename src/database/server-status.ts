@@ -29,19 +29,13 @@ export async function hasCitus(database: StatementRunner): Promise<boolean> {
   return (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0
 }
 
-/** A table with row security that applies to the role, so that it may not see all rows. */
-export interface RowSecurity {
-  readonly table: string
-  readonly role: string
-}
-
-/** Returns where row security applies to the role of the session, or to another one. */
+/** Returns the tables of which the role of the session, or another one, may not see all rows because of row security. */
 export async function rowSecurityOf(
   database: StatementRunner,
   tables: readonly string[],
   role?: string,
-): Promise<RowSecurity[]> {
-  return database.query<{ table: string; role: string }>(
+): Promise<{ table: string; role: string }[]> {
+  return database.query(
     `SELECT relname AS "table", rolname AS role FROM pg_class
      JOIN pg_roles ON rolname = current_user OR rolname = $2
      WHERE pg_class.oid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name)
@@ -62,17 +56,7 @@ export async function disabledTriggers(database: StatementRunner, table: string)
   return rows.map(({ name }) => name)
 }
 
-/**
- * Returns whether the database has a table of that name. PostgreSQL skips the schemas of the `search_path` that the role may not
- * use. If the table is in one of these, the cast of its qualified name fails with SQLSTATE 42501, which names the schema.
- */
+/** Returns whether there is a table of that name in a schema that the role may use. */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
-  const rows = await database.query(
-    `SELECT WHERE coalesce(to_regclass($1), (
-       SELECT format('%I.%I', nspname, relname)::regclass
-       FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-       WHERE relname = $1 AND NOT has_schema_privilege(relnamespace, 'USAGE') LIMIT 1)) IS NOT NULL`,
-    [name],
-  )
-  return rows.length > 0
+  return (await database.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).length > 0
 }

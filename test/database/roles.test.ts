@@ -172,18 +172,14 @@ t.test(
       await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
     const name = new URL(database.url).pathname.slice(1)
     await database.query(`ALTER DATABASE ${name} SET search_path = "my shop", public`)
-    const { send, log } = await startApp(t, server.urlOf(database.url))
+    const { send } = await startApp(t, server.urlOf(database.url))
     const { status, text } = await send('GET', '/readyz')
     t.equal(status, 503)
-    t.match(text, /lacks privileges. Run ."inventory migrate up --server-role ROLE/)
-    t.match(JSON.stringify(log), 'permission denied for schema my shop')
+    t.match(text, /Run ."inventory migrate up.* --server-role ROLE/)
     const asOperator = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
-    for (const command of [['status'], ['keys', 'list'], ['export']]) {
-      const { code, stderr } = await inventory(t, asOperator, ...command)
-      t.equal(code, 1)
-      t.match(stderr, /permission denied for schema my shop|, or the role may not use it: relation/)
-      t.match(stderr, /"inventory migrate up.* --operator-role ROLE/)
-    }
+    const { code, stderr } = await inventory(t, asOperator, 'export')
+    t.equal(code, 1)
+    t.match(stderr, /"inventory migrate up.* --operator-role ROLE/)
     const roles = ['--server-role', server.name, '--operator-role', operator.name]
     t.match(await migrateUp(t, database, ...roles), { code: 0 })
     await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
