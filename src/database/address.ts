@@ -1,13 +1,5 @@
 import { parse } from 'pg-connection-string'
 
-/** A parsed `postgres://` address. */
-export interface DatabaseAddress {
-  /** The address, without the parameters that have no effect. */
-  readonly url: string
-  /** Host, port and database, without anything secret. */
-  readonly name: string
-}
-
 /** An address is invalid. The message completes the sentence "the address must …" and contains no part of the address. */
 export class AddressError extends Error {
   override readonly name = 'AddressError'
@@ -47,12 +39,12 @@ export const effectiveParameters: ReadonlySet<string> = new Set([
 const acceptedTargets: readonly (string | null)[] = [null, 'any', 'read-write']
 
 /**
- * Parses an address. Its URL has no other parameters than the effective ones, because pg takes a parameter such as `connection`
- * for an object of the program.
+ * Parses an address. Returns its URL, and its name: host, port and database, without anything secret. The URL has no other parameters
+ * than the effective ones, because pg takes a parameter such as `connection` for an object of the program.
  *
  * @throws {AddressError} if the address is invalid, or does not lead to one server
  */
-export function parseAddress(url: string): DatabaseAddress {
+export function parseAddress(url: string): { url: string; name: string } {
   // No unencoded password may reach what is shown: the host, the path or the parameters.
   const parts = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)[^?#@]*)(?:\?([^#@]*))?$/.exec(url)
   if (parts === null) throw new AddressError(SHAPE)

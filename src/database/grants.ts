@@ -40,9 +40,7 @@ async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: s
 }
 
 /** Returns the database and the schema of the tables, or the schema where they will be. */
-export async function placeOfTables(
-  database: StatementRunner,
-): Promise<{ database: string; schema: string }> {
+export async function placeOfTables(database: StatementRunner) {
   const rows = await database.query<{ database: string; schema: string }>(
     `SELECT current_database()::text AS database, coalesce(nspname, current_schema(), 'public')::text AS schema
      FROM (SELECT to_regclass('${APPLIED_TABLE}') AS oid) AS applied

@@ -1,29 +1,101 @@
 import pg from 'pg'
-import { type Connection, Connections } from './connections.ts'
+import { parseAddress } from './address.ts'
+import { CommitWatch } from './commit-warnings.ts'
 import type { Database, Statement, Value } from './database.ts'
 import { ConnectionFault, hasCause, isFatal, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
-import { PreparedStatement } from './prepared-statement.ts'
-import { directSession, pooledSession } from './session.ts'
+import { type Descriptions, PreparedStatement } from './prepared-statement.ts'
+import { directSession, pooledSession, sessionConfig } from './session.ts'
+import { askServer } from './session-server.ts'
+
+/** How long a connection may be idle before it is closed. */
+const IDLE_TIMEOUT_MS = 30_000
+
+/**
+ * At this level, a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite
+ * of the table commits while it waits (PostgreSQL manual, section 13.6).
+ */
+const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
+
+/** Leaves every value as the text that PostgreSQL sends. */
+const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
+
+/** A connection, and what is known about it. */
+class Connection extends pg.Client {
+  readonly commit = new CommitWatch(this)
+  readonly descriptions: Descriptions = new Map()
+  /** The generation of the server in which it was verified. */
+  generation = 0
+
+  constructor(config?: pg.ClientConfig) {
+    super(config)
+    // The pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
+    this.on('error', () => {})
+  }
+}
 
 /** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
 export function openDatabase(options: DatabaseOptions): Database {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
-  const connections = new Connections(options, session)
+  const open = new Set<pg.PoolClient>()
+  let opened = 0
 
-  /** Returns the error to throw for a failed statement. Renews all connections if the server has become read-only. */
-  const failureOf = (error: unknown, { generation }: Connection): unknown => {
-    if (hasCause(error, 'readOnly') && generation === connections.generation) server?.refuse()
-    return isUnavailable(error) ? new DatabaseUnavailableError(error) : error
+  /** Verifies a new connection before its first use. */
+  const verify = async (client: pg.ClientBase): Promise<void> => {
+    opened++
+    const found = await askServer(client, limits)
+    if (session.options !== '' && !found.hasSettings)
+      throw new ConnectionFault(
+        'settings',
+        'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
+      )
+    if (options.isForUpdates && found.hasLateCommit)
+      throw new ConnectionFault('late', 'commits wait for a synchronous standby')
+    if (client instanceof Connection) client.generation = server?.verify(found) ?? 0
+  }
+
+  const pool = new pg.Pool({
+    ...sessionConfig(parseAddress(options.url).url, session.options),
+    max: size,
+    connectionTimeoutMillis: limits.connect,
+    idleTimeoutMillis: IDLE_TIMEOUT_MS,
+    maxLifetimeSeconds: options.lifetimeSeconds,
+    Client: Connection,
+    onConnect: verify,
+  })
+
+  /** Whether a connection is to the server in use. */
+  const isCurrent = (client: pg.PoolClient): client is Connection & pg.PoolClient =>
+    client instanceof Connection && client.generation === (server?.generation ?? 0)
+
+  pool.on('connect', (client) => open.add(client))
+  pool.on('remove', (client) => open.delete(client))
+  // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
+  pool.on('error', ({ message }, client) => {
+    // When the pool has ended, its connections may not have: a server that stops then is no loss.
+    if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
+  })
+  // The results of statements in progress are not used any more, and the old server may never respond.
+  server?.onRenewal(() => {
+    for (const { connection } of open) connection.stream.destroy()
+  })
+
+  /** Returns a connection to the server in use. Rejects if none is available in time, or if the server must not be used. */
+  const take = async (): Promise<Connection & pg.PoolClient> => {
+    for (;;) {
+      const client = await pool.connect()
+      if (isCurrent(client)) return client
+      client.release(true)
+    }
   }
 
   /** Runs one statement on a connection. `work` sends it, and calls `onProgress` when a part of the response has arrived. */
   const run = async <Result>(
     work: (client: Connection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
-    const client = await connections.take().catch((error: unknown) => {
+    const client = await take().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error)
     })
     client.commit.begin()
@@ -35,17 +107,17 @@ export function openDatabase(options: DatabaseOptions): Database {
     try {
       const result = await Promise.race([response, timeout])
       // Otherwise, the response may come from a server that is no longer in use.
-      if (client.generation !== connections.generation)
+      if (!isCurrent(client))
         throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
       client.commit.check()
       client.release()
       return result
     } catch (error) {
-      const failure = failureOf(error, client)
+      if (hasCause(error, 'readOnly') && isCurrent(client)) server?.refuse()
       client.release(isFatal(error))
       // Nothing has run: the type of a column has changed. A new connection prepares the statement again.
       if (hasCause(error, 'outdated')) return run(work)
-      throw failure
+      throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
     } finally {
       clearTimeout(timer)
     }
@@ -83,19 +155,13 @@ export function openDatabase(options: DatabaseOptions): Database {
 
     refuseServer: () => new DatabaseUnavailableError(server?.refuse()),
 
-    statistics: () => ({ size, ...connections.statistics() }),
+    statistics() {
+      const { totalCount, idleCount, waitingCount } = pool
+      return { size, used: totalCount - idleCount, idle: idleCount, waiting: waitingCount, opened }
+    },
 
-    close: () => connections.close(),
+    close: () => pool.end(),
   }
 }
 
-/**
- * At this level, a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite
- * of the table commits while it waits (PostgreSQL manual, section 13.6).
- */
-const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
-
 const lateResponse = (): ConnectionFault => new ConnectionFault('late', 'PostgreSQL did not respond in time')
-
-/** Leaves every value as the text that PostgreSQL sends. */
-const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }

@@ -1,13 +1,5 @@
-import type { Database, StatementRunner } from './database.ts'
+import type { StatementRunner } from './database.ts'
 import { onlyRow } from './only-row.ts'
-
-/** What `inventory status` shows of a PostgreSQL server. */
-export interface ServerStatus {
-  /** The version, such as `18.4`. */
-  readonly version: string
-  /** Why sessions cannot write: the server is a standby, or `default_transaction_read_only` is on; null if they can. */
-  readonly readOnly: 'standby' | 'setting' | null
-}
 
 /** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
 export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
@@ -15,9 +7,12 @@ export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transactio
 /** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
 export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
-/** Queries the status of the server. The role needs no privileges. */
-export async function serverStatus(database: Database): Promise<ServerStatus> {
-  const rows = await database.query<ServerStatus>(
+/**
+ * Returns the version of the server, such as `18.4`, and why sessions cannot write: it is a standby, or
+ * `default_transaction_read_only` is on; null if they can.
+ */
+export async function serverStatus(database: StatementRunner) {
+  const rows = await database.query<{ version: string; readOnly: 'standby' | 'setting' | null }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
             CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly"`,
   )

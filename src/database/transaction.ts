@@ -2,7 +2,6 @@ import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { CommitWatch } from './commit-warnings.ts'
-import type { StatementRunner } from './database.ts'
 import { hasCause, isUnavailable, wasRefused } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
 
@@ -47,18 +46,6 @@ export interface TransactionOptions {
   readonly signal?: AbortSignal
   /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: () => void
-}
-
-/** Runs statements in a transaction. */
-export interface Transaction extends StatementRunner {
-  /** Runs a statement and returns the number of rows that it changed. */
-  change(text: string): Promise<number>
-  /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
-  takeAdvisoryLock(key: number): Promise<void>
-  /** Runs a `COPY … FROM STDIN`. The rows written to the stream are in the table when the stream has finished. */
-  copyIn(text: string): Writable
-  /** Runs a `COPY … TO STDOUT`. */
-  copyOut(text: string): Readable
 }
 
 /**
@@ -139,18 +126,28 @@ async function sendCommit(client: pg.Client): Promise<void> {
   if (command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }
 
-function transactionOf(client: pg.Client): Transaction {
+/** Runs statements in a transaction. */
+export type Transaction = ReturnType<typeof transactionOf>
+
+function transactionOf(client: pg.Client) {
   return {
-    async query<Row extends pg.QueryResultRow>(text: string, values: readonly unknown[] = []) {
+    async query<Row extends pg.QueryResultRow>(
+      text: string,
+      values: readonly unknown[] = [],
+    ): Promise<Row[]> {
       return (await client.query<Row>(text, [...values])).rows
     },
-    async takeAdvisoryLock(key) {
+    /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
+    async takeAdvisoryLock(key: number): Promise<void> {
       await client.query('SET LOCAL lock_timeout = 0')
       await client.query('SELECT pg_advisory_xact_lock($1)', [key])
       await client.query(LIMIT_LOCKS)
     },
-    change: async (text) => (await client.query(text)).rowCount ?? 0,
-    copyIn: (text) => client.query(copyFrom(text)),
-    copyOut: (text) => client.query(copyTo(text)),
+    /** Runs a statement and returns the number of rows that it changed. */
+    change: async (text: string): Promise<number> => (await client.query(text)).rowCount ?? 0,
+    /** Runs a `COPY … FROM STDIN`. The rows written to the stream are in the table when the stream has finished. */
+    copyIn: (text: string): Writable => client.query(copyFrom(text)),
+    /** Runs a `COPY … TO STDOUT`. */
+    copyOut: (text: string): Readable => client.query(copyTo(text)),
   }
 }
