@@ -12,7 +12,7 @@ import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service.ts'
 import { databaseLimits, openDatabases } from './service/databases.ts'
-import { notReadyKindOf, readinessOf } from './service/readiness.ts'
+import { readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
@@ -70,7 +70,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     apiKeys,
     app,
     metrics: serviceMetrics({
-      notReadyKind: notReadyKindOf(readiness),
+      notReadyKind: async () => (await readiness())?.kind,
       stock,
       lastBackup: () => lastBackup(probe).catch(() => undefined),
       requests: requestStatistics,
@@ -109,7 +109,7 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   }
 
   try {
-    await checkDatabase(databases.probe, parts.app.readiness, log)
+    await checkDatabase(parts.app.readiness, log)
     await warnOfSettings(databases.probe, options.behindPooler, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
     const host = await listenAddress(options.host)

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino'
-import type { Database, TimeLimits } from '../database/database.ts'
+import type { Config } from '../config/config.ts'
+import type { Database } from '../database/database.ts'
 import { openDatabase } from '../database/pool.ts'
 import { type DatabaseOptions, listLimits, probeLimits, requestLimits } from '../database/pool-options.ts'
 import { PrimaryServer } from '../database/primary.ts'
@@ -13,26 +14,13 @@ import type { Tracing } from '../tracing/tracing.ts'
  */
 const PROBE_LIFETIME_SECONDS = 5
 
-export interface DatabasesOptions {
+export interface DatabasesOptions extends Pick<Config, 'behindPooler' | 'databasePoolSize'> {
   readonly databaseUrl: string
-  readonly behindPooler: boolean
-  /** Maximum connections for updates and lists. One more is used for readiness checks and API keys. */
-  readonly databasePoolSize: number
   readonly tracing: Tracing | undefined
 }
 
 /** The time limits of each pool. */
-export interface DatabaseLimits {
-  readonly requests: TimeLimits
-  readonly lists: TimeLimits
-  readonly probe: TimeLimits
-}
-
-export const databaseLimits: DatabaseLimits = {
-  requests: requestLimits,
-  lists: listLimits,
-  probe: probeLimits,
-}
+export const databaseLimits = { requests: requestLimits, lists: listLimits, probe: probeLimits }
 
 /** The connection pools of a service. */
 export interface Databases {
@@ -44,8 +32,12 @@ export interface Databases {
   close(): Promise<void>
 }
 
-/** Opens the pools. None of them connects yet. */
-export function openDatabases(options: DatabasesOptions, limits: DatabaseLimits, log: Logger): Databases {
+/** Opens the pools. None of them connects yet. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
+export function openDatabases(
+  options: DatabasesOptions,
+  limits: typeof databaseLimits,
+  log: Logger,
+): Databases {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const server = new PrimaryServer()

@@ -1,19 +1,12 @@
-import { setTimeout as wait } from 'node:timers/promises'
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { knownMigrations } from '../database/migrations.ts'
-import { type NotReady, type NotReadyKind, reasonNotReady } from '../database/readiness.ts'
+import { type NotReady, reasonNotReady } from '../database/readiness.ts'
 import type { Readiness } from '../http/health.ts'
 import { listTexts } from '../inventory/list/reads/sql.ts'
 import { updateTexts } from '../inventory/updates/repository.ts'
 import type { Databases } from './databases.ts'
-
-/**
- * How long the metrics wait for the readiness check. A slower check counts as failed, as it does for a health checker, which
- * gives up after a second or two.
- */
-const METRICS_CHECK_TIMEOUT_MS = 1500
 
 /** How long it is cached that the service is ready. */
 const MAX_AGE_MS = 1000
@@ -44,14 +37,5 @@ export async function readinessOf({ probe, requests }: Databases): Promise<Readi
       return notReady
     })
     return latest
-  }
-}
-
-/** Returns the check for the metrics: why the service is not ready; undefined if it is. A slow check counts as `unreachable`. */
-export function notReadyKindOf(readiness: Readiness): () => Promise<NotReadyKind | undefined> {
-  return () => {
-    const check = readiness().then((notReady) => notReady?.kind)
-    const timeout = wait<NotReadyKind>(METRICS_CHECK_TIMEOUT_MS, 'unreachable', { ref: false })
-    return Promise.race([check, timeout])
   }
 }

@@ -14,20 +14,12 @@ import type { Readiness } from '../http/health.ts'
  * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
  * @throws {StartUpError} if the server lacks a feature that the service needs
  */
-export async function checkDatabase(database: Database, readiness: Readiness, log: Logger): Promise<void> {
-  await checkLogin(database)
+export async function checkDatabase(readiness: Readiness, log: Logger): Promise<void> {
   const notReady = await readiness()
-  if (notReady?.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
-  if (notReady) log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
-}
-
-/** Tries the login, because a wrong password needs an operator. Ignores a database that is down, which recovers on its own. */
-async function checkLogin(database: Database): Promise<void> {
-  try {
-    await database.query('SELECT 1')
-  } catch (error) {
-    if (error instanceof DatabaseUnavailableError && isRefusal(error)) throw error
-  }
+  if (notReady === undefined) return
+  if (isRefusal(notReady.cause)) throw new DatabaseUnavailableError(notReady.cause)
+  if (notReady.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
+  log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }
 
 /**
