@@ -5,7 +5,7 @@ import type { Database, Statement, Value } from './database.ts'
 import { ConnectionFault, hasCause, isFatal, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
-import { type Descriptions, PreparedStatement } from './prepared-statement.ts'
+import { type Descriptions, queryNamed } from './prepared-statement.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 
@@ -129,9 +129,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
       return run((client) => {
         if (typeof statement !== 'string' && session.hasNames)
-          return new Promise<Row[]>((resolve, reject) => {
-            client.query(new PreparedStatement(statement, values, client.descriptions, resolve, reject))
-          })
+          return queryNamed<Row>(client, statement, values)
         const text = typeof statement === 'string' ? statement : statement.text
         return client.query<Row>(text, [...values]).then(({ rows }) => rows)
       })
