@@ -11,7 +11,6 @@ const fatalCauses = [
   'other',
   'outOfConnections',
   'outdated',
-  'refused',
   'settings',
   'untrusted',
 ] as const
@@ -19,8 +18,8 @@ const fatalCauses = [
 /** Causes that may be gone when the statement is sent again. */
 const passingCauses = ['canceled', 'conflict', 'locked', 'readOnly'] as const
 
-/** The statement itself is not possible here, as readiness finds out: a table, a privilege or a feature is missing. */
-const statementCauses = ['forbidden', 'unknownColumn', 'unknownTable', 'unsupported'] as const
+/** The login or the statement itself is not possible here: a table, a privilege or a feature is missing, as readiness finds out. */
+const statementCauses = ['forbidden', 'refused', 'unknownColumn', 'unknownTable', 'unsupported'] as const
 
 /** What has happened. With any cause but `rule`, the server cannot serve now, and the statement is correct. */
 type Cause =
@@ -89,12 +88,6 @@ const otherErrors: readonly (readonly [Cause, RegExp])[] = [
   ],
 ]
 
-/**
- * SQLSTATE classes with which a trigger says that its RAISE is not about the values: the server is read-only or busy, a conflict
- * that a retry resolves, or damage.
- */
-const SERVER_STATE = /^(08|25|40|53|55|57|58|XX)/
-
 /** How poolers such as PgBouncer and RDS Proxy refuse the settings that a session requests in its startup message. */
 const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
 
@@ -115,12 +108,15 @@ function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
   if (POOLER_REFUSAL.test(message)) return 'settings'
   // The type of a result column has changed since the connection prepared the statement. Nothing has run.
   if (routine === 'RevalidateCachedQuery') return 'outdated'
-  // A row security policy has the SQLSTATE of a missing privilege; a RAISE may have any.
+  // A row security policy has the SQLSTATE of a missing privilege.
   if (routine === 'ExecWithCheckOptions') return 'rule'
-  if (routine === 'exec_stmt_raise' && !SERVER_STATE.test(code)) return 'rule'
   const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in reportedCauses)
   const cause = reportedCauses[known ?? '']
-  return isInFunction(error) && statementCauses.some((name) => name === cause) ? undefined : cause
+  const isOfOperator =
+    cause === undefined || (isInFunction(error) && statementCauses.some((name) => name === cause))
+  if (!isOfOperator) return cause
+  // A trigger may reject values with any SQLSTATE.
+  return routine === 'exec_stmt_raise' ? 'rule' : undefined
 }
 
 /**
