@@ -98,7 +98,8 @@ async function runMigrations(
   } catch (error) {
     const what = running === undefined ? 'The migrations cannot run' : `The migration ${running} failed`
     if (failure !== undefined) throw explained(what, failure)
-    throw new MigrationError(`${error instanceof Error ? error.message : error}; nothing was changed.`)
+    const said = String(error instanceof Error ? error.message : error).replace(/\.$/, '')
+    throw new MigrationError(`${said}; nothing was changed.`)
   }
 }
 
