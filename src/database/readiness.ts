@@ -2,7 +2,7 @@ import type { Database } from './database.ts'
 import { hasCause, isUnavailable } from './error-meaning.ts'
 import { causeOf } from './errors.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
-import { hasCitus, rowSecurityOf } from './server-status.ts'
+import { HAS_CITUS, rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [
@@ -56,35 +56,27 @@ export async function reasonNotReady(database: Database, needs: Needs): Promise<
     return undefined
   } catch (error) {
     const cause = causeOf(error)
-    return { ...notReadyBecause(cause), cause }
+    const [kind, reason] = notReadyBecause(cause)
+    return { kind, reason, cause }
   }
 }
 
-function notReadyBecause(cause: unknown): NotReady {
+function notReadyBecause(cause: unknown): readonly [NotReadyKind, reason: string] {
   // What a statement needs and the server does not know, in PostgreSQL's words.
   const said = cause instanceof Error ? `: ${cause.message}` : ''
-  if (hasCause(cause, 'unknownTable'))
-    return { kind: 'schema_behind', reason: `The database lacks a table${said}.` }
-  if (hasCause(cause, 'unsupported', 'unknownColumn')) {
-    const reason = `The database does not support a statement that this service needs${said}.`
-    return { kind: 'unsupported', reason }
-  }
-  if (hasCause(cause, 'forbidden')) {
-    const reason =
-      'The database role lacks privileges. Run "inventory migrate up --server-role ROLE" as the owner of the tables.'
-    return { kind: 'privileges', reason }
-  }
-  if (hasCause(cause, 'readOnly')) {
-    const reason =
-      'The database is read-only: the address leads to a standby, or default_transaction_read_only is on.'
-    return { kind: 'read_only', reason }
-  }
-  if (hasCause(cause, 'formerPrimary')) {
-    const reason =
-      'The address leads to a former primary, which may lack acknowledged updates. See the log for details.'
-    return { kind: 'former_primary', reason }
-  }
-  return { kind: 'unreachable', reason: 'The database cannot be reached.' }
+  if (hasCause(cause, 'unknownTable')) return ['schema_behind', `The database lacks a table${said}.`]
+  if (hasCause(cause, 'unsupported', 'unknownColumn'))
+    return ['unsupported', `The database does not support a statement that this service needs${said}.`]
+  if (hasCause(cause, 'forbidden'))
+    return [
+      'privileges',
+      'The database role lacks privileges. Run "inventory migrate up --server-role ROLE".',
+    ]
+  if (hasCause(cause, 'readOnly'))
+    return ['read_only', 'The database is read-only: a standby, or default_transaction_read_only is on.']
+  if (hasCause(cause, 'formerPrimary'))
+    return ['former_primary', 'The address leads to a former primary, which may lack acknowledged updates.']
+  return ['unreachable', 'The database cannot be reached.']
 }
 
 /**
@@ -98,7 +90,8 @@ async function explainAll(database: Database, statements: readonly string[]): Pr
     } catch (error) {
       // Requests wait for the lock, too, but longer than this check: CREATE INDEX does not block lists.
       if (hasCause(error, 'locked')) return
-      if (hasCause(error, 'unsupported') && (await hasCitus(database))) continue
+      if (hasCause(error, 'unsupported') && (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
+        continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
       if (isUnavailable(causeOf(error))) throw error
     }

@@ -19,11 +19,6 @@ export async function serverStatus(database: StatementRunner) {
   return onlyRow(rows)
 }
 
-/** Returns whether the database has Citus. */
-export async function hasCitus(database: StatementRunner): Promise<boolean> {
-  return (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0
-}
-
 /** Returns the tables of which the role of the session, or another one, may not see all rows because of row security. */
 export async function rowSecurityOf(
   database: StatementRunner,
