@@ -35,9 +35,6 @@ export const effectiveParameters: ReadonlySet<string> = new Set([
   'user',
 ])
 
-/** The values of libpq's `target_session_attrs` that demand nothing else than what the service checks anyway. */
-const acceptedTargets: readonly (string | null)[] = [null, 'any', 'read-write']
-
 /**
  * Parses an address. Returns its URL, and its name: host, port and database, without anything secret. The URL has no other parameters
  * than the effective ones, because pg takes a parameter such as `connection` for an object of the program.
@@ -53,7 +50,8 @@ export function parseAddress(url: string): { url: string; name: string } {
   for (const name of [...parameters.keys()]) if (!effectiveParameters.has(name)) parameters.delete(name)
   const place = new URLSearchParams([...parameters].filter(([name]) => name === 'host' || name === 'port'))
   if (/,|%2C/i.test(`${authority}${place}`)) throw new AddressError(SEVERAL_HOSTS)
-  if (!acceptedTargets.includes(parameters.get('target_session_attrs')))
+  // Of libpq's values, these demand nothing else than what the service checks anyway.
+  if (!['any', 'read-write'].includes(parameters.get('target_session_attrs') ?? 'any'))
     throw new AddressError(
       'lead to the server that takes writes, and have no other target_session_attrs than read-write or any',
     )

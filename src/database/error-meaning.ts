@@ -172,10 +172,7 @@ export function mayConcernOneRow(error: unknown): boolean {
   return wasRefused(error) && (!(error instanceof DatabaseUnavailableError) || hasCause(error, 'conflict'))
 }
 
-/**
- * Whether the database rejects the values: because of a constraint, the range of a column, the RAISE of a trigger, the check option
- * of a view, or a row security policy.
- */
+/** Whether the database rejects the values, for example because of a constraint or the RAISE of a trigger. */
 export function isRuleViolation(error: unknown): error is pg.DatabaseError {
   return error instanceof pg.DatabaseError && hasCause(error, 'rule')
 }

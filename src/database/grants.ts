@@ -19,11 +19,11 @@ export async function grantPrivileges(transaction: StatementRunner, roles: Roles
     const role = roles[purpose]
     if (role === undefined) continue
     await transaction.query(await grantsOf(transaction, purpose, role))
-    const missing = (await missingPrivileges(transaction, purpose, role)) ?? []
-    if (missing.length === 0) continue
-    throw new MigrationError(
-      `This role may not grant ${missing.join(', ')}; nothing was changed. Run this as the owner of the tables.`,
-    )
+    const missing = await missingPrivileges(transaction, purpose, role)
+    if (missing?.length)
+      throw new MigrationError(
+        `This role may not grant ${missing.join(', ')}; nothing was changed. Run this as the owner of the tables.`,
+      )
   }
 }
 

@@ -1,9 +1,7 @@
 import type { Database } from './database.ts'
 
-const COMMENT = {
-  name: 'inventory_last_backup',
-  text: "SELECT shobj_description(oid, 'pg_database') AS comment FROM pg_database WHERE datname = current_database()",
-}
+const COMMENT =
+  "SELECT shobj_description(oid, 'pg_database') AS comment FROM pg_database WHERE datname = current_database()"
 
 /**
  * Returns when the last recorded backup of the database was made; undefined if none is recorded. The record is the comment of

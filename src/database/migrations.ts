@@ -19,10 +19,7 @@ export interface MigrationRecord {
   readonly name: string
   /** `unknown`: applied by another version. */
   readonly state: 'applied' | 'pending' | 'unknown'
-  /**
-   * In ISO 8601, and in UTC if version 3.0.0 or newer applied it. Older versions recorded the time in the time zone of their
-   * session.
-   */
+  /** In ISO 8601, and in UTC. Versions before 3.0.0 recorded the time in the time zone of their session. */
   readonly appliedAt: string | null
 }
 
@@ -61,18 +58,16 @@ export async function migrationRecords(
   })
 }
 
-/** Returns the names of the migrations in one of these states, oldest first. */
-export function namesOf(
-  records: readonly MigrationRecord[],
-  ...states: MigrationRecord['state'][]
-): string[] {
-  return records.filter(({ state }) => states.includes(state)).map(({ name }) => name)
+/** Returns the names of the migrations in a state, oldest first. */
+export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
+  return records.filter((record) => record.state === state).map(({ name }) => name)
 }
 
 /** Returns the migrations that `migrate` would roll back now, newest first. It refuses those that another version applied. */
 export async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
   const records = await migrationRecords(database, await knownMigrations())
-  return namesOf(records, 'applied', 'unknown').slice(-count).reverse()
+  const applied = records.filter(({ state }) => state !== 'pending').map(({ name }) => name)
+  return applied.slice(-count).reverse()
 }
 
 /** Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. */

@@ -4,9 +4,7 @@ import { resultTypes } from './session.ts'
 
 declare module 'pg' {
   interface Connection {
-    /**
-     * Texts of the statements that the server has parsed, by name. Maintained by pg, which also uses it for its own queries.
-     */
+    /** Texts of the statements that the server has parsed, by name. pg maintains it, also for queries of its own. */
     readonly parsedStatements: Readonly<Record<string, string>>
   }
 }

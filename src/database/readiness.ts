@@ -37,9 +37,7 @@ export interface Needs {
   readonly statements: readonly string[]
 }
 
-/**
- * Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason.
- */
+/** Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason. */
 export async function reasonNotReady(database: Database, needs: Needs): Promise<NotReady | undefined> {
   try {
     const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')

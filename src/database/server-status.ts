@@ -7,10 +7,7 @@ export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transactio
 /** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
 export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
-/**
- * Returns the version of the server, such as `18.4`, and why sessions cannot write: it is a standby, or
- * `default_transaction_read_only` is on; null if they can.
- */
+/** Returns the version of the server, such as `18.4`, and why sessions cannot write (`default_transaction_read_only`), if so. */
 export async function serverStatus(database: StatementRunner) {
   const rows = await database.query<{ version: string; readOnly: 'standby' | 'setting' | null }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,

@@ -24,11 +24,6 @@ export interface SessionServer {
   readonly startedAt: string | null
 }
 
-const STATE = `${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings"`
-
-const hasLateCommit = ({ statement }: TimeLimits): string => `EXISTS (SELECT FROM pg_stat_activity
-  WHERE usename = current_user AND wait_event = 'SyncRep' AND now() - query_start > interval '${statement} ms') AS "hasLateCommit"`
-
 /**
  * The name of the current WAL file starts with the timeline of a primary, as eight hexadecimal digits. The control file has the
  * timeline of the last checkpoint, which is outdated for a while after a promotion.
@@ -43,7 +38,9 @@ const NO_IDENTITY = 'NULL AS "systemIdentifier", NULL AS timeline, NULL AS "star
 /** Asks which server a session is on, within the limit for a connection; there is a second query if the first is not allowed. */
 export async function askServer(client: pg.ClientBase, limits: TimeLimits): Promise<SessionServer> {
   const ask = async (identity: string): Promise<SessionServer> => {
-    const text = `SELECT ${STATE}, ${hasLateCommit(limits)}, ${identity}`
+    const text = `SELECT ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",
+      EXISTS (SELECT FROM pg_stat_activity WHERE usename = current_user AND wait_event = 'SyncRep'
+        AND now() - query_start > interval '${limits.statement} ms') AS "hasLateCommit", ${identity}`
     const query = { text, query_timeout: limits.connect }
     return onlyRow((await client.query<SessionServer>(query)).rows)
   }

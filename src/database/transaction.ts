@@ -65,10 +65,8 @@ export async function inTransaction<Result>(
     connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     keepAlive: true,
   })
-  let lost: Error | undefined
-  client.on('error', (error) => {
-    lost = error
-  })
+  // Without a listener, an error between two statements would end the process.
+  client.on('error', () => {})
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
   let isCommitting = false
@@ -94,8 +92,7 @@ export async function inTransaction<Result>(
     if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
-    const outage = lost ?? (isOutage ? error : undefined)
-    throw outage === undefined ? error : new DatabaseUnavailableError(outage)
+    throw isOutage ? new DatabaseUnavailableError(error) : error
   } finally {
     // Rolls back a transaction that was not committed.
     await client.end()
