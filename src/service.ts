@@ -86,21 +86,14 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   }
 }
 
-/** A service that listens. */
-export interface Service {
-  /** The URL of the service. */
-  readonly address: string
-  /** Stops listening, completes the requests in flight, and closes the database connections. */
-  close(): Promise<void>
-}
-
 /**
  * Checks the database and listens. It also starts if the database is down, and responds with 503 until it is available. Takes over
- * the components, and closes them if the service cannot start.
+ * the components, and closes them if the service cannot start. Returns the URL of the service, and a function that stops listening,
+ * completes the requests in flight, and closes the database connections.
  *
  * @throws what `checkDatabase` throws, and what `listenAddress` and Fastify's `listen` throw, for example if the port is in use
  */
-export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger): Promise<Service> {
+export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger) {
   const { apiKeys, databases } = parts
   const app = await buildApp(parts.app)
   const close = async (): Promise<void> => {

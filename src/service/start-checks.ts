@@ -56,11 +56,8 @@ export async function warnOfKeys(
   keyCache: ApiKeyCache,
   log: Logger,
 ): Promise<void> {
-  const known = await keyCache.refresh().then(
-    () => true,
-    () => false,
-  )
-  if (known && keyCache.size === 0 && fixed.length === 0) {
+  await keyCache.refresh().catch(() => {})
+  if (keyCache.readAt > 0 && keyCache.size === 0 && fixed.length === 0) {
     log.warn(
       'there is no API key, so every request under /v1 is refused; create one with "inventory keys create --name ops"',
     )

@@ -1,16 +1,13 @@
-import { writeFile } from 'node:fs/promises'
-import path from 'node:path'
 import pg from 'pg'
 import t from 'tap'
 import { startApp, type TestApp } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { json, type Send } from '../support/http.ts'
-import { type OwnServer, startOwnPair, startOwnServer } from '../support/own-server.ts'
+import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startRelay } from '../support/relay.ts'
 
 // The service can tell them apart.
 const [one, other] = [await startOwnServer(t), await startOwnServer(t, {}, { isDistinct: true })]
-for (const { query } of [one, other]) await query("CREATE ROLE operator SUPERUSER LOGIN PASSWORD 'of-a-test'")
 
 t.beforeEach(async () => {
   for (const [server, quantity] of [
@@ -109,41 +106,4 @@ t.test('a list that is under way on one server when updates move to another is n
   const answer = await waiting
   if (answer.status !== 503) t.equal(answer.text, listOf(11))
   t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
-})
-
-t.test('after a promotion, the former primary gets no update and serves no list', async (t) => {
-  const { primary, standby } = await startOwnPair(t)
-  await primary.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  const address = await startRelay(t, primary.url)
-  const { log, send } = await startApp(t, address.url)
-  t.equal(await update(send, 2), 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
-  await eventually(
-    'the standby to have the update',
-    async () => (await standby.query('SELECT FROM inventory WHERE quantity = 2')).length > 0,
-  )
-  const endAll = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = 'service'"
-
-  // Timelines that exist already. The number of the next one has a letter in the names of WAL files.
-  for (let timeline = 2; timeline < 10; timeline++)
-    await writeFile(path.join(standby.data, 'pg_wal', `0000000${timeline}.history`), '')
-  await standby.query('SELECT pg_promote()')
-  address.leadTo(standby.url)
-  await primary.query(END_UPDATERS)
-  await eventually('an update', async () => (await update(send, 3)) === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(3))
-  await until('the log to say so', () => /another server was promoted: timeline 10 after 1/.test(textOf(log)))
-
-  address.leadTo(primary.url)
-  await standby.query(endAll)
-  await eventually('the service to be not ready', async () =>
-    /former primary/.test((await send('GET', '/readyz')).text),
-  )
-  t.equal(await update(send, 4), 503)
-  t.equal((await send('GET', '/v1/inventory')).status, 503)
-  t.strictSame(await primary.query('SELECT quantity FROM inventory'), [{ quantity: '2' }])
-
-  address.leadTo(standby.url)
-  await eventually('an update', async () => (await update(send, 5)) === 200)
-  t.equal((await send('GET', '/v1/inventory')).text, listOf(5))
 })

@@ -9,17 +9,11 @@ import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import type { Outcome } from '../support/program.ts'
 import { reachable } from '../support/reachable.ts'
-import { type TestRole, testRole } from '../support/roles.ts'
+import { testRole } from '../support/roles.ts'
 import { root } from '../support/root.ts'
 
-interface Setup {
-  readonly database: TestDatabase
-  readonly server: TestRole
-  readonly operator: TestRole
-}
-
 /** A database with both roles, made by the statements of the documentation and the command that it names. */
-async function setUp(t: Test): Promise<Setup> {
+async function setUp(t: Test) {
   const [server, operator] = [await testRole(t), await testRole(t)]
   const database = await testDatabase(t)
   await database.query(

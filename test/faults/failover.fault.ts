@@ -1,3 +1,5 @@
+import { writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { notReadyKinds } from '../../src/database/readiness.ts'
@@ -116,7 +118,7 @@ t.test('a switchover, with the old primary alive as a standby behind the address
 })
 
 t.test('the old primary goes on taking writes behind connections that are open', async (t) => {
-  const { primary, standby, address, load, send, reasons } = await setUp(t)
+  const { primary, standby, address, server, load, send, reasons } = await setUp(t)
   await load.stop()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 13 }))).status, 200)
   await eventually(
@@ -124,6 +126,9 @@ t.test('the old primary goes on taking writes behind connections that are open',
     async () => (await standby.query('SELECT FROM inventory WHERE pet_id = 1 AND quantity = 13')).length > 0,
   )
   t.match((await send('GET', '/v1/inventory')).text, '{"petId":1,"quantity":13,')
+  // Timelines that exist already. The number of the next one has a letter in the names of WAL files.
+  for (let timeline = 2; timeline < 10; timeline++)
+    await writeFile(path.join(standby.data, 'pg_wal', `0000000${timeline}.history`), '')
   await standby.query('SELECT pg_promote()')
   address.leadTo(standby.url)
   // Only connections for updates are replaced; that of the lists stays, idle, on the old primary. The queries show which is
@@ -138,6 +143,7 @@ t.test('the old primary goes on taking writes behind connections that are open',
     return entry?.['quantity'] === String(quantity)
   })
   t.match((await send('GET', '/v1/inventory')).text, `{"petId":1,"quantity":${quantity},`)
+  await server.output(/another server was promoted: timeline 10 after 1/)
   const former = await primary.query('SELECT quantity FROM inventory WHERE pet_id = 1')
 
   // The address goes back to the old primary, which lacks that update.

@@ -1,5 +1,9 @@
 import t from 'tap'
+import { startApp } from '../support/app.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
+import { json } from '../support/http.ts'
 import { backend, backendOf, openPool } from '../support/pool.ts'
 
 t.test('a connection counts as idle between two statements, and as lost when it ends', async (t) => {
@@ -22,4 +26,18 @@ t.test('a connection whose settings did not take effect is refused, as are those
       message: 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
     },
   })
+})
+
+t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
+  const database = await testDatabase(t)
+  const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
+  if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
+  await addEntries(database, [['1', 9, 'available']])
+  const options = encodeURIComponent('-c transaction_timeout=100')
+  const { send } = await startApp(t, `${database.url}?options=${options}`)
+  const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
+  isError(t, await send('GET', '/v1/inventory'), 503, 'service_unavailable')
+  isError(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })), 503, 'service_unavailable')
+  await release()
+  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
 })
