@@ -81,16 +81,7 @@ export class UpdateQueue {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
       // Not `...update`: V8 takes microseconds to add properties to a copy.
-      this.#backlogs.add({
-        petId,
-        quantity,
-        condition,
-        caller,
-        arrivedAt,
-        context,
-        resolve,
-        reject,
-      })
+      this.#backlogs.add({ petId, quantity, condition, caller, arrivedAt, context, resolve, reject })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
