@@ -43,7 +43,7 @@ function isUtf8(headers: IncomingHttpHeaders): boolean {
 }
 
 /** Whether the body has a content coding, such as gzip (RFC 9110, section 8.4). */
-export function hasContentCoding(headers: IncomingHttpHeaders): boolean {
+function hasContentCoding(headers: IncomingHttpHeaders): boolean {
   const codings = headers['content-encoding']?.split(',') ?? []
   return !codings.every((coding) => /^(identity)?$/i.test(coding.trim()))
 }

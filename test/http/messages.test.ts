@@ -24,18 +24,13 @@ const framed = (headers: string, content: string): string =>
   `PATCH /v1/inventory/x HTTP/1.1\r\n${host}${authorization}${json}${headers}\r\n${content}`
 const inChunks = `e\r\n${body}\r\n0\r\n\r\n`
 
-/** Messages by the error and the header that each gets. */
-const refused: [status: number, code: string, messages: string[], headers?: Record<string, string>][] = [
+/** Messages by the error that each gets. */
+const refused: [status: number, code: string, messages: string[]][] = [
   [405, 'method_not_allowed', [`CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`]],
   [
     431,
     'headers_too_large',
-    [
-      list(`X: ${'x'.repeat(20_000)}\r\n`),
-      list('X: 1\r\n'.repeat(254)),
-      list('X: 1\r\n'.repeat(2500)),
-      get(`/${'x'.repeat(20_000)}`),
-    ],
+    [list(`X: ${'x'.repeat(20_000)}\r\n`), list('X: 1\r\n'.repeat(254)), get(`/${'x'.repeat(20_000)}`)],
   ],
   [
     400,
@@ -45,66 +40,55 @@ const refused: [status: number, code: string, messages: string[], headers?: Reco
       'garbage\r\n\r\n',
       '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
       'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
-      ...['DESCRIBE /x RTSP/1.0', 'GET_PARAMETER /livez RTSP/2.0', 'FLUSH * RTSP/1.0'].map(
-        (line) => `${line}\r\n${host}${authorization}\r\n`,
-      ),
-      ...['0.9', '2.0', '3.0'].map((version) => `GET /v1/inventory HTTP/${version}\r\n${common}\r\n`),
-      `FETCH /v1/inventory HTTP/1.1\r\n${common}\r\n`,
+      ...[
+        'DESCRIBE /x RTSP/1.0',
+        'GET_PARAMETER /livez RTSP/2.0',
+        'GET /livez HTTP/2.0',
+        'FETCH / HTTP/1.1',
+      ].map((line) => `${line}\r\n${common}\r\n`),
 
       // Targets.
-      ...['/v1/inventory/%zz', '/%ff', '/v1/é', '/v1/pet shop', 'v1/inventory'].map((target) => get(target)),
-      patch('', '', '/v1/inventory/%'),
-      ...['/v1/inventory/1#', '/v1/inventory/1?x#y', 'http://a/v1/inventory/1#x', '/#', '/livez#'].flatMap(
-        (target) => [get(target), patch(`${json}${length}`, body, target)],
-      ),
-      ...['a,b', 'user@a', 'user:password@a', 'a:x', '[::1', '', ':80', 'a%zz'].map((authority) =>
-        get(`http://${authority}/v1/inventory`),
-      ),
+      ...['/v1/inventory/%zz', '/%ff', '/v1/é', '/v1/pet shop', 'v1/inventory', '/#', '/v1/inventory/1?x#y']
+        .concat(
+          'http://a,b/',
+          'http://user:password@a/',
+          'http://a:x/',
+          'http:///',
+          'http://:80/',
+          'http://a%zz/',
+        )
+        .map((target) => get(target)),
+      patch(`${json}${length}`, body, '/v1/inventory/1#'),
 
       // Header fields.
-      list(': x\r\n'),
-      list('X : y\r\n'),
-      list('X: \0\r\n'),
-      list('X: \x01\r\n'),
-      list('X: a\r\n b\r\n'),
+      ...[': x\r\n', 'X : y\r\n', 'X: \0\r\n', 'X: a\r\n b\r\n', host].map(list),
       `GET /v1/inventory HTTP/1.1\r\n${authorization}${close}\r\n`,
-      list(host),
       ...['a b', 'a/b', 'user@a', 'a,b', 'a:x', '::1', '[::1', 'a?b', 'a#b', 'a\\b', 'http://a', 'ä'].map(
         (value) => `GET /livez HTTP/1.1\r\nHost: ${value}\r\n${close}\r\n`,
       ),
 
       // The length of the body. Nothing may be found in it, or behind it.
       patch(`${json}Content-Length: 0\r\n`, ''),
-      ...['-1', '+0', '0x0', 'many', `0, ${update.length}`, '\r\n 0'].map((value) =>
+      ...['-1', '+0', '0x0', `0, ${update.length}`, '\r\n 0'].map((value) =>
         framed(`Content-Length: ${value}\r\n`, ''),
       ),
-      framed('Content-Length: 1\r\nContent-Length: 2\r\n', '{}'),
       framed(`Content-Length: 0\r\nContent-Length: ${update.length}\r\n`, ''),
       framed('Content-Len\0gth: 0\r\n', ''),
       framed('X: y\rContent-Length: 0\r\n', ''),
       framed('X: y\nContent-Length: 0\r\n', ''),
       framed('Content-Length: 0\r\n', '').replaceAll('\r\n', '\n'),
-      ...[
-        'gzip, chunked',
-        'x;y="z", chunked',
-        'identity, chunked',
-        'gzip',
-        'chunked, chunked',
-        'a b, chunked',
-      ]
-        .concat('xchunked', '')
-        .map((coding) => framed(`Transfer-Encoding: ${coding}\r\n`, inChunks)),
+      ...['gzip, chunked', 'x;y="z", chunked', 'gzip', 'chunked, chunked', 'xchunked', ''].map((coding) =>
+        framed(`Transfer-Encoding: ${coding}\r\n`, inChunks),
+      ),
       framed(`${chunked}Transfer-Encoding: identity\r\n`, inChunks),
       framed(`Content-Length: 6\r\n${chunked}`, '0\r\n\r\n'),
       framed(`${chunked}Content-Length: 4\r\n`, '0\r\n\r\n'),
       framed(`Transfer-Encoding:\tchunked\r\n${length}`, inChunks),
       framed(`Transfer-Encoding : chunked\r\n${length}`, inChunks),
-      framed(`TRANSFER-ENCODING: \t\r\n${length}`, body),
       framed('X: y\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n', ''),
       framed(`Connection: keep-alive\r\n${chunked}`, inChunks).replace('HTTP/1.1', 'HTTP/1.0'),
-      framed(`${chunked}Content-Length: 5\r\n`, '0\r\n\r\n').replace('HTTP/1.1', 'HTTP/1.0'),
-      ...['+0\r\n\r\n', '0x0\r\n\r\n', '10000000000000000\r\n\r\n', 'zz\r\n', '1\n \n0\n\n']
-        .concat('1\r\n  \r\n0\r\n\r\n', `2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`)
+      ...['+0\r\n\r\n', '0x0\r\n\r\n', '10000000000000000\r\n\r\n', '1\n \n0\n\n', '1\r\n  \r\n0\r\n\r\n']
+        .concat(`2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`)
         .map((chunks) => framed(chunked, chunks)),
     ],
   ],
@@ -113,15 +97,11 @@ const refused: [status: number, code: string, messages: string[], headers?: Reco
 /** Messages that are accepted. */
 const accepted = [
   `GET /v1/inventory HTTP/1.0\r\n${authorization}\r\n`,
-  `GET /v1/inventory HTTP/1.0\r\n${authorization}Expect: x\r\n\r\n`,
   `\r\n${list()}`,
   list('X: 1\r\n'.repeat(253)),
-  ...['a-miracle', '', ','].map((value) => list(`Expect: ${value}\r\n`)),
-  ...['a', 'a:80', '[::1]:80', '127.0.0.1'].flatMap((authority) => [
-    get(`http://${authority}/v1/inventory`),
-    get(`https://${authority}/v1/inventory`),
-  ]),
-  ...['', 'a', 'A_b-c.example', 'inventory.test:3000', ' 127.0.0.1:80', '[::1]:3000'].map(
+  list('Expect: a-miracle\r\n'),
+  ...['http://a:80', 'https://[::1]:80', 'http://127.0.0.1'].map((origin) => get(`${origin}/v1/inventory`)),
+  ...['', 'A_b-c.example', 'inventory.test:3000', ' 127.0.0.1:80', '[::1]:3000'].map(
     (value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`,
   ),
 ]
@@ -133,7 +113,7 @@ function titleOf(message: string): string {
 }
 
 t.test('a refused message gets the standard error, and nothing behind it is done', async (t) => {
-  for (const [status, code, messages, headers = {}] of refused) {
+  for (const [status, code, messages] of refused) {
     for (const message of messages) {
       const title = titleOf(message)
       const text = await sendRaw(port, Buffer.from(message + update, 'latin1'))
@@ -147,7 +127,6 @@ t.test('a refused message gets the standard error, and nothing behind it is done
           'x-request-id': /^[0-9a-f-]{36}$/,
           'cache-control': 'no-store',
           connection: 'close',
-          ...headers,
         },
         title,
       )
@@ -178,11 +157,9 @@ t.test('pipelined requests are answered in order, up to the one that ends the co
     ['two keys', `${open}${authorization}${authorization}${close}\r\n`, '', [401]],
     ['two types of a body', patch(`${json}${json}${length}`), '', [415]],
     ['no such path', get('/x'), update + update, [404]],
-    ['HTTP/1.0', 'GET /v1/inventory HTTP/1.0\r\n\r\n', update, [401]],
     ['garbage behind the last request', list(), 'garbage\r\n\r\n', [200]],
     ['garbage behind an update', update, `garbage\r\n\r\n${update}`, [200, 400]],
     ['another protocol behind an update', update, `DESCRIBE /x RTSP/1.0\r\n${host}\r\n`, [200, 400]],
-    ['a refused body', patch(`${json}Content-Length: 2\r\n`, '{}'), update, [400]],
     ['an invalid chunk', update, `${framed(chunked, 'invalid\r\n')}${update}`, [200, 400]],
   ]
   for (const [title, message, behind, statuses] of cases) {

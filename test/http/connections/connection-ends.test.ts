@@ -17,12 +17,8 @@ const requests: [title: string, line: string, headers: string, body: string, sta
   ['a list', 'GET /v1/inventory', common, '', 200],
   ['an update', 'PATCH /v1/inventory/1', common, '{"quantity":5}', 200],
   ['no key', 'GET /v1/inventory', host, '', 401],
-  ['no route', 'GET /nothing', host, '', 404],
   ['no route under /v1', 'POST /v1/pets', common, '{}', 404],
-  ['no such pet', 'PATCH /v1/inventory/2', common, '{"quantity":5}', 404],
-  ['an unknown method', 'DELETE /v1/inventory', common, '', 405],
   [ambiguous, 'GET /%zz', host, '', 400],
-  ['an invalid petId', 'PATCH /v1/inventory/x', common, '{}', 400],
   ['an invalid body', 'PATCH /v1/inventory/1', common, '{"quantity":', 400],
   ['a body that is too large', 'PATCH /v1/inventory/1', common, ' '.repeat(5000), 413],
   ['a body of another type', 'PATCH /v1/inventory/1', `${host}${authorization}`, '{}', 415],
@@ -102,17 +98,15 @@ t.test('while the service stops, the last response on each connection says that 
 })
 
 t.test('a client that closes its side behind its requests gets every answer, then the end', async (t) => {
-  const { port, database, log } = await startService(t, entries)
+  const { port, send, database } = await startService(t, entries)
   const list = listRequest()
   const cases: [title: string, bytes: string, statuses: number[]][] = [
-    ...requests.map((request): (typeof cases)[number] => [
-      request[0],
-      message('1.1', request, ''),
-      [request[4]],
-    ]),
+    [
+      'several requests',
+      `${updateRequest(3)}${list}${updateRequest(-1)}${updateRequest(6)}`,
+      [200, 200, 400, 200],
+    ],
     ['HTTP/1.0', message('1.0', ['', 'GET /v1/inventory', common, '', 200], ''), [200]],
-    ['several requests', `${updateRequest(3)}${list}${updateRequest(4)}`, [200, 200, 200]],
-    ['a request with an error before another one', `${updateRequest(-1)}${updateRequest(6)}`, [400, 200]],
     ['half a head', list.slice(0, -2), [400]],
     ['half a body', updateRequest(7).slice(0, -3), [400]],
     ['nothing', '', []],
@@ -123,25 +117,11 @@ t.test('a client that closes its side behind its requests gets every answer, the
     t.strictSame(statusesIn(await received), statuses, title)
   }
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '6' }])
-  t.notOk(log.some(({ level }) => Number(level) >= 50))
-})
 
-t.test('a client that closes its side while its answer is under way gets all of it', async (t) => {
-  const { port, send, database } = await startService(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 100000) n")
-
-  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 1')
-  const waiting = await openRaw(port)
-  waiting.socket.end(updateRequest(7))
-  t.equal((await send('GET', '/livez')).status, 200)
-  await release()
-  const [answer] = responsesIn(await waiting.received)
-  t.equal(answer?.body, '{"petId":1,"quantity":7,"status":"sold"}')
-  t.equal(answer?.headers.get('connection'), 'close')
-
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
   const { text } = await send('GET', '/v1/inventory')
   const reading = await openRaw(port)
-  reading.socket.write(listRequest())
+  reading.socket.write(list)
   await once(reading.socket, 'data')
   reading.socket.end()
   t.ok((await reading.received).includes(text.slice(-1000)), 'the end of the list has arrived')

@@ -1,9 +1,8 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
-import { longTimings, startService } from '../../support/app.ts'
+import { startService } from '../../support/app.ts'
 import { isError } from '../../support/error-shape.ts'
 import { json } from '../../support/http.ts'
 import { authorization, listRequest, updateRequest } from '../../support/messages.ts'
@@ -60,21 +59,6 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
     [{ quantity: String((served - 1) % 1000) }],
     'no part of a request was taken for a whole one',
   )
-})
-
-t.test('a 408 does not replace the response to the request before it', async (t) => {
-  const { port, send, database } = await startService(t, entries, {
-    timings: { ...longTimings, app: { ...appTimeouts, ...longTimings.app, arrivalMs: 500 } },
-  })
-  const release = await database.hold('SELECT FROM inventory FOR UPDATE')
-  const { socket, received } = await openRaw(port)
-  socket.write(updateRequest(7) + halfBody)
-  await setTimeout(2500)
-  socket.write('}')
-  t.equal((await send('GET', '/livez')).status, 200, 'the rest has been read')
-  await release()
-  t.strictSame(statusesIn(await received), [200, 408])
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '7' }])
 })
 
 t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {
