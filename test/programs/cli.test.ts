@@ -51,11 +51,13 @@ t.test(
 )
 
 t.test('config shows what takes effect, without secrets, and what is wrong', async (t) => {
-  const env = { DATABASE_URL: 'postgres://u:secret@host/db?schema=x', LOG_LEVEL: 'warn' }
+  const DATABASE_URL = 'postgres://u:secret@host/db?sslmode=verify-full&schema=x'
+  const env = { DATABASE_URL, LOG_LEVEL: 'warn', API_KEYS: 'ops:secret,secret' }
   const right = await runCommand(t, ['config'], { env })
   t.match(right, { code: 0, stderr: 'inventory: schema in DATABASE_URL has no effect\n' })
   t.match(right.stdout, /^SETTING +VALUE +SOURCE\n/)
-  t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db +set$/m)
+  t.match(right.stdout, /^DATABASE_URL +postgres:\/\/u:\*\*\*@host\/db\?sslmode=verify-full +set$/m)
+  t.match(right.stdout, /^API_KEYS +ops, key-2 +set$/m)
   t.match(right.stdout, /^PORT +3000 +default$/m)
   const wrong = await runCommand(t, ['config', '--json'], { env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
   t.match(wrong, { code: 1, stderr: /inventory: PORT must be an integer from 0 to 65535, not "x"\n$/ })
