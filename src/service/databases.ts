@@ -23,21 +23,10 @@ export interface DatabasesOptions extends Pick<Config, 'behindPooler' | 'databas
 export const databaseLimits = { requests: requestLimits, lists: listLimits, probe: probeLimits }
 
 /** The connection pools of a service. */
-export interface Databases {
-  /** For updates, and for the count of the entries. */
-  readonly requests: Database
-  readonly lists: Database
-  /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
-  readonly probe: Database
-  close(): Promise<void>
-}
+export type Databases = ReturnType<typeof openDatabases>
 
 /** Opens the pools. None of them connects yet. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
-export function openDatabases(
-  options: DatabasesOptions,
-  limits: typeof databaseLimits,
-  log: Logger,
-): Databases {
+export function openDatabases(options: DatabasesOptions, limits: typeof databaseLimits, log: Logger) {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const server = new PrimaryServer()
@@ -55,10 +44,12 @@ export function openDatabases(
   )
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
   return {
+    /** For updates, and for the count of the entries. */
     requests,
     lists,
+    /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
     probe,
-    async close() {
+    async close(): Promise<void> {
       await Promise.all([requests, lists, probe].map((pool) => pool.close()))
     },
   }
