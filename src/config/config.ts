@@ -1,7 +1,7 @@
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { addressForPg, checkAddress } from './addresses.ts'
 import { ConfigurationError } from './errors.ts'
-import { readSettings, type SettingMessage, type Variables, variableOf } from './variables.ts'
+import { readSettings, type Variables, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -54,41 +54,38 @@ export function loadOperatorDatabase(env: Variables) {
 
 /** Returns the role in DATABASE_URL, which is the server's; undefined if it is not set, or contains none. */
 export function serverRoleOf(env: Variables): string | undefined {
-  const { DATABASE_URL: url = '' } = readSettings(env).values
+  const { DATABASE_URL: url = '' } = readSettings(env, (name) => name === 'DATABASE_URL').values
   return URL.canParse(url) ? decodeURIComponent(new URL(url).username) || undefined : undefined
 }
 
-/** Reads the settings, and adds the errors that depend on several of them, those of addresses, and what has no effect in these. */
-export function checkSettings(env: Variables) {
-  const { values, errors } = readSettings(env)
+/**
+ * Reads the used settings, and adds the errors that depend on several of them, those of addresses, and what has no effect in these.
+ */
+export function checkSettings(env: Variables, isUsed: (name: string) => boolean) {
+  const { values, errors } = readSettings(env, isUsed)
   const { NODE_ENV, DATABASE_POOLER } = values
-  const warnings: SettingMessage[] = []
-  const refuse = (name: string, rule: string): number => errors.push([name, `${name} must ${rule}`])
+  const warnings: string[] = []
   for (const name of ['DATABASE_URL', 'OPERATOR_DATABASE_URL'] as const) {
     const { [name]: url } = values
     if (url === undefined) continue
     const found = checkAddress(name, url, env)
-    for (const error of found.errors) errors.push([name, error])
-    for (const warning of found.warnings) warnings.push([name, warning])
+    errors.push(...found.errors)
+    warnings.push(...found.warnings)
   }
-  if (NODE_ENV === 'production' && !isSet(env, 'DATABASE_URL'))
-    refuse('DATABASE_URL', 'be set when NODE_ENV is production')
-  if (DATABASE_POOLER === 'transaction' && !isSet(env, 'OPERATOR_DATABASE_URL'))
-    refuse(
-      'OPERATOR_DATABASE_URL',
-      'be set if DATABASE_POOLER is: the command line needs a direct connection',
+  const isMissing = (name: string): boolean => isUsed(name) && !isSet(env, name)
+  if (NODE_ENV === 'production' && isMissing('DATABASE_URL'))
+    errors.push('DATABASE_URL must be set when NODE_ENV is production')
+  if (DATABASE_POOLER === 'transaction' && isMissing('OPERATOR_DATABASE_URL'))
+    errors.push(
+      'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
     )
   return { values, errors, warnings }
 }
 
-/** Returns the settings, of which only the used ones must be right. */
 function load(env: Variables, isUsed: (name: string) => boolean) {
-  const { values, errors, warnings } = checkSettings(env)
-  const [wrong = [], ineffective = []] = [errors, warnings].map((list) =>
-    list.filter(([name]) => isUsed(name)).map(([, message]) => message),
-  )
-  if (wrong.length > 0) throw new ConfigurationError(wrong)
-  return { values, warnings: ineffective }
+  const { errors, ...settings } = checkSettings(env, isUsed)
+  if (errors.length > 0) throw new ConfigurationError(errors)
+  return settings
 }
 
 /** Whether a setting has a value or should come from a file, which may be unreadable. */

@@ -4,7 +4,7 @@ import { Environment, type Variables, variableOf } from './variables.ts'
 
 /** Describes the effective settings of the server and the command line without secrets, their errors, and what has no effect. */
 export function describeSettings(env: Variables) {
-  const { values, errors, warnings } = checkSettings(env)
+  const { values, errors, warnings } = checkSettings(env, () => true)
   const shown: Readonly<Record<string, unknown>> = {
     ...values,
     DATABASE_URL: values.DATABASE_URL && withoutPassword(values.DATABASE_URL),
@@ -17,6 +17,5 @@ export function describeSettings(env: Variables) {
     value: [shown[name] ?? []].flat().join(', ') || undefined,
     isDefault: !isSet(env, name),
   }))
-  const messagesOf = (list: typeof errors): string[] => list.map(([, message]) => message)
-  return { settings, errors: messagesOf(errors), warnings: messagesOf(warnings) }
+  return { settings, errors, warnings }
 }

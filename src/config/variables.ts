@@ -54,20 +54,21 @@ function oneOf<Text extends string>(texts: readonly Text[], options: { default?:
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
-/** What a setting must be and, unless that is secret, what it is; or what has no effect in it. */
-export type SettingMessage = readonly [setting: string, message: string]
-
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
   const hasFile = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'].includes(name)
   return hasFile && env[`${name}_FILE`]?.trim() ? `${name}_FILE` : name
 }
 
-/** Reads the settings: the valid ones, and the defaults of the others. Each error is about one setting alone. */
-export function readSettings(env: Variables) {
+/**
+ * Reads the used settings, and returns the valid ones, and the defaults of the others. An error says what one of them must be and,
+ * unless that is secret, what it is.
+ */
+export function readSettings(env: Variables, isUsed: (name: string) => boolean) {
   const valid: Record<string, unknown> = {}
-  const errors: SettingMessage[] = []
+  const errors: string[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
+    if (!isUsed(name)) continue
     try {
       const text = textOf(env, name)
       if (!text) continue
@@ -76,7 +77,7 @@ export function readSettings(env: Variables) {
       if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
       valid[name] = value
     } catch (error) {
-      errors.push([name, messageOf(error)])
+      errors.push(messageOf(error))
     }
   }
   return { values: Value.Parse(Environment, valid), errors }
