@@ -119,53 +119,27 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
 t.test('the server and the command line refuse a certificate that cannot be verified', async (t) => {
   const { folder, ca, otherCa, urlOf } = await setUp(t)
   await writeFile(path.join(folder, 'empty.crt'), '')
-  const mode = 'verify-full'
-  const faults: [name: string, url: string, message: RegExp][] = [
-    [
-      'another authority',
-      urlOf({ sslmode: mode, sslrootcert: otherCa }),
-      /cannot be verified: .*certificate/,
-    ],
-    ['an authority that the system does not know', urlOf({ sslrootcert: 'system' }), /cannot be verified/],
-    ['an authority that nobody named', urlOf({ sslmode: mode }), /cannot be verified: .*certificate/],
-    [
-      'another host name',
-      urlOf({ sslmode: mode, sslrootcert: ca }, '127.0.0.1'),
-      /cannot be verified: Hostname\/IP does not match certificate's altnames/,
-    ],
-    [
-      'a missing file',
-      urlOf({ sslmode: mode, sslrootcert: `${folder}/none` }),
-      /DATABASE_URL must name files that can be read: .*no such file/,
-    ],
-    ['an empty file', urlOf({ sslmode: mode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
+  const sslmode = 'verify-full'
+  const without = new URL(process.env['TEST_SERVER_URL'] ?? '')
+  without.searchParams.set('sslmode', sslmode)
+  const faults: [url: string, message: RegExp][] = [
+    [urlOf({ sslmode, sslrootcert: otherCa }), /cannot be verified: .*certificate/],
+    [urlOf({ sslrootcert: 'system' }), /cannot be verified/],
+    [urlOf({ sslmode }), /cannot be verified: .*certificate/],
+    [urlOf({ sslmode, sslrootcert: ca }, '127.0.0.1'), /cannot be verified: Hostname\/IP does not match/],
+    [urlOf({ sslmode, sslrootcert: `${folder}/none` }), /with files that can be read: .*no such file/],
+    [urlOf({ sslmode, sslrootcert: `${folder}/empty.crt` }), /cannot be verified/],
+    [without.href, /cannot be verified: The server does not support SSL connections/],
   ]
-  for (const [name, url, message] of faults) {
-    for (const [program, args] of [
-      ['server', []],
-      ['cli', ['status']],
-      ['cli', ['migrate', 'up']],
-      ['cli', ['export']],
-    ] as const) {
-      const { code, stderr } = await (
-        await startProgram(t, program, { args: [...args], env: { DATABASE_URL: url, PORT: '0' } })
-      ).ended
-      t.equal(code, 1, `${name}: ${program} ${args.join(' ')}`)
+  for (const [url, message] of faults) {
+    const env = { DATABASE_URL: url, PORT: '0' }
+    for (const [program, ...args] of [['server'], ['cli', 'export']] as const) {
+      const { code, stderr } = await (await startProgram(t, program, { args, env })).ended
+      t.equal(code, 1, `${program} ${message}`)
       t.match(stderr, message)
       t.notMatch(stderr, /\n\s+at /, 'no stack trace')
-      t.notMatch(stderr, new URL(url).password, 'no secret')
     }
   }
-})
-
-t.test('a server without TLS ends the start with a message', async (t) => {
-  const url = new URL(process.env['TEST_SERVER_URL'] ?? '')
-  url.searchParams.set('sslmode', 'verify-full')
-  const { code, stderr } = await (
-    await startProgram(t, 'server', { env: { DATABASE_URL: url.href, PORT: '0' } })
-  ).ended
-  t.equal(code, 1)
-  t.match(stderr, /cannot be verified: The server does not support SSL connections/)
 })
 
 t.test('a certificate that becomes invalid means 503, and 200 once it is valid again', async (t) => {
