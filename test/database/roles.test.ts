@@ -8,9 +8,9 @@ import { addEntries, type TestDatabase, testDatabase } from '../support/database
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import type { Outcome } from '../support/program.ts'
-import { reachable } from '../support/reachable.ts'
 import { testRole } from '../support/roles.ts'
 import { root } from '../support/root.ts'
+import { reachable } from './reachable.ts'
 
 /** A database with both roles, made by the statements of the documentation and the command that it names. */
 async function setUp(t: Test) {

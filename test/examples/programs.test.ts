@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module'
 import t from 'tap'
-import { callsWell } from '../support/examples.ts'
+import { callsWell } from './calls.ts'
 
 const tsx = createRequire(import.meta.url).resolve('tsx/cli')
 

@@ -9,8 +9,8 @@ import {
 import { petStatuses } from '../../src/inventory/entry/schemas.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { until } from '../support/eventually.ts'
-import { startFront } from '../support/front.ts'
 import { json } from '../support/http.ts'
+import { startFront } from './front.ts'
 
 const PET = 9007199254740993n
 

@@ -1,7 +1,7 @@
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import t from 'tap'
-import { callsWell } from '../support/examples.ts'
+import { callsWell } from '../examples/calls.ts'
 import { run, temporaryFolder } from '../support/program.ts'
 
 const tsx = createRequire(import.meta.url).resolve('tsx/cli')

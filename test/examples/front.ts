@@ -6,7 +6,7 @@ import {
   type ServerResponse,
 } from 'node:http'
 import type { Test } from 'tap'
-import { listen } from './listen.ts'
+import { listen } from '../support/listen.ts'
 
 type Handle = (response: ServerResponse) => unknown
 

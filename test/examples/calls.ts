@@ -1,9 +1,9 @@
 import type { Test } from 'tap'
-import { apiKey, startService, type TestApp } from './app.ts'
-import { eventually } from './eventually.ts'
+import { apiKey, startService, type TestApp } from '../support/app.ts'
+import { eventually } from '../support/eventually.ts'
+import { json } from '../support/http.ts'
+import { type Outcome, run as startCommand } from '../support/program.ts'
 import { type Fault, inTurn, startFront } from './front.ts'
-import { json } from './http.ts'
-import { type Outcome, run as startCommand } from './program.ts'
 
 /** No JavaScript number is this one. */
 const PET = '9007199254740993'
