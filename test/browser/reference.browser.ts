@@ -3,13 +3,10 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import type { Locator, Page } from 'playwright-core'
+import { devices, type Locator, type Page } from 'playwright-core'
 import t from 'tap'
 import { apiKey } from '../support/app.ts'
 import { enterKey, execute, field, open, PET, press, REFUSED, tryBoth } from './page.ts'
-
-/** A small phone. */
-const phone = { viewport: { width: 320, height: 740 }, isMobile: true, hasTouch: true }
 
 /** Returns what axe finds against WCAG 2.2, levels A and AA, and against its best practices, a line each. */
 async function violationsOf(page: Page): Promise<string[]> {
@@ -21,9 +18,8 @@ async function violationsOf(page: Page): Promise<string[]> {
 
 for (const [name, options] of [
   ['a light desktop', {}],
-  ['a dark desktop', { colorScheme: 'dark' }],
-  ['a light phone', phone],
-  ['a dark phone', { ...phone, colorScheme: 'dark' }],
+  // 320 pixels wide.
+  ['a dark phone', { ...devices['iPhone SE'], colorScheme: 'dark' }],
 ] as const) {
   t.test(`a person with a key can try both operations: ${name}`, async (t) => {
     const visit = await open(t, options)
@@ -38,19 +34,16 @@ for (const [name, options] of [
   })
 }
 
-t.test(
-  'without any input it says where the service is, who creates keys and what is experimental',
-  async (t) => {
-    const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
-    const { page, update } = await open(t, {}, { publicUrls })
-    for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
-    t.ok(await page.getByText('inventory keys create').isVisible())
-    t.ok(await update.getByText('experimental', { exact: true }).isVisible())
-    const { page: local, list, port } = await open(t)
-    t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
-    t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
-  },
-)
+t.test('it says where the service is, who creates keys and what is experimental', async (t) => {
+  const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
+  const { page, update } = await open(t, {}, { publicUrls })
+  for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
+  t.ok(await page.getByText('inventory keys create').isVisible())
+  t.ok(await update.getByText('experimental', { exact: true }).isVisible())
+  const { page: local, list, port } = await open(t)
+  t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
+  t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
+})
 
 t.test('every documented error is shown with its body and code', async (t) => {
   const { page } = await open(t)
@@ -105,7 +98,6 @@ t.test('a missing key, a condition that fails, and a missing response are explai
   await page.route(/\/v1\//, (route) => route.abort())
   await press(list)
   await list.getByText('No response: the service cannot be reached').waitFor()
-  t.equal(await list.getByRole('group', { name: 'Response body' }).count(), 0)
 })
 
 t.test('operations, responses and schemas have links', async (t) => {
