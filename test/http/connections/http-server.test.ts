@@ -50,12 +50,10 @@ t.test('beyond the limit of connections, none is cut off before or while it send
 })
 
 t.test('beyond the limit of connections, those that were idle for longest are closed', async (t) => {
-  const waiting: ServerResponse[] = []
   const { port } = await startHttpServer(
     t,
     ({ url }, response) => {
-      if (url === '/wait') waiting.push(response)
-      else response.end('done')
+      if (url !== '/wait') response.end('done')
     },
     { maxOpen: 4, minIdleMs: 1000 },
   )
@@ -77,9 +75,7 @@ t.test('beyond the limit of connections, those that were idle for longest are cl
     socket.write(get('/', 'Connection: close\r\n'))
     t.match(await received, /done$/)
   }
-  for (const response of waiting) response.end('done')
-  await once(busy.socket, 'data')
-  t.notOk(busy.socket.destroyed, 'a connection with a pending answer stays')
+  t.notOk(busy.socket.readableEnded || busy.socket.destroyed, 'a connection with a pending answer stays')
   busy.socket.destroy()
 })
 

@@ -130,16 +130,8 @@ t.test('a body of a gigabyte is refused after a small part of it', async (t) => 
     const { socket, received } = await openRaw(port)
     socket.write(head)
     let sent = 0
-    const isEnded = received.then(() => true)
-    for (let ends = false; !ends && sent < gigabyte; sent += part.length) {
-      if (!socket.write(part))
-        ends = await Promise.race([
-          isEnded,
-          once(socket, 'drain').then(
-            () => false,
-            () => true,
-          ),
-        ])
+    for (; socket.writable && sent < gigabyte; sent += part.length) {
+      if (!socket.write(part)) await Promise.race([received, once(socket, 'drain').catch(() => {})])
     }
     t.ok(sent < 50 * piece.length, `${sent} bytes were sent`)
     t.equal(parseResponse(await received).status, status)
