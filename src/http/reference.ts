@@ -41,9 +41,10 @@ const files = [
  */
 export function serveReference(app: FastifyInstance): void {
   const options = { schema: { hide: true } }
-  let document: string | undefined
+  // One buffer, so that responses that are not read share it.
+  let document: Buffer | undefined
   app.get('/openapi.json', options, (_request, reply) => {
-    document ??= JSON.stringify(app.swagger())
+    document ??= Buffer.from(JSON.stringify(app.swagger()))
     return reply.headers(headers).type(JSON_TYPE).send(document)
   })
   for (const { url, type, name } of files) {
