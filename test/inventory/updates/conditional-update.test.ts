@@ -22,9 +22,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
   const cases: readonly (readonly [headers: Record<string, string | string[]>, isMade: boolean])[] = [
     [{}, true],
     [{ 'If-Match': '*' }, true],
-    [{ 'If-Match': ' * ' }, true],
     [{ 'If-Match': '"NOW-available"' }, true],
-    [{ 'If-Match': '"NOW-available" ' }, true],
     [{ 'If-Match': '"x", "NOW-available"' }, true],
     [{ 'If-Match': '"a,b",, "NOW-available",' }, true],
     [{ 'If-Match': ['"x"', '"NOW-available"'] }, true],
