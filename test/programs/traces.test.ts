@@ -6,23 +6,14 @@ import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { listen } from '../support/listen.ts'
 import { temporaryFolder } from '../support/program.ts'
-import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
+import { apiKey, startServer } from '../support/running-server.ts'
 
 const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
 
-/** A collector that keeps what it gets. */
-interface Collector {
-  readonly exports: { readonly headers: IncomingHttpHeaders; readonly text: string }[]
-  /** How it answers; undefined if it does not. */
-  status: number | undefined
-}
-
-/** Starts the service with a collector of its traces. */
-async function startTraced(
-  t: Test,
-  env: Record<string, string> = {},
-): Promise<{ collector: Collector; server: RunningServer }> {
-  const collector: Collector = { exports: [], status: 200 }
+/** Starts the service with a collector that keeps its traces, and answers with a status, or not at all. */
+async function startTraced(t: Test, env: Record<string, string> = {}) {
+  const exports: { readonly headers: IncomingHttpHeaders; readonly text: string }[] = []
+  const collector: { exports: typeof exports; status: number | undefined } = { exports, status: 200 }
   const http = createServer(async (request, response) => {
     const text = Buffer.concat(await request.toArray()).toString('latin1')
     collector.exports.push({ headers: request.headers, text })
