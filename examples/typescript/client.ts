@@ -78,11 +78,6 @@ export interface UpdateOptions extends RequestOptions {
   readonly ifMatch?: string | undefined
 }
 
-export interface WatchOptions extends RequestOptions {
-  /** Pause between two requests. */
-  readonly intervalMs?: number
-}
-
 /** The first pause before a retry is at most this long, each further one at most twice as long as the one before. */
 const FIRST_PAUSE_MS = 250
 
@@ -185,26 +180,6 @@ export class InventoryClient {
         if (current === undefined || round === MAX_ROUNDS) throw error
         item = current
       }
-    }
-  }
-
-  /**
-   * Yields the list, and again whenever it has changed. Continues after temporary errors, and throws permanent ones, such
-   * as an InventoryError with the code `unauthorized`. Ends when you leave the loop; `signal` makes it throw.
-   */
-  async *watch({
-    intervalMs = 1000,
-    signal,
-  }: WatchOptions = {}): AsyncGenerator<readonly InventoryItem[], never> {
-    let shown: readonly InventoryItem[] | undefined
-    for (;;) {
-      const items = await this.list({ signal }).catch((error: unknown) => {
-        if (signal?.aborted || !isPassing(error)) throw error
-        return shown
-      })
-      if (items !== undefined && items !== shown) yield items
-      shown = items
-      await pause(intervalMs, signal)
     }
   }
 
@@ -354,14 +329,6 @@ function readRetryAfter({ headers }: Response): number {
   const now = Date.parse(headers.get('date') ?? '')
   const waitMs = Date.parse(value) - (Number.isNaN(now) ? Date.now() : now)
   return Number.isNaN(waitMs) ? 0 : Math.max(0, waitMs)
-}
-
-/** True for what a later request may not meet again. */
-function isPassing(error: unknown): boolean {
-  return (
-    error instanceof InventoryConnectionError ||
-    (error instanceof InventoryError && (error.status === 429 || error.status >= 500))
-  )
 }
 
 /** Rejects with the signal's reason when it aborts. */

@@ -9,7 +9,6 @@ import {
 import { petStatuses } from '../../src/inventory/entry/schemas.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { until } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
 import { startFront } from './front.ts'
 
 const PET = 9007199254740993n
@@ -49,30 +48,6 @@ async function connected(t: Test, options: { readonly tries?: number; readonly t
     new InventoryClient({ baseUrl: `http://127.0.0.1:${port}/v1/`, apiKey: key, ...options })
   return { service, clientAt, client: clientAt(service.port) }
 }
-
-t.test('watch yields each new list, through an outage, and ends with an error that stays', async (t) => {
-  const { service, clientAt } = await connected(t, { tries: 1 })
-  let fault: '502 page' | '403 page' | undefined
-  const front = await startFront(t, service.port, () => fault)
-  const seen: number[] = []
-  const client = clientAt(front.port)
-  await t.rejects(
-    async () => {
-      for await (const items of client.watch({ intervalMs: 1 })) {
-        seen.push(items[0]?.quantity ?? -1)
-        fault = seen.length < 3 ? '502 page' : '403 page'
-        const failing = front.requests.length
-        setTimeout(async () => {
-          await service.send('PATCH', '/v1/inventory/1', json({ quantity: seen.length }))
-          if (fault === '502 page') fault = undefined
-        }, 20)
-        t.ok(failing > 0)
-      }
-    },
-    { name: 'InventoryError', status: 403, code: undefined },
-  )
-  t.strictSame(seen, [12, 1, 2])
-})
 
 t.test('errors have the status, the code and the id of the request', async (t) => {
   const { service, client, clientAt } = await connected(t)
