@@ -158,6 +158,7 @@ export class HttpServer {
   }
 
   #accept(socket: Socket): void {
+    this.#queue.connectionAccepted()
     this.#connections.set(socket, new Connection(socket, (response) => this.#queue.add(response)))
     socket.once('close', () => this.#connections.delete(socket))
   }

@@ -2,8 +2,8 @@ import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers'
 
 /**
- * Maximum requests started in one event-loop iteration. Node accepts one connection in each iteration, so in long ones, thousands
- * of busy connections would keep new ones from being accepted.
+ * Maximum requests started in one event-loop iteration; in one that accepted a connection, only one starts. Node accepts one
+ * connection in each iteration, so in long ones, thousands of busy connections would keep new ones from being accepted.
  */
 const MAX_STARTS = 8
 
@@ -15,10 +15,16 @@ const MAX_STARTS = 8
 export class StartQueue {
   readonly #start: (response: ServerResponse) => void
   readonly #waiting: ServerResponse[] = []
+  #hasAccepted = false
   #isHeld = false
 
   constructor(start: (response: ServerResponse) => void) {
     this.#start = start
+  }
+
+  /** Records that a connection was accepted in this event-loop iteration. */
+  connectionAccepted(): void {
+    this.#hasAccepted = true
   }
 
   add(response: ServerResponse): void {
@@ -38,7 +44,8 @@ export class StartQueue {
   #schedule(): void {
     setImmediate(() => {
       if (this.#isHeld) return
-      const next = this.#waiting.splice(0, MAX_STARTS)
+      const next = this.#waiting.splice(0, this.#hasAccepted ? 1 : MAX_STARTS)
+      this.#hasAccepted = false
       if (this.#waiting.length > 0) this.#schedule()
       for (const response of next) if (!response.req.socket.destroyed) this.#start(response)
     })
