@@ -1,4 +1,4 @@
-import pg from 'pg'
+import { onServer } from '../support/on-server.ts'
 
 /**
  * Lists what the role of the session may do, from the catalogs. Leaves out what PostgreSQL grants to everyone without effect on
@@ -46,9 +46,5 @@ const REACHABLE = `
 
 /** Returns what the role of an address may do, in alphabetical order. */
 export async function reachable(url: string): Promise<unknown[]> {
-  const client = new pg.Client({ connectionString: url })
-  await client.connect()
-  const { rows } = await client.query(REACHABLE)
-  await client.end()
-  return rows.map((row) => row.reachable).sort()
+  return (await onServer(url, REACHABLE)).map((row) => row['reachable']).sort()
 }

@@ -7,6 +7,7 @@ import { runCommand } from '../support/command.ts'
 import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
+import { onServer } from '../support/on-server.ts'
 import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 import { root } from '../support/root.ts'
@@ -36,19 +37,8 @@ function rolesSql(): Promise<string> {
   return readFile(path.join(root, 'ops/roles.sql'), 'utf8')
 }
 
-async function inventory(t: Test, env: Record<string, string>, ...args: string[]): Promise<Outcome> {
-  return runCommand(t, args, { env })
-}
-
 async function migrateUp(t: Test, database: TestDatabase, ...args: string[]): Promise<Outcome> {
-  return inventory(t, { DATABASE_URL: database.url }, 'migrate', 'up', ...args)
-}
-
-async function connect(t: Test, config: pg.ClientConfig): Promise<pg.Client> {
-  const client = new pg.Client(config)
-  await client.connect()
-  t.teardown(() => client.end())
-  return client
+  return runCommand(t, ['migrate', 'up', ...args], { env: { DATABASE_URL: database.url } })
 }
 
 t.test('as its role the server can do all of its work', async (t) => {
@@ -61,7 +51,7 @@ t.test('as its role the server can do all of its work', async (t) => {
   t.equal((await callerOf(port)('GET', '/readyz')).text, '{"status":"ready"}')
 
   const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
-  const made = await inventory(t, env, 'keys', 'create', '--name', 'ops')
+  const made = await runCommand(t, ['keys', 'create', '--name', 'ops'], { env })
   t.equal(made.code, 0, made.stderr)
   const send = callerOf(port, { authorization: `Bearer ${made.stdout.trim()}` })
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
@@ -89,9 +79,8 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
     'UPDATE on pg_settings',
     'USAGE on schema public',
   ])
-  const client = await connect(t, { connectionString: server.urlOf(database.url) })
   for (const statement of ["SELECT lo_from_bytea(0, 'a')", 'SELECT FROM api_keys FOR SHARE'])
-    await t.rejects(client.query(statement), { code: '42501' }, statement)
+    await t.rejects(onServer(server.urlOf(database.url), statement), { code: '42501' }, statement)
 })
 
 t.test("the operators' role can run every command but migrations, and can do nothing else", async (t) => {
@@ -110,7 +99,7 @@ t.test("the operators' role can run every command but migrations, and can do not
     const { code, stderr } = await runCommand(t, args, { env, input: 'petId,quantity\n1,1\n' })
     t.equal(code, 0, `${args.join(' ')} ${stderr}`)
   }
-  t.match(await inventory(t, env, 'migrate', 'down', '--yes', '--force'), {
+  t.match(await runCommand(t, ['migrate', 'down', '--yes', '--force'], { env }), {
     code: 1,
     stderr: /: must be owner of .*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
@@ -145,7 +134,7 @@ t.test('what version 2.0.0 needs is revoked once it is no longer connected', asy
   await database.query(`GRANT UPDATE (last_used_at) ON api_keys TO ${server.name}`)
   const former = new pg.Client({ connectionString: url, application_name: 'petstore-inventory' })
   await former.connect()
-  await connect(t, { connectionString: url, application_name: 'petstore-inventory server' })
+  await startApp(t, url)
   const up = (): Promise<Outcome> => migrateUp(t, database, '--server-role', server.name)
   t.equal((await up()).code, 0)
   t.ok(await lastUse())
@@ -170,14 +159,14 @@ t.test(
     const { status, text } = await send('GET', '/readyz')
     t.equal(status, 503)
     t.match(text, /Run ."inventory migrate up.* --server-role ROLE/)
-    const asOperator = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
-    const { code, stderr } = await inventory(t, asOperator, 'export')
+    const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
+    const { code, stderr } = await runCommand(t, ['export'], { env })
     t.equal(code, 1)
     t.match(stderr, /"inventory migrate up.* --operator-role ROLE/)
     const roles = ['--server-role', server.name, '--operator-role', operator.name]
     t.match(await migrateUp(t, database, ...roles), { code: 0 })
     await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
-    t.equal((await inventory(t, asOperator, 'status')).code, 0)
+    t.equal((await runCommand(t, ['status'], { env })).code, 0)
   },
 )
 
@@ -199,8 +188,5 @@ t.test('a refused grant changes nothing, and several runs after that make all of
 
   for (const outcome of await Promise.all([1, 2, 3].map(() => up(role.name))))
     t.match(outcome, { code: 0, stdout: /\nGranted the role .* what the server needs\.\n$/ })
-  const { rows } = await (await connect(t, { connectionString: role.urlOf(database.url) })).query(
-    'TABLE inventory',
-  )
-  t.strictSame(rows, [])
+  t.strictSame(await onServer(role.urlOf(database.url), 'TABLE inventory'), [])
 })
