@@ -15,6 +15,7 @@ export function addConfigCommand(
     .command('config')
     .description('show the settings in effect, without secrets, and report errors in them')
     .option('--json', 'print a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory config')
     .action(async ({ json }: { json?: true }) => {
       const found = describeSettings(readEnvironment())
       const rows = found.settings.map(({ name, value = '-', isDefault }) => [

@@ -9,6 +9,7 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
   program
     .command('export')
     .description('write a consistent snapshot of the whole inventory as CSV to standard output')
+    .addHelpText('after', '\nExample:\n  inventory export >new.csv && mv new.csv stock.csv')
     .action(async () => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()

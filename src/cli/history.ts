@@ -32,6 +32,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--since <duration>', 'list only the changes of this time, such as 24h', readLifetime)
     .option('--by <name>', 'list only the changes by this API key or database role')
     .option('--json', 'print one JSON object per line')
+    .addHelpText('after', '\nExample:\n  inventory history 17 --since 24h')
     .action(async (petId: string | undefined, { json, ...filter }: ChangeFilter & { json?: true }) => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
@@ -45,6 +46,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
   history
     .command('on')
     .description('record every change of the stock from now on; run it as the owner of the tables')
+    .addHelpText('after', '\nExample:\n  inventory history on')
     .action(async () => {
       await change(startRecording)
       await setTimeout(UNNAMED_MS)
@@ -54,6 +56,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
   history
     .command('off')
     .description('stop recording, and keep what is recorded; run it as the owner of the tables')
+    .addHelpText('after', '\nExample:\n  inventory history off')
     .action(async () => {
       await change(stopRecording)
       await print('The history is off.')
@@ -63,6 +66,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .command('prune')
     .description('delete old changes in small transactions, oldest first; run it as the owner of the tables')
     .requiredOption('--keep <duration>', 'keep the changes of this time, such as 90d', readLifetime)
+    .addHelpText('after', '\nExample:\n  inventory history prune --keep 90d')
     .action(async ({ keep }: { keep: number }) => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
@@ -88,6 +92,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .command('status')
     .description('show whether changes are recorded, and the size of the history')
     .option('--json', 'print a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory history status')
     .action(async (_options: object, command: Command) => {
       const status = await withDatabase(await databaseUrl(), historyState, countLimits)
       // The option is also one of "inventory history", which takes it.

@@ -42,6 +42,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
     )
     .option('--allow-removals', 'allow --mode replace to remove more than a tenth of the entries')
     .option('--dry-run', 'check the file and report what would change, but change nothing')
+    .addHelpText('after', '\nExample:\n  inventory import stock.csv --dry-run')
     .action(async (file: string, options: ImportOptions) => {
       const { mode, dryRun } = options
       const source = await openSource(file, options.rows)

@@ -22,7 +22,10 @@ const readName = matching(/^[A-Za-z0-9_-]{1,64}$/, '1 to 64 letters, digits, hyp
 
 /** Adds `inventory keys create|list|revoke|rotate`. */
 export function addKeysCommands(program: Command, databaseUrl: () => Promise<string>): void {
-  const keys = program.command('keys').description('create and revoke API keys')
+  const keys = program
+    .command('keys')
+    .description('create and revoke API keys')
+    .addHelpText('after', '\nExample:\n  inventory keys create --name billing')
 
   keys
     .command('create')
@@ -30,6 +33,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .requiredOption('--name <name>', 'set the name of the key, which the server log shows', readName)
     .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
+    .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async (options: { name: string; expires?: number; readOnly?: true }) => {
       const { name, expires, readOnly } = options
       await issueKey(await databaseUrl(), async (transaction, digest) => {
@@ -46,6 +50,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .description('list the valid keys; times are in UTC')
     .option('--all', 'list expired and revoked keys, too')
     .option('--json', 'print a JSON array')
+    .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ all, json }: { all?: true; json?: true }) => {
       const found = await withDatabase(await databaseUrl(), listKeys)
       const shown = found.filter(({ state }) => all || state === 'active' || state === 'ending')
@@ -62,6 +67,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .description('revoke all keys of a name; a running server rejects them within 5 seconds')
     .argument('<name>', 'name of the keys')
     .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows')
+    .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const revoked = await changeKeys(await databaseUrl(), (transaction) =>
         revokeKeys(transaction, name, id),
@@ -80,6 +86,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         .default(86_400, '24h'),
     )
     .option('--expires <duration>', 'by default, the new key has the lifetime of the old one', readLifetime)
+    .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
       await issueKey(await databaseUrl(), async (transaction, digest) => {
         const made = await rotateKey(transaction, name, digest, overlap, expires)

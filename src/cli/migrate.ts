@@ -29,12 +29,7 @@ export function addMigrateCommands(
     dryRun: true | undefined,
     roles: Roles = {},
   ): Promise<void> => {
-    const options: MigrateOptions = {
-      url: await databaseUrl(),
-      direction,
-      count,
-      ...abortOnSignals(),
-    }
+    const options: MigrateOptions = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
     if (dryRun) return print(await migrationSql(options))
     const ran = await migrate({ ...options, roles })
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
@@ -44,7 +39,10 @@ export function addMigrateCommands(
     await print(lines.join('\n'))
   }
 
-  const migrations = program.command('migrate').description('change the schema of the database')
+  const migrations = program
+    .command('migrate')
+    .description('change the schema of the database')
+    .addHelpText('after', '\nExample:\n  inventory migrate up')
 
   migrations
     .command('up')
@@ -53,6 +51,7 @@ export function addMigrateCommands(
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
+    .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
     .action(
       (count: number | undefined, options: { dryRun?: true; serverRole?: string; operatorRole?: string }) =>
         run('up', count, options.dryRun, { server: options.serverRole, operator: options.operatorRole }),
@@ -65,6 +64,7 @@ export function addMigrateCommands(
     .option('--yes', 'confirm the loss of data')
     .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
+    .addHelpText('after', '\nExample:\n  inventory migrate down --yes')
     .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
       const { yes, force, dryRun } = options
       if (dryRun) return run('down', count, dryRun)
@@ -81,6 +81,7 @@ export function addMigrateCommands(
     .command('status')
     .description('show the migrations; exit with code 3 unless all are applied or of a newer version')
     .option('--json', 'print a JSON array')
+    .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
       const known = await knownMigrations()
       const records = await withDatabase(await databaseUrl(), (database) => migrationRecords(database, known))
@@ -96,6 +97,7 @@ export function addMigrateCommands(
     .command('create')
     .description('create an empty migration in the folder migrations')
     .argument('<name>', 'what the migration does, such as add-price', readName)
+    .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
     .action(async (name: string) => {
       await print(await createMigration(name, 'migrations'))
     })

@@ -31,6 +31,7 @@ export function addStatusCommand(
     )
     .option('--server-role <role>', 'check the privileges of this role, which the server uses')
     .option('--json', 'print a JSON object')
+    .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json, serverRole }: { json?: true; serverRole?: string }) => {
       const url = await databaseUrl()
       const read = (database: Database): ReturnType<typeof statusOf> =>

@@ -18,7 +18,7 @@ function paths(command: Command, parents: readonly string[] = []): string[][] {
   return [[...parents], ...command.commands.flatMap((child) => paths(child, [...parents, child.name()]))]
 }
 
-t.test('--help at every level goes to standard output', async (t) => {
+t.test('--help at every level goes to standard output, with an example', async (t) => {
   const program = commandLine(
     async () => '',
     () => ({}),
@@ -27,6 +27,7 @@ t.test('--help at every level goes to standard output', async (t) => {
     const { code, stdout, stderr } = await runCommand(t, [...command, '--help'])
     t.strictSame([code, stderr], [0, ''], command.join(' '))
     t.match(stdout, ['Usage: inventory', ...command].join(' '))
+    t.match(stdout, /\nExample:\n {2}inventory /)
   }
 })
 
