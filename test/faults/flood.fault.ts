@@ -62,7 +62,7 @@ const PAUSE_MS = 5
 /**
  * How many answers the flood may get while a polite caller waits for its own, at the 99th percentile. Served one after the
  * other, 4 connections with 5,000 requests would get 20,000. A list or an update also waits for PostgreSQL, and everything behind
- * HAProxy for another process. A new connection is accepted behind those of the flood, with an answer for each of them.
+ * HAProxy for another process. A new connection is accepted behind those of the flood, with four answers for each of them.
  */
 const MAX_ANSWERS_DURING_REQUEST = 5000
 const MAX_ANSWERS_DURING_LIVEZ = 1000

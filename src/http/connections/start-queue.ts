@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers'
 
 /**
- * Maximum requests started in one event-loop iteration; in one that accepted a connection, only one starts. Node accepts one
+ * Maximum requests started in one event-loop iteration; in one that accepted a connection, half as many. Node accepts one
  * connection in each iteration, so in long ones, thousands of busy connections would keep new ones from being accepted.
  */
 const MAX_STARTS = 8
@@ -44,7 +44,7 @@ export class StartQueue {
   #schedule(): void {
     setImmediate(() => {
       if (this.#isHeld) return
-      const next = this.#waiting.splice(0, this.#hasAccepted ? 1 : MAX_STARTS)
+      const next = this.#waiting.splice(0, this.#hasAccepted ? MAX_STARTS / 2 : MAX_STARTS)
       this.#hasAccepted = false
       if (this.#waiting.length > 0) this.#schedule()
       for (const response of next) if (!response.req.socket.destroyed) this.#start(response)
