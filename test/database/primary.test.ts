@@ -107,3 +107,12 @@ t.test('a list that is under way on one server when updates move to another is n
   if (answer.status !== 503) t.equal(answer.text, listOf(11))
   t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
 })
+
+t.test('a list that is never cached, as from a view, is not read from a read-only server', async (t) => {
+  await one.query(`ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock;
+    GRANT SELECT ON inventory TO service`)
+  const { send } = await startApp(t, one.url)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
+  await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
+  await eventually('a list to fail', async () => (await send('GET', '/v1/inventory')).status === 503)
+})

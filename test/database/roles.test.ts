@@ -4,7 +4,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
@@ -186,7 +186,14 @@ t.test('a refused grant changes nothing, and several runs after that make all of
   t.match(await up('No "Such"'), { code: 1, stderr: 'role "No "Such"" does not exist; nothing was changed.' })
   t.strictSame(await database.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
 
-  for (const outcome of await Promise.all([1, 2, 3].map(() => up(role.name))))
+  // All of them wait for this one, so that they overlap.
+  const release = await database.hold('CREATE TABLE pgmigrations ()')
+  const runs = [1, 2, 3].map(() => up(role.name))
+  await waitForLocks(database, runs.length)
+  await release()
+  const outcomes = await Promise.all(runs)
+  for (const outcome of outcomes)
     t.match(outcome, { code: 0, stdout: /\nGranted the role .* what the server needs\.\n$/ })
+  t.equal(outcomes.filter(({ stdout }) => stdout.startsWith('No migration is pending.\n')).length, 2)
   t.strictSame(await onServer(role.urlOf(database.url), 'TABLE inventory'), [])
 })
