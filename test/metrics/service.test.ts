@@ -82,6 +82,10 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
     return isBatched && isListed('unchanged') && isListed('joined') ? metrics : undefined
   })
   t.equal(total(metrics, 'inventory_update_batch_size_sum'), rounds * 20, 'each update was in a batch')
+  t.strictSame(
+    samplesOf(metrics, 'inventory_update_batch_size_bucket').map(({ labels }) => labels['le']),
+    '1 2 5 10 25 50 100 250 500 1000 +Inf'.split(' '),
+  )
   t.equal(total(metrics, 'inventory_updates_waiting'), 0)
   t.equal(total(metrics, 'inventory_lists_total'), rounds * 21, 'each list has a cost')
   t.equal(samplesOf(metrics, 'db_client_connection_count').length, 6, 'used and idle ones of each pool')
