@@ -1,6 +1,4 @@
 import t from 'tap'
-import type { TimeLimits } from '../../src/database/database.ts'
-import { requestLimits } from '../../src/database/pool-options.ts'
 import { backendOf, openPool } from '../support/pool.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
@@ -53,13 +51,4 @@ t.test('after the type of a column has changed, a statement runs on new connecti
   t.strictSame(await several(), [[{ n: 1 }], [{ n: 1 }], [{ n: 1 }]])
   await owner.query('ALTER TABLE stock ALTER COLUMN n TYPE bigint')
   t.strictSame(await several(), [[{ n: 1n }], [{ n: 1n }], [{ n: 1n }]])
-})
-
-t.test('a statement without an answer fails in time, and its connection is replaced', async (t) => {
-  const limits: TimeLimits = { ...requestLimits, answer: 200 }
-  const { pool } = await openPool(t, { limits })
-  const before = await backendOf(pool)
-  const sleep = { name: 'sleep', text: 'SELECT pg_sleep(10)' }
-  await t.rejects(pool.query(sleep), { name: 'DatabaseUnavailableError' })
-  t.not(await backendOf(pool), before)
 })

@@ -4,9 +4,8 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
-import { addEntries, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
@@ -40,31 +39,6 @@ function rolesSql(): Promise<string> {
 async function migrateUp(t: Test, database: TestDatabase, ...args: string[]): Promise<Outcome> {
   return runCommand(t, ['migrate', 'up', ...args], { env: { DATABASE_URL: database.url } })
 }
-
-t.test('as its role the server can do all of its work', async (t) => {
-  const { database, server, operator } = await setUp(t)
-  await addEntries(database, [
-    ['1', 9, 'available'],
-    ['2', 9, 'sold'],
-  ])
-  const { port } = await startApp(t, server.urlOf(database.url), { env: { API_KEYS: '' } })
-  t.equal((await callerOf(port)('GET', '/readyz')).text, '{"status":"ready"}')
-
-  const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
-  const made = await runCommand(t, ['keys', 'create', '--name', 'ops'], { env })
-  t.equal(made.code, 0, made.stderr)
-  const send = callerOf(port, { authorization: `Bearer ${made.stdout.trim()}` })
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status, 200)
-  const together = [1, 2].map((id) => send('PATCH', `/v1/inventory/${id}`, json({ quantity: 6 })))
-  t.strictSame(
-    (await Promise.all(together)).map(({ status }) => status),
-    [200, 200],
-  )
-  t.equal(
-    (await send('GET', '/v1/inventory')).text,
-    '[{"petId":1,"quantity":6,"status":"available"},{"petId":2,"quantity":6,"status":"sold"}]',
-  )
-})
 
 t.test("the catalogs show that the server's role can do nothing else", async (t) => {
   const { database, server } = await setUp(t)

@@ -1,8 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/transaction.ts'
-import { addEntries, testDatabase, waitForLocks } from '../support/database.ts'
-import { startRelay } from '../support/relay.ts'
+import { addEntries, testDatabase } from '../support/database.ts'
 
 t.test('a read-only transaction reads everything from one snapshot, and cannot write', async (t) => {
   const database = await testDatabase(t)
@@ -15,29 +14,6 @@ t.test('a read-only transaction reads everything from one snapshot, and cannot w
     t.strictSame(await transaction.query(entries), before)
     await t.rejects(transaction.change('UPDATE inventory SET quantity = 1'), { code: '25006' })
   })
-})
-
-t.test('an interruption during the commit has no effect', async (t) => {
-  const database = await testDatabase(t)
-  await database.query(`CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NULL; END $$;
-    CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON inventory DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION wait()`)
-  const relay = await startRelay(t, database.url)
-  const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
-  const controller = new AbortController()
-  const { signal } = controller
-  const transaction = inTransaction({ url: relay.url, readOnly: false, signal }, ({ change }) =>
-    change("INSERT INTO inventory VALUES (1, 1, 'sold')"),
-  )
-  await waitForLocks(database)
-  controller.abort(new Error('interrupted'))
-  // Accepted after any connection that the interruption has opened.
-  await inTransaction({ url: relay.url, readOnly: true }, async () => {})
-  t.equal(relay.connections, 2)
-  await release()
-  t.equal(await transaction, 1)
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '1' }])
 })
 
 t.test('a connection that is lost between two statements is an outage', async (t) => {

@@ -1,6 +1,5 @@
 import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
-import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { startBalancer } from '../support/balancer.ts'
@@ -11,7 +10,6 @@ import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
 import { type Program, temporaryFolder } from '../support/program.ts'
-import { startRelay } from '../support/relay.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 /** Starts nginx with ops/nginx.conf, in front of two ports. */
@@ -110,19 +108,3 @@ for (const [name, { start: startProxy, failures: allowed }] of Object.entries(pr
     t.equal(answer.headers['retry-after'], '1')
   })
 }
-
-t.test('HAProxy uses a process whose readiness check takes longer than its interval', async (t) => {
-  const { url } = await testDatabase(t)
-  const distant = await startRelay(t, url, { towardsDatabase: (bytes) => setTimeout(150, bytes) })
-  const [processPort, closed] = [await freePort(), await freePort()]
-  const { port, output } = await startBalancer(t, [processPort, closed])
-  // HAProxy uses each server until checks have failed. This one has to pass a check.
-  await output(/has no server available/)
-  await startServer(t, { DATABASE_URL: distant.url, PORT: String(processPort) })
-  await output(/Server inventory\/one is UP/)
-  // HAProxy checks it some ten times meanwhile; the service asks the database in two of them.
-  for (let count = 0; count < 50; count++) {
-    await setTimeout(50)
-    if ((await callerOf(port)('GET', '/livez')).status !== 200) t.fail('the process does not stay in use')
-  }
-})

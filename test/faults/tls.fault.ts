@@ -1,6 +1,5 @@
-import { chmod, copyFile, writeFile } from 'node:fs/promises'
+import { chmod, writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrate.ts'
@@ -19,8 +18,6 @@ interface Secured {
   readonly otherCa: string
   /** The address of the server with these parameters, under this host name. */
   urlOf(parameters: Record<string, string>, host?: string): string
-  /** Gives the server the certificate of the other authority, or its own again, and ends all sessions. */
-  present(whose: 'other' | 'own'): Promise<void>
 }
 
 /** A PostgreSQL server with TLS and the newest schema. */
@@ -28,21 +25,17 @@ async function setUp(t: Test): Promise<Secured> {
   const folder = await temporaryFolder(t)
   const own = await makeCertificates(folder, 'own')
   const other = await makeCertificates(folder, 'other')
-  const copyCertificate = async (from: string): Promise<void> => {
-    for (const ending of ['key', 'crt']) {
-      const file = path.join(folder, `presented.${ending}`)
-      await copyFile(`${from}.${ending}`, file)
-      await chmod(file, 0o600)
-      await giveTo(serverAccount(), file)
-    }
+  for (const ending of ['key', 'crt']) {
+    const file = `${own.server}.${ending}`
+    await chmod(file, 0o600)
+    await giveTo(serverAccount(), file)
   }
-  await copyCertificate(own.server)
   const server = await startEmbeddedServer({
     directory: path.join(folder, 'postgres'),
     settings: {
       ssl: 'on',
-      ssl_cert_file: path.join(folder, 'presented.crt'),
-      ssl_key_file: path.join(folder, 'presented.key'),
+      ssl_cert_file: `${own.server}.crt`,
+      ssl_key_file: `${own.server}.key`,
     },
   })
   t.teardown(server.stop)
@@ -53,38 +46,7 @@ async function setUp(t: Test): Promise<Secured> {
     url.search = String(new URLSearchParams(parameters))
     return url.href
   }
-  return {
-    folder,
-    ca: own.ca,
-    otherCa: other.ca,
-    urlOf,
-    async present(whose) {
-      const { ca, server: certificate } = whose === 'own' ? own : other
-      await copyCertificate(certificate)
-      const client = new pg.Client({ connectionString: server.url })
-      client.on('error', () => {})
-      await client.connect()
-      await client.query('SELECT pg_reload_conf()')
-      while (!(await trusts(urlOf({ sslmode: 'verify-full', sslrootcert: ca })))) await setTimeout(20)
-      await client.query(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore-inventory server'",
-      )
-      await client.end()
-    },
-  }
-}
-
-/** True where the server presents what the address wants to see. */
-async function trusts(url: string): Promise<boolean> {
-  const client = new pg.Client({ connectionString: url })
-  client.on('error', () => {})
-  try {
-    await client.connect()
-    await client.end()
-    return true
-  } catch {
-    return false
-  }
+  return { folder, ca: own.ca, otherCa: other.ca, urlOf }
 }
 
 t.test('with sslmode=verify-full and the right authority, every connection is encrypted', async (t) => {
@@ -140,21 +102,4 @@ t.test('the server and the command line refuse a certificate that cannot be veri
       t.notMatch(stderr, /\n\s+at /, 'no stack trace')
     }
   }
-})
-
-t.test('a certificate that becomes invalid means 503, and 200 once it is valid again', async (t) => {
-  const secured = await setUp(t)
-  const server = await startServer(t, {
-    DATABASE_URL: secured.urlOf({ sslmode: 'verify-full', sslrootcert: secured.ca }),
-  })
-  const send = server.send
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  await secured.present('other')
-  const answer = await send('GET', '/v1/inventory')
-  t.equal(answer.status, 503)
-  t.ok(answer.headers['retry-after'])
-  await secured.present('own')
-  t.equal((await send('GET', '/v1/inventory')).status, 200)
-  server.process.kill('SIGTERM')
-  t.equal((await server.ended).code, 0, 'the process has never ended')
 })

@@ -5,7 +5,6 @@ import type { Command } from 'commander'
 import t from 'tap'
 import { commandLine } from '../../src/cli/commands.ts'
 import { runCommand } from '../support/command.ts'
-import { temporaryFolder } from '../support/program.ts'
 
 t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
   const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
@@ -63,18 +62,4 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   const wrong = await runCommand(t, ['config', '--json'], { env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
   t.match(wrong, { code: 1, stderr: /inventory: PORT must be an integer from 0 to 65535, not "x"\n$/ })
   t.match(JSON.parse(wrong.stdout), { errors: [/^NODE_ENV must be/, /^PORT must be/] })
-})
-
-t.test('a message names the variable that was used', async (t) => {
-  const cwd = await temporaryFolder(t)
-  const address = 'postgres://u:secret@127.0.0.1:1/x'
-  for (const [env, message] of [
-    [{ DATABASE_URL: address }, /Check .*, and DATABASE_URL\./],
-    [{ DATABASE_URL: 'x', OPERATOR_DATABASE_URL: address }, /Check .*, and OPERATOR_DATABASE_URL\./],
-    [{ DATABASE_URL: address, PORT: '127.0.0.1:3000' }, /Check .*, and DATABASE_URL\./],
-  ] as const) {
-    const { code, stderr } = await runCommand(t, ['status'], { env, cwd })
-    t.equal(code, 1)
-    t.match(stderr, message)
-  }
 })

@@ -1,8 +1,7 @@
-import { once } from 'node:events'
-import { createServer } from 'node:net'
 import t, { type Test } from 'tap'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 const statusOf = async (t: Test, url: string, ...args: string[]) => {
@@ -113,12 +112,8 @@ t.test('a database that cannot be used is reported in one message without its pa
   const wrong = new URL(database.url)
   wrong.username = 'nobody_here'
   wrong.password = 'the-wrong-one'
-  const silent = createServer()
-  t.teardown(() => silent.close())
-  silent.listen(0, '127.0.0.1')
-  await once(silent, 'listening')
-  const address = silent.address()
-  const port = typeof address === 'object' ? address?.port : undefined
+  const silent = await startRelay(t, database.url)
+  silent.stall()
   for (const [url, message] of [
     [
       'postgres://u:secret@127.0.0.1:1/x',
@@ -130,7 +125,7 @@ t.test('a database that cannot be used is reported in one message without its pa
     ],
     [wrong.href, /^inventory: PostgreSQL refuses the connection: .* Check DATABASE_URL\.\n$/],
     [
-      `postgres://u:secret@127.0.0.1:${port}/x`,
+      silent.url,
       /^inventory: PostgreSQL cannot be reached: .*timeout.*\. Check .*, the network, and DATABASE_URL\.\n$/,
     ],
     [

@@ -8,8 +8,6 @@ import { eventually } from './eventually.ts'
 export interface Relay {
   /** The address of the database through the relay, under the same role. */
   readonly url: string
-  /** How many connections it has accepted so far. */
-  readonly connections: number
   /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
   leadTo(url: string): void
   /** Breaks every connection that is open. */
@@ -40,7 +38,6 @@ export async function startRelay(
   { towardsDatabase = everything, towardsClient = everything }: Filters = {},
 ): Promise<Relay> {
   let target = new URL(url)
-  let connections = 0
   let stalled = Promise.resolve()
   let goOn = (): void => {}
   const sockets = new Set<Socket>()
@@ -62,7 +59,6 @@ export async function startRelay(
     pipeline(from, filtered, to).catch(() => {})
   }
   const server = createServer((near) => {
-    connections++
     const far = connect({ host: target.hostname, port: Number(target.port || 5432) })
     carry(near, towardsDatabase, far)
     carry(far, towardsClient, near)
@@ -91,9 +87,6 @@ export async function startRelay(
   t.teardown(fail)
   return {
     url: relayed.href,
-    get connections() {
-      return connections
-    },
     cut,
     fail,
     leadTo(next) {
