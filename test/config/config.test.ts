@@ -219,7 +219,6 @@ t.test('traces only where the variables of OpenTelemetry ask for it', async (t) 
     [true, { ...endpoint, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: '' }],
     [false, { ...endpoint, OTEL_SDK_DISABLED: 'TRUE' }],
     [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }],
-    [false, { OTEL_EXPORTER_OTLP_ENDPOINT: '' }],
   ] as const)
     t.equal(loadConfig(env).traces, expected, JSON.stringify(env))
 })
@@ -240,8 +239,6 @@ t.test('the command line has its own database if one is set, otherwise that of t
   const own = { url: 'postgres://user:secret@host/db', variable: 'OPERATOR_DATABASE_URL_FILE' }
   t.match(loadOperatorDatabase(server), { url: server.DATABASE_URL, variable: 'DATABASE_URL' })
   t.match(loadOperatorDatabase({ ...operator, DATABASE_POOLER: 'transaction' }), own)
-  const schema = { OPERATOR_DATABASE_URL: `${host}?schema=x` }
-  t.match(loadOperatorDatabase(schema), { warnings: ['schema in OPERATOR_DATABASE_URL has no effect'] })
   const forServer = { PORT: '127.0.0.1:3000', METRICS_PORT: 'x', API_KEYS_FILE: '/none' }
   t.match(loadOperatorDatabase({ ...server, ...forServer }), { url: server.DATABASE_URL })
   t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')

@@ -134,10 +134,6 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
   t.match(last, { key: 'a', keyId: 'ab', requestId: 'r.1', role })
   t.equal(others.length, settings.length - 1)
   for (const change of others) t.match(change, { key: null, keyId: null, requestId: null, role })
-  // As the former function has recorded it.
-  await database.query(`TRUNCATE inventory_history; INSERT INTO inventory_history (statement_id, transaction_id, changed_at, key_name, role,
-    request_id) VALUES (1, 1, now(), E'a\nb', 'r', E'\\u001b[2J\\u202e')`)
-  t.match(await history(t, database.url), /^TIME .*\n.* a\\u000ab .* \\u001b\[2J\\u202e$/)
 })
 
 t.test('prune deletes all that is older, and says how much, also if it is interrupted', async (t) => {

@@ -56,25 +56,6 @@ t.test('a collector that does not answer holds up neither requests nor the stop'
   t.equal((await server.stop()).code, 0)
 })
 
-t.test('a failure to send is one line of the log, without a stack trace', async (t) => {
-  const { collector, server } = await startTraced(t)
-  for (const status of [404, 200]) {
-    collector.status = status
-    const before = collector.exports.length
-    await server.send('GET', '/v1/inventory')
-    await until('an export', () => collector.exports.length > before)
-  }
-  const { code, stdout } = await server.stop()
-  t.equal(code, 0)
-  const lines = stdout.split('\n').filter((line) => /traces can|OpenTelemetry|OTLP/.test(line))
-  const expected = { msg: 'traces cannot be sent', reason: 'the collector replied with 404 Not Found' }
-  t.match(
-    lines.map((line) => JSON.parse(line)),
-    [expected],
-  )
-  t.equal(lines.length, 1)
-})
-
 t.test('nothing of OpenTelemetry’s SDK is loaded if it is disabled', async (t) => {
   // Every script that was loaded is in the report of coverage.
   const folder = await temporaryFolder(t)
