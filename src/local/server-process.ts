@@ -6,32 +6,15 @@ import path from 'node:path'
 import { StartUpError } from '../config/errors.ts'
 import { createFolderOnce } from './folder.ts'
 
-/** The user that a program runs as; without ids, the current user. */
-export interface Account {
-  readonly uid?: number
-  readonly gid?: number
-}
-
 /**
- * Returns the account to run PostgreSQL as: the current user or, because PostgreSQL refuses to run as root, another user
- * instead of root.
- *
- * @throws {StartUpError} if the current user is root and there is no such account
+ * Returns the account to run PostgreSQL as: without ids, the current user; because PostgreSQL refuses to run as root, `postgres` or
+ * else `nobody` instead of root.
  */
-export function serverAccount(): Account {
+export function serverAccount() {
   if (process.getuid?.() !== 0) return {}
-  const idOf = (user: string, option: string): number =>
-    Number(execFileSync('id', [option, user], { stdio: 'pipe' }))
-  for (const user of ['postgres', 'nobody']) {
-    try {
-      return { uid: idOf(user, '-u'), gid: idOf(user, '-g') }
-    } catch {
-      // No such user; try the next one.
-    }
-  }
-  throw new StartUpError(
-    'PostgreSQL does not run as root, and this system has no user "postgres" or "nobody" to run it as.',
-  )
+  const idOf = (option: string): number =>
+    Number(execFileSync('sh', ['-c', `id ${option} postgres 2>/dev/null || id ${option} nobody`]))
+  return { uid: idOf('-u'), gid: idOf('-g') }
 }
 
 /** Where a server runs, and how. */
@@ -40,7 +23,7 @@ export interface Place {
   readonly programs: string
   /** The folder of the server, with `data` and `postgres.log`. */
   readonly directory: string
-  readonly account: Account
+  readonly account: ReturnType<typeof serverAccount>
 }
 
 /**
@@ -82,22 +65,16 @@ export async function createCluster(place: Place, password: string, signal: Abor
  */
 const SERVER_SCRIPT = 'exec 3<&0; ( { cat <&3; kill -INT $$; } >/dev/null 2>&1 & ); exec "$@" 3<&- </dev/null'
 
-/** A server that runs as a child of this process. */
-export interface ServerProcess {
-  /** Resolves when the server has ended, also on its own, with how it ended. */
-  readonly ended: Promise<string>
-  /** Stops the server in fast mode, which rolls back open transactions. */
-  stop(): Promise<void>
-}
-
-/** Starts the server on an existing cluster. It may not accept connections yet. */
-export function startServer(place: Place, settings: Readonly<Record<string, string>>): ServerProcess {
+/** Starts the server on an existing cluster, as a child of this process. It may not accept connections yet. */
+export function startServer(place: Place, settings: Readonly<Record<string, string>>) {
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const server = ['postgres', '-D', path.join(place.directory, 'data'), ...options]
   const child = startProgram(place, SERVER_SCRIPT, server)
+  /** Resolves when the server has ended, also on its own, with how it ended. */
   const ended = endOf(child)
   return {
     ended,
+    /** Stops the server in fast mode, which rolls back open transactions. */
     async stop() {
       child.kill('SIGINT')
       await ended

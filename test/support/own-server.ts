@@ -5,13 +5,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import type { Test } from 'tap'
 import { copyPrograms } from '../../src/local/programs.ts'
-import {
-  createCluster,
-  type Place,
-  type ServerProcess,
-  serverAccount,
-  startServer,
-} from '../../src/local/server-process.ts'
+import { createCluster, type Place, serverAccount, startServer } from '../../src/local/server-process.ts'
 import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
@@ -119,7 +113,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
   const address = { listen_addresses: '127.0.0.1', unix_socket_directories: '', port: String(port) }
   const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
-  let server: ServerProcess | undefined
+  let server: ReturnType<typeof startServer> | undefined
   const launch = (): void => {
     const launched = startServer(place, { ...address, ...given })
     server = launched
