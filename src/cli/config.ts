@@ -18,12 +18,8 @@ export function addConfigCommand(
     .addHelpText('after', '\nExample:\n  inventory config')
     .action(async ({ json }: { json?: true }) => {
       const found = describeSettings(readEnvironment())
-      const rows = found.settings.map(({ name, value = '-', isDefault }) => [
-        name,
-        value,
-        isDefault ? 'default' : 'set',
-      ])
-      await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE', 'SOURCE'], rows))
+      const rows = found.settings.map(({ name, value = '-' }) => [name, value])
+      await print(json ? JSON.stringify(found, null, 2) : formatTable(['SETTING', 'VALUE'], rows))
       for (const line of [...found.warnings, ...found.errors]) report(`inventory: ${printable(line)}`)
       if (found.errors.length > 0) process.exitCode = exitCodes.failed
     })

@@ -1,7 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Command } from 'commander'
 import type { Database } from '../database/database.ts'
-import { hasCause } from '../database/error-meaning.ts'
 import { requestLimits } from '../database/pool-options.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
@@ -22,7 +21,7 @@ const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
   const change = async (work: (transaction: Transaction) => Promise<void>): Promise<void> => {
     const url = await databaseUrl()
-    await inTransaction({ url, readOnly: false, ...abortOnSignals() }, work).catch(explainForbidden)
+    await inTransaction({ url, readOnly: false, ...abortOnSignals() }, work)
   }
 
   const history = program
@@ -83,7 +82,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
           throw new CommandFailure(`interrupted; ${said()}`, error.exitCode)
         // A chunk whose outcome is unknown is not among them.
         report(`inventory: at least ${said()}`)
-        return explainForbidden(error)
+        throw error
       })
       await print(said())
     })
@@ -102,12 +101,4 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
 Changes    ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest}`}
 Size       ${formatNumber(Math.ceil(bytes / 1e6))} MB`)
     })
-}
-
-/** Explains that the role may not do what only the owner of the tables may. */
-function explainForbidden(error: unknown): never {
-  if (!hasCause(error, 'forbidden')) throw error
-  throw new CommandFailure(
-    'The role does not own the tables. Run the command as their owner; with docker compose, run "docker compose run --rm --no-deps migrate inventory history …".',
-  )
 }

@@ -89,7 +89,7 @@ function load(env: Variables, isUsed: (name: string) => boolean) {
 }
 
 /** Whether a setting has a value or should come from a file, which may be unreadable. */
-export function isSet(env: Variables, name: string): boolean {
+function isSet(env: Variables, name: string): boolean {
   return Boolean(env[variableOf(env, name)]?.trim())
 }
 

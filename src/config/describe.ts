@@ -1,5 +1,5 @@
 import { withoutPassword } from './addresses.ts'
-import { checkSettings, isSet, namedKey } from './config.ts'
+import { checkSettings, namedKey } from './config.ts'
 import { Environment, type Variables, variableOf } from './variables.ts'
 
 /** Describes the effective settings of the server and the command line without secrets, their errors, and what has no effect. */
@@ -15,7 +15,6 @@ export function describeSettings(env: Variables) {
     name: variableOf(env, name),
     /** Undefined if the setting has no value. An invalid one is not in effect. */
     value: [shown[name] ?? []].flat().join(', ') || undefined,
-    isDefault: !isSet(env, name),
   }))
   return { settings, errors, warnings }
 }

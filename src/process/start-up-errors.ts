@@ -45,7 +45,7 @@ function explainOutage(cause: unknown, variable: string): string {
   if (cause instanceof pg.DatabaseError && cause.routine === 'check_enable_rls')
     return `Row security would hide rows from this role: ${said}. Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.`
   if (hasCause(cause, 'forbidden'))
-    return `The database role lacks a privilege: ${said}. Set OPERATOR_DATABASE_URL to a role for which the owner of the tables has run "inventory migrate up --operator-role ROLE".`
+    return `The database role lacks a privilege: ${said}. Run the command as the owner of the tables, or set OPERATOR_DATABASE_URL to a role for which the owner has run "inventory migrate up --operator-role ROLE".`
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
     return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
   if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`

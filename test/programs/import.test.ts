@@ -73,7 +73,7 @@ t.test(
   async (t) => {
     const database = await testDatabase(t)
     const header =
-      /^line 1: the first line must name the columns, separated by commas: petId, quantity and optionally status, not "/
+      /^line 1: the first line must name the columns, separated by commas: petId, quantity, status \(optional\), not "/
     for (const [input, error] of [
       ['', header],
       ['petId;quantity\n1;2\n', header],

@@ -4,13 +4,10 @@ import { type Column, columns } from '../entry/columns.ts'
 import { InventoryItem, MAX_QUANTITY } from '../entry/schemas.ts'
 import { InvalidInputError } from './lines.ts'
 
-const required = columns.filter(({ initial }) => initial === undefined)
-const optional = columns.filter((column) => !required.includes(column))
-
-const namesOf = (list: readonly Column[]): string => list.map(({ field }) => field).join(', ')
-
 /** The columns of a file. */
-export const FILE_COLUMNS = `${namesOf(required)} and optionally ${namesOf(optional)}`
+export const FILE_COLUMNS = columns
+  .map(({ field, initial }) => (initial === undefined ? field : `${field} (optional)`))
+  .join(', ')
 
 /** Returns the values of a line in the order of `columns`, empty for those that it does not have, or what is wrong with it. */
 export type ReadRow = (line: string) => { readonly values: readonly string[] } | { readonly error: string }
@@ -24,7 +21,11 @@ export function rowReader(header: string): ReadRow {
   const names = split(header)
   const places = columns.map(({ field }) => names.indexOf(field))
   const isKnown = names.length === places.filter((place) => place !== -1).length
-  if (!isKnown || !required.every(({ field }) => names.includes(field))) throw noHeader(header)
+  const isComplete = columns.every(({ field, initial }) => initial !== undefined || names.includes(field))
+  if (!isKnown || !isComplete) {
+    const error = `the first line must name the columns, separated by commas: ${FILE_COLUMNS}, not ${quote(header)}`
+    throw new InvalidInputError('has no header', [{ line: 1, error }])
+  }
   const rules = columns.map(ruleOf)
   return (line) => {
     const texts = split(line)
@@ -46,40 +47,26 @@ function split(line: string): string[] {
   return (line.includes('"') ? line.replace(/(?<=^|,)"([^",]*)"(?=,|$)/g, '$1') : line).split(',')
 }
 
-function noHeader(line: string): InvalidInputError {
-  const error = `the first line must name the columns, separated by commas: ${FILE_COLUMNS}, not ${quote(line)}`
-  return new InvalidInputError('has no header', [{ line: 1, error }])
-}
-
 /** Shows the beginning of a text of a file. */
 function quote(text: string): string {
   return JSON.stringify(text.slice(0, 60))
 }
 
-interface Rule {
-  readonly accepts: (text: string) => boolean
-  /** What the text must be, as a sentence without its end. */
-  readonly expected: string
-}
-
 /** Returns the rule of the API for a column. An integer has no notation but digits: `1.000` may mean a thousand, or one. */
-function ruleOf({ field, type, values, initial }: Column): Rule {
-  const rule = (expected: string, accepts: Rule['accepts']): Rule => ({
-    accepts: (text) => (text === '' ? initial !== undefined : accepts(text)),
+function ruleOf({ field, type, values, initial }: Column) {
+  const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
+  const [least, most] = type === 'bigint' ? [INT64_MIN, INT64_MAX] : [minimum, maximum]
+  const isInRange = (text: string): boolean =>
+    /^-?(0|[1-9][0-9]{0,9})$/.test(text) && least <= Number(text) && Number(text) <= most
+  const isInteger = type === 'bigint' ? isInt64Text : isInRange
+  const expected =
+    values === undefined
+      ? `an integer from ${least} to ${most}, in digits and without leading zeros`
+      : `one of ${values.join(', ')}`
+  return {
+    /** What the text must be, as a sentence without its end. */
     expected: `${field} must be ${expected}`,
-  })
-  const integer = (minimum: number | bigint, maximum: number | bigint): string =>
-    `an integer from ${minimum} to ${maximum}, in digits and without leading zeros`
-
-  if (type === 'bigint') return rule(integer(INT64_MIN, INT64_MAX), isInt64Text)
-  if (type === 'integer') {
-    const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
-    return rule(
-      integer(minimum, maximum),
-      (text) => /^-?(0|[1-9][0-9]{0,9})$/.test(text) && minimum <= Number(text) && Number(text) <= maximum,
-    )
+    accepts: (text: string): boolean =>
+      text === '' ? initial !== undefined : (values?.includes(text) ?? isInteger(text)),
   }
-  return values === undefined
-    ? rule('a text', () => true)
-    : rule(`one of ${values.join(', ')}`, (text) => values.includes(text))
 }

@@ -3,12 +3,6 @@ import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
-/** A statement that updates entries, and its values. It returns an `UpdatedRow` for each entry that it has updated. */
-export interface UpdateStatement {
-  readonly statement: NamedStatement
-  readonly values: readonly Value[]
-}
-
 /** An entry as stored, with the petId of its update, which a trigger may have changed in the entry. */
 export interface UpdatedRow extends InventoryItem {
   readonly key: bigint
@@ -61,11 +55,11 @@ export const statementTexts = either.flatMap((isSingle) =>
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for
  * another transaction, PostgreSQL evaluates the condition again, on what that one has committed (PostgreSQL manual, section
- * 13.2.1).
+ * 13.2.1). It returns an `UpdatedRow` for each.
  *
  * @param namesCallers whether the statement says who makes the updates, for the history
  */
-export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean): UpdateStatement {
+export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean) {
   const isSingle = updates.length === 1
   const isConditional = updates.some(({ condition }) => condition !== undefined)
   const parameters: Value[][] = [
@@ -73,13 +67,9 @@ export function updateStatement(updates: readonly QuantityUpdate[], namesCallers
     updates.map(({ quantity }) => quantity),
     ...(isConditional ? [updates.map(anyOf), updates.map(noneOf)] : []),
   ]
-  return {
-    statement: statementOf(isSingle, isConditional, namesCallers),
-    values: [
-      ...(isSingle ? parameters.flat() : parameters.map(arrayOf)),
-      ...(namesCallers ? [callersOf(updates)] : []),
-    ],
-  }
+  const values: Value[] = isSingle ? parameters.flat() : parameters.map(arrayOf)
+  if (namesCallers) values.push(callersOf(updates))
+  return { statement: statementOf(isSingle, isConditional, namesCallers), values }
 }
 
 function anyOf({ condition }: QuantityUpdate): string | null {
