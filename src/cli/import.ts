@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs'
 import { stat } from 'node:fs/promises'
-import { addAbortSignal, type Readable } from 'node:stream'
+import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction } from '../database/transaction.ts'
@@ -61,7 +61,7 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
 }
 
 async function importFrom(
-  source: ImportSource,
+  source: Awaited<ReturnType<typeof openSource>>,
   url: string,
   { rows: expectedRows, mode, dryRun, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
@@ -107,23 +107,15 @@ function explainRefusal(name: string): (error: unknown) => never {
   }
 }
 
-/** A file or standard input to import. */
-interface ImportSource {
-  /** Its name in messages. */
-  readonly name: string
-  readonly stream: Readable
-  /** Its end looks the same if the program that writes to it was killed. */
-  readonly isPipe: boolean
-}
-
 /**
- * Opens a file by its name, or standard input by `-`. As the end of a pipe does not prove that all of it arrived, the operator must
- * know the number of its rows.
+ * Opens a file by its name, or standard input by `-`, and returns it with its name for messages. As the end of a pipe does not
+ * prove that all of it arrived, the operator must know the number of its rows.
  *
  * @throws {CommandFailure} if it is standard input with an unknown number of rows, or a pipe by its name
  * @throws the error of a system call; the stream reports others
  */
-async function openSource(file: string, expectedRows: number | undefined): Promise<ImportSource> {
+async function openSource(file: string, expectedRows: number | undefined) {
+  /** Its end looks the same if the program that writes to it was killed. */
   const isPipe = file === '-'
   if (isPipe ? expectedRows === undefined : !(await stat(file)).isFile()) {
     throw new CommandFailure(

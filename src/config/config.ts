@@ -1,7 +1,7 @@
 import type { FixedKey } from '../api-keys/fixed-keys.ts'
-import { addressForPg, checkAddress } from './addresses.ts'
+import { addressForPg, checkAddress, withoutPassword } from './addresses.ts'
 import { ConfigurationError } from './errors.ts'
-import { readSettings, type Variables, variableOf } from './variables.ts'
+import { Environment, readSettings, type Variables, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -58,10 +58,27 @@ export function serverRoleOf(env: Variables): string | undefined {
   return URL.canParse(url) ? decodeURIComponent(new URL(url).username) || undefined : undefined
 }
 
+/** Describes the effective settings of the server and the command line without secrets, their errors, and what has no effect. */
+export function describeSettings(env: Variables) {
+  const { values, errors, warnings } = checkSettings(env, () => true)
+  const shown: Readonly<Record<string, unknown>> = {
+    ...values,
+    DATABASE_URL: values.DATABASE_URL && withoutPassword(values.DATABASE_URL),
+    OPERATOR_DATABASE_URL: values.OPERATOR_DATABASE_URL && withoutPassword(values.OPERATOR_DATABASE_URL),
+    API_KEYS: values.API_KEYS.map(namedKey).map(({ name }) => name),
+  }
+  const settings = Object.keys(Environment.properties).map((name) => ({
+    name: variableOf(env, name),
+    /** Undefined if the setting has no value. An invalid one is not in effect. */
+    value: [shown[name] ?? []].flat().join(', ') || undefined,
+  }))
+  return { settings, errors, warnings }
+}
+
 /**
  * Reads the used settings, and adds the errors that depend on several of them, those of addresses, and what has no effect in these.
  */
-export function checkSettings(env: Variables, isUsed: (name: string) => boolean) {
+function checkSettings(env: Variables, isUsed: (name: string) => boolean) {
   const { values, errors } = readSettings(env, isUsed)
   const { NODE_ENV, DATABASE_POOLER } = values
   const warnings: string[] = []
@@ -102,7 +119,7 @@ function wantsTraces(env: Variables): boolean {
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */
-export function namedKey(entry: string, index: number): FixedKey {
+function namedKey(entry: string, index: number): FixedKey {
   const [name, key] = entry.split(':')
   return name !== undefined && key !== undefined ? { name, key } : { name: `key-${index + 1}`, key: entry }
 }

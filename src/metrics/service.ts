@@ -21,13 +21,6 @@ export interface ServiceSources {
   readonly apiKeys: Pick<ApiKeyCache, 'readAt' | 'validity'>
 }
 
-/** The metrics of the service, to which those of the process can be added. */
-export interface ServiceMetrics {
-  readonly register: Registry
-  /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
-  scrape(): Promise<string>
-}
-
 /** A value for each combination of labels. */
 type Samples = Iterable<readonly [labels: Record<string, string>, value: number]>
 
@@ -42,7 +35,7 @@ interface Metric {
  * Creates the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
  * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
  */
-export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
+export function serviceMetrics(sources: ServiceSources) {
   const { requests, inventory, apiKeys, pools } = sources
   const register = new Registry()
   let kind: NotReadyKind | undefined
@@ -145,7 +138,9 @@ export function serviceMetrics(sources: ServiceSources): ServiceMetrics {
   )
 
   return {
+    /** Those of the process can be added to it. */
     register,
+    /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
       ;[kind, levels, backup] = await Promise.all([

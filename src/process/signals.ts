@@ -68,16 +68,8 @@ export class InterruptedError extends Error {
   }
 }
 
-/** Connects a transaction with the operator's signals. */
-export interface Interruption {
-  /** Aborts with an InterruptedError on the first SIGINT, SIGTERM or SIGHUP before the commit. */
-  readonly signal: AbortSignal
-  /** Call it when the commit begins. From then on, a signal cannot roll back the transaction, and exits without its outcome. */
-  onCommit(): void
-}
-
 /** Aborts a command on SIGINT, SIGTERM or SIGHUP. During the commit, and as the second one, a signal exits at once. */
-export function abortOnSignals(): Interruption {
+export function abortOnSignals() {
   const controller = new AbortController()
   let isCommitting = false
   onStopSignal((signal) => {
@@ -91,7 +83,9 @@ export function abortOnSignals(): Interruption {
     controller.abort(new InterruptedError(signal))
   })
   return {
+    /** Aborts with an InterruptedError on the first signal before the commit. */
     signal: controller.signal,
+    /** Call it when the commit begins. From then on, a signal cannot roll back the transaction, and exits without its outcome. */
     onCommit() {
       isCommitting = true
     },

@@ -14,7 +14,6 @@ import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@ope
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Database } from '../database/database.ts'
-import type { BatchTracer } from '../inventory/updates/queue.ts'
 import { batchTracer } from './batches.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
@@ -23,27 +22,14 @@ import { traceStatements } from './statements.ts'
 const FLUSH_TIMEOUT_MS = 2000
 
 /** Traces what this process does. */
-export interface Tracing {
-  /** Traces the requests of an app. Call it before any other hook is added. */
-  requests(app: FastifyInstance): void
-  /** Connects statements with the requests that they serve. */
-  readonly batches: BatchTracer
-  /** Returns the same database, with its statements traced under the name of the pool. */
-  statements(database: Database, pool: string): Database
-  /** Sends the remaining spans. */
-  close(): Promise<void>
-}
+export type Tracing = ReturnType<typeof startTracing>
 
 /**
  * Starts to trace this process and to send the spans by OTLP. The SDK itself reads the endpoint, the interval and the sampler
  * from the environment (OpenTelemetry, Environment Variable Specification). Each failure to send spans is a warning in the log.
  * Imported only if traces are configured.
  */
-export function startTracing(
-  version: string,
-  log: Logger,
-  exporter: SpanExporter = new OTLPTraceExporter(),
-): Tracing {
+export function startTracing(version: string, log: Logger, exporter: SpanExporter = new OTLPTraceExporter()) {
   const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
   const nothing = (): void => {}
   diag.setLogger(
@@ -68,9 +54,13 @@ export function startTracing(
   trace.setGlobalTracerProvider(provider)
   const tracer = provider.getTracer('petstore-inventory', version)
   return {
-    requests: (app) => traceRequests(app, tracer),
+    /** Traces the requests of an app. Call it before any other hook is added. */
+    requests: (app: FastifyInstance) => traceRequests(app, tracer),
+    /** Connects statements with the requests that they serve. */
     batches: batchTracer,
-    statements: (database, pool) => traceStatements(database, pool, tracer),
+    /** Returns the same database, with its statements traced under the name of the pool. */
+    statements: (database: Database, pool: string) => traceStatements(database, pool, tracer),
+    /** Sends the remaining spans. */
     async close() {
       await Promise.race([
         provider.shutdown().catch(globalErrorHandler),

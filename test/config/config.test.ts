@@ -1,7 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { loadConfig, loadOperatorDatabase } from '../../src/config/config.ts'
-import { describeSettings } from '../../src/config/describe.ts'
+import { describeSettings, loadConfig, loadOperatorDatabase } from '../../src/config/config.ts'
 
 const folder = t.testdir({
   url: 'postgres://user:secret@host/db\n',

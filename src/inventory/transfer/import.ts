@@ -6,12 +6,7 @@ import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from
 export type ImportMode = 'upsert' | 'replace'
 
 /** How an import changes the inventory: numbers of entries. */
-export interface ImportCounts {
-  readonly added: number
-  readonly changed: number
-  readonly unchanged: number
-  readonly removed: number
-}
+export type ImportCounts = Readonly<Record<'added' | 'changed' | 'unchanged' | 'removed', number>>
 
 /** SQL expression of a column's new value in an existing entry. It is unchanged if the line has no value for the column. */
 const stagedOrCurrent = ({ column, initial }: Column): string =>

@@ -13,16 +13,6 @@ const IMPORT_LOCK = 7_301_482_266
 /** Takes the place of a line without a right row, so that PostgreSQL counts it. */
 const NO_ROW = ','.repeat(columns.length - 1)
 
-/** The rows of an input in the temporary table `staged`. */
-export interface Staged {
-  /** Number of rows, right and wrong ones, without the header and empty lines. */
-  readonly rows: number
-  /** Whether the last line has its end. Without it, the line may be incomplete. */
-  readonly endsInNewline: boolean
-  /** The first lines without a right row. */
-  readonly errors: readonly LineError[]
-}
-
 /**
  * Reads CSV into the temporary table `staged`: the number of each line with a right row, and the values of its columns, NULL for
  * those that it does not have. Leaves out lines of nothing but commas, which spreadsheets write below a table. Rejects with the errors
@@ -30,11 +20,7 @@ export interface Staged {
  *
  * @throws {InvalidInputError} if the input is no text, or its first line does not name the columns
  */
-export async function stageCsv(
-  transaction: Transaction,
-  source: AsyncIterable<Buffer>,
-  signal: AbortSignal,
-): Promise<Staged> {
+export async function stageCsv(transaction: Transaction, source: AsyncIterable<Buffer>, signal: AbortSignal) {
   let readRow: ReadRow | undefined
   let lines = 0
   let rows = 0
@@ -66,7 +52,14 @@ export async function stageCsv(
   )
   const copy = `COPY staged (${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '') WHERE pet_id IS NOT NULL`
   await pipeline(copyText(), transaction.copyIn(copy), { signal })
-  return { rows, endsInNewline: last === '', errors }
+  return {
+    /** Number of rows, right and wrong ones, without the header and empty lines. */
+    rows,
+    /** Whether the last line has its end. Without it, the line may be incomplete. */
+    endsInNewline: last === '',
+    /** The first lines without a right row. */
+    errors,
+  }
 }
 
 /**
