@@ -1,11 +1,11 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
+import { runCommand, succeed } from '../support/command.ts'
 import { stockOf } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { startProgram } from '../support/program.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -13,25 +13,16 @@ const ROUNDS = 4
 
 t.test('no crash of PostgreSQL or of the service loses, invents or repeats a change', async (t) => {
   const database = await startOwnServer(t)
-  const inventory = async (args: string[], input = ''): Promise<string> => {
-    const program = await startProgram(t, 'cli', {
-      args,
-      env: { DATABASE_URL: database.superuserUrl },
-      input,
-    })
-    const { code, stdout, stderr } = await program.ended
-    t.equal(code, 0, stderr)
-    return stdout
+  const importLines = async (mode: string, lines: string): Promise<void> => {
+    const rows = String(lines.split('\n').length)
+    const args = ['import', '-', '--rows', rows, '--allow-removals', '--mode', mode]
+    const env = { DATABASE_URL: database.superuserUrl }
+    t.match(await runCommand(t, args, { env, input: `petId,quantity\n${lines}\n` }), { code: 0 })
   }
-  const importLines = (mode: string, lines: string): Promise<string> =>
-    inventory(
-      ['import', '-', '--rows', String(lines.split('\n').length), '--allow-removals', '--mode', mode],
-      `petId,quantity\n${lines}\n`,
-    )
   await database.query(
     `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
   )
-  await inventory(['history', 'on'])
+  await succeed(t, database.superuserUrl, 'history', 'on')
   const ports = [await freePort(), await freePort()]
   const start = (port: number): Promise<RunningServer> =>
     startServer(t, { DATABASE_URL: database.url, API_KEYS: `caller:${apiKey}`, PORT: String(port) })
@@ -58,7 +49,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
   await more()
   await load.stop()
 
-  const changes = changesIn(await inventory(['history', '--json'])).reverse()
+  const changes = changesIn(await succeed(t, database.superuserUrl, 'history', '--json')).reverse()
   const counts = new Map<string | null, number>()
   for (const { requestId } of changes) counts.set(requestId, (counts.get(requestId) ?? 0) + 1)
   t.strictSame(errorsIn(changes, pets, await stockOf(database), load.updates), [])

@@ -63,7 +63,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   )
   await succeed(t, database.url, 'history', 'on')
   const pooled = { DATABASE_POOLER: 'transaction', API_KEYS: `ops:${apiKey}` }
-  const { send, ...server } = await startServer(t, { DATABASE_URL: url, ...pooled })
+  const { send, stop } = await startServer(t, { DATABASE_URL: url, ...pooled })
   t.equal((await send('GET', '/readyz')).status, 200)
 
   await Promise.all(
@@ -97,8 +97,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   await client.connect()
   t.strictSame((await client.query('SHOW statement_timeout')).rows, [{ statement_timeout: '300ms' }])
   await client.end()
-  server.process.kill('SIGTERM')
-  const { code, stdout } = await server.ended
+  const { code, stdout } = await stop()
   t.equal(code, 0)
   t.notMatch(stdout, /prepared statement/)
 })

@@ -32,11 +32,7 @@ async function setUp(t: Test): Promise<Secured> {
   }
   const server = await startEmbeddedServer({
     directory: path.join(folder, 'postgres'),
-    settings: {
-      ssl: 'on',
-      ssl_cert_file: `${own.server}.crt`,
-      ssl_key_file: `${own.server}.key`,
-    },
+    settings: { ssl: 'on', ssl_cert_file: `${own.server}.crt`, ssl_key_file: `${own.server}.key` },
   })
   t.teardown(server.stop)
   await migrate({ url: server.url, direction: 'up' })
@@ -56,8 +52,7 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
   await client.connect()
   t.teardown(() => client.end())
   await client.query("INSERT INTO inventory VALUES (1, 0, 'sold')")
-  const server = await startServer(t, { DATABASE_URL: url })
-  const send = server.send
+  const { send, stop } = await startServer(t, { DATABASE_URL: url })
   for (let quantity = 1; quantity <= 10; quantity++) {
     t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
     t.equal((await send('GET', '/v1/inventory')).text, `[{"petId":1,"quantity":${quantity},"status":"sold"}]`)
@@ -72,10 +67,7 @@ t.test('with sslmode=verify-full and the right authority, every connection is en
     const status = await (await startProgram(t, 'cli', { args: ['status'], env })).ended
     t.equal(status.code, 0)
   }
-  server.process.kill('SIGTERM')
-  const { code, stderr } = await server.ended
-  t.equal(code, 0)
-  t.equal(stderr, '')
+  t.match(await stop(), { code: 0, stderr: '' })
 })
 
 t.test('the server and the command line refuse a certificate that cannot be verified', async (t) => {

@@ -109,9 +109,6 @@ t.test(
 t.test('a database that cannot be used is reported in one message without its password', async (t) => {
   const database = await testDatabase(t)
   const empty = await testDatabase(t, { empty: true })
-  const wrong = new URL(database.url)
-  wrong.username = 'nobody_here'
-  wrong.password = 'the-wrong-one'
   const silent = await startRelay(t, database.url)
   silent.stall()
   for (const [url, message] of [
@@ -123,7 +120,6 @@ t.test('a database that cannot be used is reported in one message without its pa
       'postgres://u:secret@host.invalid/x',
       /^inventory: PostgreSQL cannot be reached: getaddrinfo \w+ host\.invalid\. Check /,
     ],
-    [wrong.href, /^inventory: PostgreSQL refuses the connection: .* Check DATABASE_URL\.\n$/],
     [
       silent.url,
       /^inventory: PostgreSQL cannot be reached: .*timeout.*\. Check .*, the network, and DATABASE_URL\.\n$/,
@@ -137,7 +133,7 @@ t.test('a database that cannot be used is reported in one message without its pa
       const { code, stdout, stderr } = await inventory(t, url, ...command.split(' '))
       t.strictSame([code, stdout], [1, ''], command)
       t.match(stderr, message)
-      t.notMatch(stderr, /\n\s+at |secret|the-wrong-one/)
+      t.notMatch(stderr, /\n\s+at |secret/)
     }
   }
 })

@@ -10,8 +10,8 @@ export interface RunningServer extends Program {
   readonly port: number
   /** Sends a request with the key. */
   readonly send: Send
-  /** Sends a signal and returns what the server did until it ended. */
-  stop(signal?: NodeJS.Signals): Promise<Outcome>
+  /** Sends SIGTERM and returns what the server did until it ended. */
+  stop(): Promise<Outcome>
 }
 
 /** Starts the server on a free port, with a key and the given environment. */
@@ -22,8 +22,8 @@ export async function startServer(t: Test, env: Record<string, string>): Promise
     ...program,
     port,
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
-    stop(signal = 'SIGTERM') {
-      program.process.kill(signal)
+    stop() {
+      program.process.kill('SIGTERM')
       return program.ended
     },
   }
