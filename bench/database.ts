@@ -39,7 +39,7 @@ export interface BenchDatabase {
 /** Starts a server with its data in a folder, which must be on a disk: in memory, commits would cost nothing. */
 export async function startDatabase(directory: string): Promise<BenchDatabase> {
   const folder = await createServerFolder(path.join(directory, 'postgres'))
-  const server = await startEmbeddedServer({ directory: folder, settings })
+  const server = await startEmbeddedServer(folder, settings)
   await migrate({ url: server.url, direction: 'up' })
   const client = new pg.Client({ connectionString: server.url })
   await client.connect()

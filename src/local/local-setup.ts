@@ -37,7 +37,7 @@ const ADD_SAMPLE_ENTRIES = `
 export async function setUpLocally(signal: AbortSignal) {
   const directory = await createServerFolder(SERVER)
   console.log(`Starting PostgreSQL in ${directory}…`)
-  const server = await startEmbeddedServer({ directory, signal })
+  const server = await startEmbeddedServer(directory, {}, signal)
   try {
     const databaseUrl = new URL(server.url)
     databaseUrl.username = ROLE
@@ -66,11 +66,8 @@ export async function setUpLocally(signal: AbortSignal) {
 
 /** Returns the address of the local database that another process is running; undefined if none is. */
 export async function runningDatabase(): Promise<string | undefined> {
-  for (const folder of foldersOf(SERVER)) {
-    const url = await findRunningServer(folder)
-    if (url !== undefined) return url
-  }
-  return undefined
+  const [wanted, ofRoot] = foldersOf(SERVER)
+  return (await findRunningServer(wanted)) ?? findRunningServer(ofRoot)
 }
 
 function welcomeText(address: string, directory: string, key: string): string {

@@ -45,7 +45,8 @@ export async function createCluster(place: Place, password: string, signal: Abor
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
     const options = ['--username=postgres', '--auth=scram-sha-256', '--encoding=UTF8', '--no-locale']
     const initdb = ['initdb', `--pgdata=${temporary}`, '--pwfile=/dev/stdin', ...options]
-    const child = startProgram(place, INITDB_SCRIPT, initdb, `${password}\n`)
+    const child = startProgram(place, INITDB_SCRIPT, initdb)
+    child.stdin?.end(`${password}\n`)
     const kill = (): void => killGroup(child)
     signal.addEventListener('abort', kill)
     if (signal.aborted) kill()
@@ -92,7 +93,6 @@ function startProgram(
   { programs, directory, account }: Place,
   script: string,
   [name = '', ...args]: readonly string[],
-  input?: string,
 ): ChildProcess {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
   const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
@@ -103,7 +103,6 @@ function startProgram(
     detached: true,
     stdio: ['pipe', log, log],
   })
-  if (input !== undefined) child.stdin?.end(input)
   closeSync(log)
   return child
 }

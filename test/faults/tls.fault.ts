@@ -30,9 +30,10 @@ async function setUp(t: Test): Promise<Secured> {
     await chmod(file, 0o600)
     await giveTo(serverAccount(), file)
   }
-  const server = await startEmbeddedServer({
-    directory: path.join(folder, 'postgres'),
-    settings: { ssl: 'on', ssl_cert_file: `${own.server}.crt`, ssl_key_file: `${own.server}.key` },
+  const server = await startEmbeddedServer(path.join(folder, 'postgres'), {
+    ssl: 'on',
+    ssl_cert_file: `${own.server}.crt`,
+    ssl_key_file: `${own.server}.key`,
   })
   t.teardown(server.stop)
   await migrate({ url: server.url, direction: 'up' })

@@ -17,16 +17,13 @@ async function usedFolder(t: Test): Promise<string> {
 
 /** Starts a server, uses it and stops it. */
 async function use(directory: string): Promise<void> {
-  const server = await startEmbeddedServer({
-    directory: await createServerFolder(directory),
-    settings: { fsync: 'off' },
-  })
+  const server = await startEmbeddedServer(await createServerFolder(directory), { fsync: 'off' })
   await server.query('SELECT FROM inventory').finally(server.stop)
 }
 
 t.test('a start succeeds if the number of its former process belongs to another program', async (t) => {
   const [directory, running] = [await usedFolder(t), await usedFolder(t)]
-  const other = await startEmbeddedServer({ directory: running })
+  const other = await startEmbeddedServer(running)
   t.teardown(other.stop)
   await cp(`${running}/data/postmaster.pid`, `${directory}/data/postmaster.pid`)
   await use(directory)

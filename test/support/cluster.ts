@@ -31,7 +31,7 @@ export async function makeCluster(directory: string): Promise<void> {
   // The programs have sixty megabytes: all servers of a run share them.
   await copyPrograms(tmpdir())
   await symlink(path.join(tmpdir(), 'package'), path.join(directory, 'package'))
-  const server = await startEmbeddedServer({ directory, settings: { fsync: 'off' } })
+  const server = await startEmbeddedServer(directory, { fsync: 'off' })
   try {
     await migrate({ url: server.url, direction: 'up' })
     await onServer(

@@ -1,8 +1,9 @@
 import { randomInt } from 'node:crypto'
+import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { freePort as probePort } from '../../src/local/embedded.ts'
 import { giveTo, serverAccount } from './account.ts'
 import { type Program, run, temporaryFolder } from './program.ts'
 
@@ -39,7 +40,10 @@ export async function freePort(): Promise<number> {
   for (;;) {
     const port = randomInt(10_000, 32_000)
     try {
-      return await probePort(port)
+      const server = createServer().listen(port, '127.0.0.1')
+      await once(server, 'listening')
+      server.close()
+      return port
     } catch {
       // It is in use.
     }

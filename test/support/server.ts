@@ -49,7 +49,7 @@ async function startServer(folder: string): Promise<Server> {
     return await startContainer()
   } catch (error) {
     const reason = error instanceof Error ? error.message.split('\n', 1)[0] : String(error)
-    const server = await startEmbeddedServer({ directory: path.join(folder, 'postgres'), settings })
+    const server = await startEmbeddedServer(path.join(folder, 'postgres'), settings)
     const why = `TEST_DATABASE_URL is not set, and no container could be started: ${reason}`
     return { ...server, source: `the embedded one, because ${why}` }
   }
