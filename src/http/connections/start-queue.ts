@@ -2,10 +2,10 @@ import type { ServerResponse } from 'node:http'
 import { setImmediate } from 'node:timers'
 
 /**
- * Maximum requests started in one event-loop iteration; in one that accepted a connection, half as many. Node accepts one
+ * Maximum requests started in one event-loop iteration; in one that accepted a connection, a quarter of it. Node accepts one
  * connection in each iteration, so in long ones, thousands of busy connections would keep new ones from being accepted.
  */
-const MAX_STARTS = 8
+const MAX_STARTS = 16
 
 /**
  * Starts requests in the order in which they arrived, a limited number in each event-loop iteration. It starts none while Node
@@ -44,7 +44,7 @@ export class StartQueue {
   #schedule(): void {
     setImmediate(() => {
       if (this.#isHeld) return
-      const next = this.#waiting.splice(0, this.#hasAccepted ? MAX_STARTS / 2 : MAX_STARTS)
+      const next = this.#waiting.splice(0, this.#hasAccepted ? MAX_STARTS / 4 : MAX_STARTS)
       this.#hasAccepted = false
       if (this.#waiting.length > 0) this.#schedule()
       for (const response of next) if (!response.req.socket.destroyed) this.#start(response)
