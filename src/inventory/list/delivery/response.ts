@@ -1,11 +1,11 @@
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { preferredCoding } from '../../../contract/content-coding.ts'
 import { entityTags, includesTag } from '../../../contract/entity-tag.ts'
 import { ApiError } from '../../../contract/errors.ts'
 import { encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
+import { preferredCoding } from './content-coding.ts'
 
 /**
  * Responds with the list in the content coding that the client prefers, or with 304 if the client already has it (RFC 9110,
