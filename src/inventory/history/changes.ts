@@ -1,5 +1,4 @@
 import pg from 'pg'
-import { copyLines } from '../../database/copy-text.ts'
 import { isoTime } from '../../database/time.ts'
 
 /** Which changes to list. */
@@ -33,7 +32,8 @@ const JSON_LINE = `(SELECT row_to_json(change) FROM (SELECT ${TIME} AS time, pet
 
 /**
  * Returns the COPY statement that lists changes, one per line, newest first. The changes of one pet are in the order in which they
- * were made, and TRUNCATE is one of them.
+ * were made, and TRUNCATE is one of them. Lines come as they are: CSV quotes only a value that contains the delimiter, the quote or
+ * the end of a line.
  */
 export function copyChanges({ petId, since, by }: ChangeFilter, asJson: boolean): string {
   const conditions = [
@@ -42,6 +42,8 @@ export function copyChanges({ petId, since, by }: ChangeFilter, asJson: boolean)
     by !== undefined && `${pg.escapeLiteral(by)} IN (key_name, role)`,
     since !== undefined && `changed_at >= now() - interval '${since} s'`,
   ].filter((condition) => condition !== false)
-  return copyLines(`SELECT ${asJson ? JSON_LINE : TABLE_LINE} FROM inventory_history
-    WHERE ${conditions.join(' AND ')} ORDER BY statement_id DESC`)
+  return `COPY (
+    SELECT ${asJson ? JSON_LINE : TABLE_LINE} FROM inventory_history
+    WHERE ${conditions.join(' AND ')} ORDER BY statement_id DESC
+  ) TO STDOUT (FORMAT csv, DELIMITER E'\\x01', QUOTE E'\\x02')`
 }
