@@ -78,6 +78,7 @@ export async function checkStaged(transaction: Transaction, errors: readonly Lin
      WHERE earlier IS NOT NULL ORDER BY numbered.line LIMIT ${SHOWN_ERRORS}`,
   )
   const shown = [...errors, ...repeated].sort((a, b) => a.line - b.line).slice(0, SHOWN_ERRORS)
-  if (shown.length > 0)
-    throw new InvalidInputError(`has errors, of which the first ${SHOWN_ERRORS} are shown`, shown)
+  if (shown.length === 0) return
+  const rest = shown.length < SHOWN_ERRORS ? '' : `; these are the first ${SHOWN_ERRORS}`
+  throw new InvalidInputError(`has errors${rest}`, shown)
 }
