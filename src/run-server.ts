@@ -10,7 +10,9 @@ import { serveMetrics } from './metrics/server.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { explain } from './process/start-up-errors.ts'
+import { listenAddress } from './service/listen-address.ts'
 import { connectService, serve, serviceTimings } from './service.ts'
+import { isTracingEnabled } from './tracing/enabled.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
@@ -33,24 +35,25 @@ function closeAll(): Promise<void> {
 }
 
 /** Starts the service. Without DATABASE_URL, starts a local database first. */
-async function start(config: Config, log: Logger): Promise<void> {
+async function start(config: Config, traces: boolean, log: Logger): Promise<void> {
+  const host = await listenAddress(config.host)
   const local = config.databaseUrl === undefined ? await setUpLocally() : undefined
   stopping.signal.throwIfAborted()
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
-  const { databasePoolSize, metricsPort = null, traces } = config
+  const { databasePoolSize, metricsPort = null } = config
   const database = parseAddress(databaseUrl).name
   log.info({ version, node: process.version, database, databasePoolSize, metricsPort, traces }, 'starting')
   const tracing = traces ? await openTracing(log) : undefined
-  const options = { ...config, version, databaseUrl, apiKeys, tracing }
+  const options = { ...config, host, version, databaseUrl, apiKeys, tracing }
   const parts = await connectService(options, serviceTimings, log)
   const { address, close } = await serve(parts, options, log)
   closers.push(close)
   if (metricsPort !== null) {
     const { register, scrape } = parts.metrics
     measureProcess(register, version, droppedLogLines)
-    await serveMetrics({ host: config.host, port: metricsPort, scrape, log })
+    await serveMetrics({ host, port: metricsPort, scrape, log })
   }
   stopping.signal.throwIfAborted()
   if (local)
@@ -81,11 +84,12 @@ async function openTracing(log: Logger): Promise<Tracing> {
 
 ignoreInspectorSignal()
 try {
-  const config = loadConfig(readEnvironment())
+  const env = readEnvironment()
+  const config = loadConfig(env)
   const log = await openLog(config.logLevel)
   for (const warning of config.warnings) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
-  await start(config, log)
+  await start(config, isTracingEnabled(env), log)
 } catch (error) {
   // After a signal, its handler closes everything and exits.
   if (!stopping.signal.aborted) {

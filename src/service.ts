@@ -4,7 +4,6 @@ import { fixedApiKeys } from './api-keys/fixed-keys.ts'
 import type { Config } from './config/config.ts'
 import { lastBackup } from './database/last-backup.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
-import { listenAddress } from './http/listen-address.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
 import { listReader } from './inventory/list/reads/reader.ts'
 import { stockSample } from './inventory/reports/stock-sample.ts'
@@ -91,7 +90,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
  * the components, and closes them if the service cannot start. Returns the URL of the service, and a function that stops listening,
  * completes the requests in flight, and closes the database connections.
  *
- * @throws what `checkDatabase` throws, and what `listenAddress` and Fastify's `listen` throw, for example if the port is in use
+ * @throws what `checkDatabase` throws, and what Fastify's `listen` throws, for example if the port is in use
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger) {
   const { apiKeys, databases } = parts
@@ -105,8 +104,8 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
     await checkDatabase(parts.app.readiness, log)
     await warnOfSettings(databases.probe, options.behindPooler, log)
     await warnOfKeys(options.apiKeys, apiKeys, log)
-    const host = await listenAddress(options.host)
-    const address = await app.listen({ host, port: options.port, backlog: BACKLOG })
+    const { host, port } = options
+    const address = await app.listen({ host, port, backlog: BACKLOG })
     return { address, close }
   } catch (error) {
     await close()

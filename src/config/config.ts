@@ -27,8 +27,6 @@ export function loadConfig(env: Variables) {
     databasePoolSize: values.DATABASE_POOL_SIZE,
     apiKeys: values.API_KEYS.map(namedKey),
     logLevel: values.LOG_LEVEL,
-    /** Whether tracing is on. The OpenTelemetry SDK reads its settings from the environment itself. */
-    traces: wantsTraces(env),
     publicUrls: values.PUBLIC_URLS,
     trustProxy: values.TRUST_PROXY,
     /** What has no effect in the address. */
@@ -108,14 +106,6 @@ function load(env: Variables, isUsed: (name: string) => boolean) {
 /** Whether a setting has a value or should come from a file, which may be unreadable. */
 function isSet(env: Variables, name: string): boolean {
   return Boolean(env[variableOf(env, name)]?.trim())
-}
-
-/** Returns whether the variables of OpenTelemetry turn on traces: with an endpoint, or with the exporter's default endpoint. */
-function wantsTraces(env: Variables): boolean {
-  if (env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true') return false
-  const { OTEL_TRACES_EXPORTER: exporter } = env
-  if (exporter) return exporter === 'otlp'
-  return Boolean(env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] || env['OTEL_EXPORTER_OTLP_ENDPOINT'])
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */

@@ -2,7 +2,6 @@ import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
 import { ApiError } from '../contract/errors.ts'
-import { listenAddress } from '../http/listen-address.ts'
 import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {
@@ -33,6 +32,6 @@ export async function serveMetrics(options: MetricsServerOptions): Promise<void>
     log.error({ err }, 'the metrics could not be collected')
     return reply.code(500).send('The metrics could not be collected.\n')
   })
-  const address = await app.listen({ host: await listenAddress(host), port })
+  const address = await app.listen({ host, port })
   log.info(`metrics at ${address}/metrics`)
 }

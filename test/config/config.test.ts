@@ -19,7 +19,6 @@ const defaults = {
   databasePoolSize: 10,
   apiKeys: [],
   logLevel: 'info',
-  traces: false,
   publicUrls: [],
   trustProxy: [],
   warnings: [],
@@ -209,18 +208,6 @@ t.test(
     }
   },
 )
-
-t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
-  const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
-  for (const [expected, env] of [
-    [true, { OTEL_TRACES_EXPORTER: 'otlp' }],
-    [true, { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://collector:4318' }],
-    [true, { ...endpoint, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: '' }],
-    [false, { ...endpoint, OTEL_SDK_DISABLED: 'TRUE' }],
-    [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }],
-  ] as const)
-    t.equal(loadConfig(env).traces, expected, JSON.stringify(env))
-})
 
 t.test('.env.example lists every variable, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
