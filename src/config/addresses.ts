@@ -1,11 +1,8 @@
 import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { AddressError, effectiveParameters, parseAddress } from '../database/address.ts'
+import type { Variables } from './environment.ts'
 import { readFailureOf } from './errors.ts'
-import type { Variables } from './variables.ts'
-
-/** An address whose password cannot reach the host, the path or the parameters, which are shown: no `#`, no `@` after a slash. */
-const SHAPE = /^[a-z]+:\/\/[^/?#]*([/?][^@#]*)?$/
 
 const sslModes = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
@@ -16,7 +13,7 @@ const TLS_PARAMETER = new RegExp(
 )
 
 /** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
-const shownParameters = /^(sslmode|sslrootcert|sslcert|application_name|connect_timeout)$/
+const shownParameters = /^(host|port|sslmode|sslrootcert|sslcert)$/
 
 /** Where Debian and Alpine, Red Hat, SUSE, and macOS keep the certificates of the authorities that the system trusts. */
 const systemAuthorities = [
@@ -31,49 +28,49 @@ const systemAuthorities = [
  * in SSL_CERT_FILE, as OpenSSL and libpq read it. If the system has none, with the authorities that Node trusts. The name of the
  * server is checked whatever else is set, because those authorities have certified servers of everyone.
  */
-export function addressForPg(url: string, env: Variables): string {
+function addressForPg(url: string, env: Variables): string {
   if (!/[?&]sslrootcert=system(&|$)/.test(url)) return url
   const others = url.replace(/(?<=[?&])(ssl|sslmode|uselibpqcompat|sslrootcert)=[^&]*&?/g, '')
   const file = env['SSL_CERT_FILE'] || systemAuthorities.find(existsSync)
   return `${others}&sslmode=verify-full${file === undefined ? '' : `&sslrootcert=${encodeURIComponent(file)}`}`
 }
 
-/** Returns what is wrong with the address in a variable and the files that it names, or what has no effect in it, without secrets. */
-export function checkAddress(variable: string, url: string, env: Variables) {
-  const parameters = new URLSearchParams(/\?(.*)/s.exec(url)?.[1])
+/**
+ * Returns the address in a variable for pg, and what has no effect in it.
+ *
+ * @throws an error that says what the address must be, without secrets; also if a file that it names cannot be read
+ */
+export function readAddress(variable: string, text: string, env: Variables) {
+  const url = addressForPg(text, env)
+  const parameters = [...new URLSearchParams(/\?(.*)/s.exec(text)?.[1])]
   // With a password among the parameters, the name of another one may be the part behind its ampersand.
-  const shown = (name: string): string =>
-    `${parameters.has('password') ? 'a parameter' : name} in ${variable}`
-  const errors: string[] = []
-  const warnings: string[] = []
+  const isShown = parameters.every(([name]) => name !== 'password')
+  const shown = ([name]: readonly [string, string]): string => (isShown ? name : 'a parameter')
   try {
-    const { url: address } = parseAddress(addressForPg(url, env))
-    new pg.Client({ connectionString: address })
-    for (const [name, value] of parameters) {
-      // It would be less security than the address seems to ask for.
-      if (/ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`))
-        errors.push(
-          `${shown(name)} must be a parameter and a value that pg knows: for TLS, sslmode is one of ${sslModes.join(', ')}`,
-        )
-      else if (!effectiveParameters.has(name)) warnings.push(`${shown(name)} has no effect`)
-    }
+    new pg.Client({ connectionString: parseAddress(url).url })
+    // They would be less security than the address seems to ask for.
+    const unknown = parameters.filter(
+      ([name, value]) => /ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`),
+    )
+    if (unknown.length > 0)
+      throw new AddressError(
+        `have parameters and values for TLS that pg knows, unlike ${unknown.map(shown).join(', ')}: sslmode is one of ${sslModes.join(', ')}`,
+      )
   } catch (error) {
     const rule =
       error instanceof AddressError
         ? error.message
         : `be one that pg accepts, with files that can be read: ${readFailureOf(error)}`
-    errors.push(`${variable} must ${rule}`)
+    throw new Error(`${variable} must ${rule}`)
   }
-  return { errors, warnings }
+  const ignored = parameters.filter(([name]) => !effectiveParameters.has(name))
+  return { url, warnings: ignored.map((pair) => `${shown(pair)} in ${variable} has no effect`) }
 }
 
-/** Returns an address with `***` for its password and without parameters that may be secret, or `***` for an invalid one. */
+/** Returns a valid address with `***` for its password, and without parameters that may be secret. */
 export function withoutPassword(url: string): string {
-  if (!SHAPE.test(url) || !URL.canParse(url)) return '***'
-  const { protocol, username, host, pathname, searchParams } = new URL(url)
-  const login = username === '' ? '' : `${username}:***@`
-  const parameters = [...searchParams]
-    .filter(([name]) => shownParameters.test(name))
-    .map((pair) => pair.join('='))
-  return `${protocol}//${login}${host}${pathname}${parameters.length > 0 ? `?${parameters.join('&')}` : ''}`
+  const [address = '', query] = url.split('?')
+  const shown = [...new URLSearchParams(query)].filter(([name]) => shownParameters.test(name))
+  const parameters = shown.map((pair) => pair.join('=')).join('&')
+  return `${address.replace(/(?<=\/\/[^:/]*):[^/]*@/, ':***@')}${parameters && `?${parameters}`}`
 }

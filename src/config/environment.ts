@@ -2,6 +2,8 @@ import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
 import { ConfigurationError, readFailureOf } from './errors.ts'
 
+export type Variables = Readonly<Record<string, string | undefined>>
+
 /**
  * Returns the environment variables, plus those of `.env` in the working directory that are not set in the environment.
  *
@@ -10,8 +12,8 @@ import { ConfigurationError, readFailureOf } from './errors.ts'
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
   try {
-    // Editors on Windows write a byte order mark, which would become a part of the first name.
-    const text = readFileSync('.env', 'utf8').replace(/^\uFEFF/, '')
+    // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync('.env'))
     for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
     return process.env
   } catch (error) {

@@ -2,6 +2,8 @@ import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { readAddress } from './addresses.ts'
+import type { Variables } from './environment.ts'
 import { messageOf, readFailureOf } from './errors.ts'
 
 /** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
@@ -14,10 +16,9 @@ const baseAddress = format(
   'http(s) addresses that end in /v1, without user and password, production first',
   (text) => /^https?:\/\/[^\s@]+\/v1$/.test(text) && URL.canParse(text),
 )
-const network = format('IP addresses or networks such as 10.0.0.0/8', (text) => {
-  const [address = '', bits = '0', ...rest] = text.split('/')
-  const widest = { 4: 32, 6: 128 }[isIP(address)] ?? -1
-  return rest.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= widest
+const network = format('IP addresses or networks such as 10.0.0.0/8, none of them /0', (text) => {
+  const [, address = '', bits = '1'] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text) ?? []
+  return Number(bits) >= 1 && Number(bits) <= ({ 4: 32, 6: 128 }[isIP(address)] ?? 0)
 })
 const apiKey = format(
   'keys or name:key pairs; a key has letters, digits and any of - . _ ~ + / (RFC 6750)',
@@ -47,12 +48,15 @@ export const Environment = Type.Object({
   TRUST_PROXY: Type.Array(Type.String(network), { default: [] }),
 })
 
-function oneOf<Text extends string>(texts: readonly Text[], options: { default?: Text } = {}) {
+function oneOf<const Text extends string>(texts: readonly Text[], options: { default?: Text } = {}) {
   const schemas = texts.map((text) => Type.Literal(text))
-  return Type.Union(schemas, { ...options, format: `one of ${texts.join(', ')}` })
+  return Type.Unsafe<Text>(Type.Union(schemas, { ...options, format: `one of ${texts.join(', ')}` }))
 }
 
-export type Variables = Readonly<Record<string, string | undefined>>
+/** Whether a setting has a value or should come from a file, which may be unreadable. */
+export function isSet(env: Variables, name: string): boolean {
+  return Boolean(env[variableOf(env, name)]?.trim())
+}
 
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
@@ -61,18 +65,21 @@ export function variableOf(env: Variables, name: string): string {
 }
 
 /**
- * Reads the used settings, and returns the valid ones, and the defaults of the others. An error says what one of them must be and,
- * unless that is secret, what it is.
+ * Reads the used settings. Returns the valid ones, with defaults for the others, all errors, and what has no effect in addresses. An
+ * error says what a setting must be and, unless that is secret, what it is.
  */
 export function readSettings(env: Variables, isUsed: (name: string) => boolean) {
   const valid: Record<string, unknown> = {}
   const errors: string[] = []
+  const warnings: string[] = []
   for (const [name, schema] of Object.entries<TSchema>(Environment.properties)) {
     if (!isUsed(name)) continue
     try {
       const text = textOf(env, name)
       if (!text) continue
-      const value = convert(schema, text)
+      const address = schema === databaseAddress ? readAddress(name, text, env) : undefined
+      warnings.push(...(address?.warnings ?? []))
+      const value = address?.url ?? convert(schema, text)
       const actual = schema['writeOnly'] ? '' : `, not ${JSON.stringify(value)}`
       if (!Value.Check(schema, value)) throw new Error(`${name} must be ${expectedBy(schema)}${actual}`)
       valid[name] = value
@@ -80,7 +87,15 @@ export function readSettings(env: Variables, isUsed: (name: string) => boolean) 
       errors.push(messageOf(error))
     }
   }
-  return { values: Value.Parse(Environment, valid), errors }
+  const values = Value.Parse(Environment, valid)
+  const isMissing = (name: string): boolean => isUsed(name) && !isSet(env, name)
+  if (values.NODE_ENV === 'production' && isMissing('DATABASE_URL'))
+    errors.push('DATABASE_URL must be set when NODE_ENV is production')
+  if (values.DATABASE_POOLER === 'transaction' && isMissing('OPERATOR_DATABASE_URL'))
+    errors.push(
+      'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
+    )
+  return { values, errors, warnings }
 }
 
 /** Returns the text of a setting, which may come from a file. Throws an error that is complete for the operator. */

@@ -1,6 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { describeSettings, loadConfig, loadOperatorDatabase } from '../../src/config/config.ts'
+import { describeSettings, loadConfig, loadOperatorDatabase, serverRoleOf } from '../../src/config/config.ts'
 
 const folder = t.testdir({
   url: 'postgres://user:secret@host/db\n',
@@ -82,7 +82,7 @@ const wrong = {
   LOG_LEVEL: ['INFO'],
   NODE_ENV: ['Production', 'live'],
   PUBLIC_URLS: ['api.example.com/v1', 'https://api.example.com', 'https://user:secret@api.example.com/v1'],
-  TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '1', 'true'],
+  TRUST_PROXY: ['proxy', '10.0.0.0/33', '10.0.0/8', '::1/129', '0.0.0.0/0', '::/0', '1', 'true'],
 }
 
 /** Passwords that are not encoded, and would be shown as a host, a database or a parameter. */
@@ -134,9 +134,10 @@ const cases: Row[] = [
   ...['sslmode=verify_full', 'sslmode=Require', 'sslmode=allow', 'sslmode=', 'ssl=false']
     .concat(['ssl_mode=x', 'SSLMODE=require', 'requiressl=1', 'tls=x', 'useTLS=1', 'sslcrl=x'])
     .map((parameter): Row => {
-      const error = `${parameter.split('=')[0]} in DATABASE_URL must be a parameter and a value that pg knows: for TLS, sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
-      return [[error], withParameters(`application_name=a&${parameter}`)]
+      const error = `DATABASE_URL must have parameters and values for TLS that pg knows, unlike ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
+      return [[error], withParameters(`application_name=a&ssl_x&${parameter}`)]
     }),
+  [[/^DATABASE_URL must have .* unlike sslmode:/], withParameters('sslmode=require;password=secret')],
   [
     [/^DATABASE_URL must be (an address like|one that pg accepts, )/],
     withParameters('sslnegotiation=direct&sslmode=disable'),
@@ -209,6 +210,20 @@ t.test(
   },
 )
 
+t.test('an address is shown with what leads to the database, and without secrets', async (t) => {
+  for (const [url, shown] of [
+    ['postgres://u:p:secret@[::1]:5433/db?sslmode=disable', 'postgres://u:***@[::1]:5433/db?sslmode=disable'],
+    ['postgres://:secret@host?port=5433', 'postgres://:***@host?port=5433'],
+    ['postgres://u@host:5433/db?options=secret', 'postgres://u@host:5433/db'],
+    ['postgres://u:secret@/db?host=/run/postgresql', 'postgres://u:***@/db?host=/run/postgresql'],
+    ['postgres:///db?host=/run&user=u&password=secret', 'postgres:///db?host=/run'],
+    ['postgres://u:secret@a,b/db', undefined],
+  ] as const) {
+    const { settings } = describeSettings({ DATABASE_URL: url })
+    t.equal(settings.find(({ name }) => name === 'DATABASE_URL')?.value, shown)
+  }
+})
+
 t.test('.env.example lists every variable, and no other', async (t) => {
   const example = await readFile('.env.example', 'utf8')
   const listed = Array.from(example.matchAll(/^#? ?([A-Z_]+)=/gm), ([, name]) => name)
@@ -228,6 +243,9 @@ t.test('the command line has its own database if one is set, otherwise that of t
   const forServer = { PORT: '127.0.0.1:3000', METRICS_PORT: 'x', API_KEYS_FILE: '/none' }
   t.match(loadOperatorDatabase({ ...server, ...forServer }), { url: server.DATABASE_URL })
   t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
+  t.equal(serverRoleOf(operator), 'server')
+  t.equal(serverRoleOf({ DATABASE_URL: 'postgres://100%:secret@host/db' }), '100%')
+  t.equal(serverRoleOf({ DATABASE_URL: 'postgres://host/db' }), undefined)
   t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: '/none' }))
   for (const [settings, name] of [
     [{ ...server, NODE_ENV: 'prod' }, 'NODE_ENV'],

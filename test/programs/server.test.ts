@@ -135,7 +135,10 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
 t.test('the server reads .env, which the environment overrides', atOnce(), async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
-  await writeFile(`${cwd}/.env`, `DATABASE_URL=${url}\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`)
+  await writeFile(
+    `${cwd}/.env`,
+    `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`,
+  )
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   const send = callerOf(await portOf(server), headers)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -152,11 +155,14 @@ t.test('the server reads .env, which the environment overrides', atOnce(), async
   t.match(await metrics.send('POST', '/metrics'), { status: 405, headers: { allow: 'GET, HEAD' } })
 })
 
-t.test('a .env that is no file is named', atOnce(), async (t) => {
-  const cwd = await temporaryFolder(t)
-  await mkdir(`${cwd}/.env`)
-  const stderr = /\n {2}\.env must be a file that can be read: EISDIR[^\n]*\n$/
-  t.match(await (await startProgram(t, 'server', { cwd })).ended, { code: 1, stderr })
+t.test('a .env that cannot be read is named', atOnce(), async (t) => {
+  const [folder, utf16] = [await temporaryFolder(t), await temporaryFolder(t)]
+  await mkdir(`${folder}/.env`)
+  await writeFile(`${utf16}/.env`, '\uFEFFPORT=http\r\n', 'utf16le')
+  const stderr =
+    /\n {2}\.env must be a file that can be read: (EISDIR|The encoded data was not valid)[^\n]*\n$/
+  for (const cwd of [folder, utf16])
+    t.match(await (await startProgram(t, 'server', { cwd })).ended, { code: 1, stderr })
 })
 
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
