@@ -48,6 +48,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .addHelpText('after', '\nExample:\n  inventory history on')
     .action(async () => {
       await change(startRecording)
+      report(`inventory: recording; in ${UNNAMED_MS / 1000} seconds, every update names its key`)
       await setTimeout(UNNAMED_MS)
       await print('The history is on.')
     })

@@ -44,8 +44,8 @@ export interface TransactionOptions {
    * with the signal's reason.
    */
   readonly signal?: AbortSignal
-  /** Called before COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
-  readonly onCommit?: () => void
+  /** Called when COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
+  readonly onCommit?: (commit: Promise<void>) => void
 }
 
 /**
@@ -82,8 +82,9 @@ export async function inTransaction<Result>(
     signal.throwIfAborted()
     signal.removeEventListener('abort', close)
     isCommitting = true
-    onCommit?.()
-    await sendCommit(client)
+    const commit = sendCommit(client)
+    onCommit?.(commit)
+    await commit
     return result
   } catch (error) {
     // PostgreSQL waits until a COPY that nobody reads any more is read.

@@ -68,12 +68,16 @@ export class InterruptedError extends Error {
   }
 }
 
-/** Aborts a command on SIGINT, SIGTERM or SIGHUP. During the commit, and as the second one, a signal exits at once. */
+/** Aborts a command on SIGINT, SIGTERM or SIGHUP. From the commit on, and as the second one, a signal exits at once. */
 export function abortOnSignals() {
   const controller = new AbortController()
-  let isCommitting = false
+  let phase: 'work' | 'commit' | 'committed' = 'work'
   onStopSignal((signal) => {
-    if (isCommitting) {
+    if (phase === 'committed') {
+      console.error('inventory: interrupted after the commit; the change remains')
+      process.exit(exitCodeOf(signal))
+    }
+    if (phase === 'commit') {
       console.error(
         `inventory: interrupted during the commit; it is unknown whether anything was changed. ${HOW_TO_FIND_OUT}`,
       )
@@ -85,9 +89,13 @@ export function abortOnSignals() {
   return {
     /** Aborts with an InterruptedError on the first signal before the commit. */
     signal: controller.signal,
-    /** Call it when the commit begins. From then on, a signal cannot roll back the transaction, and exits without its outcome. */
-    onCommit() {
-      isCommitting = true
+    /** Call it when the commit begins. Meanwhile, a signal cannot roll back the transaction, and exits without its outcome. */
+    onCommit(commit: Promise<void>) {
+      phase = 'commit'
+      void commit.then(
+        () => (phase = 'committed'),
+        () => {},
+      )
     },
   }
 }

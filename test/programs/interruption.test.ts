@@ -1,4 +1,5 @@
 import t from 'tap'
+import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { startProgram } from '../support/program.ts'
@@ -52,4 +53,14 @@ t.test('Ctrl-C ends a command whose server does not respond any more, whatever i
   }
   t.strictSame(await database.query('SELECT FROM inventory'), [])
   t.strictSame(await database.query('SELECT FROM api_keys'), [])
+})
+
+t.test('Ctrl-C while a command waits after its commit says that the change remains', async (t) => {
+  const { url } = await testDatabase(t)
+  const program = await startProgram(t, 'cli', { args: ['history', 'on'], env: { DATABASE_URL: url } })
+  await program.output(/recording/)
+  program.process.kill('SIGINT')
+  const stderr = /\ninventory: interrupted after the commit; the change remains\n$/
+  t.match(await program.ended, { code: 130, stdout: '', stderr })
+  t.match(await succeed(t, url, 'history', 'status'), /^Recording +on$/m)
 })
