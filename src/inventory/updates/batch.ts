@@ -1,5 +1,6 @@
 import { ApiError } from '../../contract/errors.ts'
-import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
+import { hasCause, isInFunction, mayConcernOneRow } from '../../database/error-meaning.ts'
+import { causeOf } from '../../database/errors.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { Backlogs } from './backlogs.ts'
@@ -25,6 +26,7 @@ const MAX_ATTEMPTS = 3
  * | lock timeout (55P03), the row is locked      | nothing changed                   | sent again individually           |
  * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
  * |                                              | or the whole table is locked      | ones                              |
+ * | lock timeout in a trigger, no row is locked  | nothing changed                   | sent again individually           |
  * | refusal that one update may have caused,     | nothing changed                   | sent again in halves              |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
@@ -86,7 +88,7 @@ export class BatchSender {
   }
 
   async #afterError(updates: readonly Update[], error: unknown, attempt: number): Promise<readonly Update[]> {
-    if (hasCause(error, 'locked')) return this.#withoutLocked(updates, attempt)
+    if (hasCause(error, 'locked')) return this.#afterLock(updates, error, attempt)
     if (mayConcernOneRow(error)) {
       this.#backlogs.onRefused(updates)
       if (updates.length > 1) return updates
@@ -99,8 +101,8 @@ export class BatchSender {
    * Sends the updates again whose row is not locked, and returns the others. If no row is locked, the whole table is, or the lock
    * was released just now.
    */
-  async #withoutLocked(updates: readonly Update[], attempt: number): Promise<readonly Update[]> {
-    const locked = await this.#lockedAmong(updates.map(({ petId }) => petId))
+  async #afterLock(updates: readonly Update[], error: unknown, attempt: number): Promise<readonly Update[]> {
+    const locked = await this.#lockedAmong(updates, error)
     // One that is late counts as locked: it would delay each batch that it is in for as long as its row is locked.
     const time = performance.now() - this.#waitMs
     const isFree = ({ petId, arrivedAt }: Update): boolean => arrivedAt >= time && !locked.has(petId)
@@ -109,11 +111,16 @@ export class BatchSender {
     return [...others, ...(await this.send(updates.filter(isFree), attempt))]
   }
 
-  /** Returns the pets whose row is locked. That of a single update is certainly locked. */
-  async #lockedAmong(petIds: readonly bigint[]): Promise<ReadonlySet<bigint>> {
+  /**
+   * Returns the pets whose row is locked. That of a single update is certainly locked. If none is, but the statement waited for more
+   * than the table, a trigger waits for a lock elsewhere, and any update may be the cause: then all count as locked.
+   */
+  async #lockedAmong(updates: readonly Update[], error: unknown): Promise<ReadonlySet<bigint>> {
+    const petIds = updates.map(({ petId }) => petId)
     if (petIds.length === 1) return new Set(petIds)
     try {
-      return await this.#repository.lockedAmong(petIds)
+      const locked = await this.#repository.lockedAmong(petIds)
+      return locked.size === 0 && isInFunction(causeOf(error)) ? new Set(petIds) : locked
     } catch {
       // The check itself locks only the table.
       return new Set()

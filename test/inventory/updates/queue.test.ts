@@ -64,26 +64,39 @@ t.test('an update of a locked row is refused, and only that one', async (t) => {
   t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 3 }))).status, 200)
 })
 
-t.test('updates of locked rows do not delay those of others', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
-  const { send } = await startApp(t, database.url, { timings: longTimings })
-  const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id <= 6')
-  const update = async (petId: number): Promise<number> =>
-    (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
-  let answered = 0
-  const locked = [1, 2, 3, 4, 5, 6].map((petId) => update(petId).finally(() => answered++))
-  const free = Array.from({ length: 44 }, (_, index) => index + 7)
-  for (let round = 0; round < 2; round++) {
-    const statuses = await Promise.all(free.map(update))
-    t.ok(statuses.every((status) => status === 200))
-    t.equal(await update(51), 404)
-    t.equal((await send('GET', '/v1/inventory')).status, 200)
-  }
-  t.equal(answered, 0, 'all of it happened while the callers of the locked rows still waited')
-  await release()
-  for (const status of await Promise.all(locked)) t.equal(status, 200)
-})
+const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock: string]>> = {
+  'rows are locked': ['', 'UPDATE inventory SET quantity = 1 WHERE pet_id <= 6'],
+  'trigger waits for a lock': [
+    `CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NEW; END $$;
+      CREATE TRIGGER total BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id <= 6) EXECUTE FUNCTION total()`,
+    'SELECT pg_advisory_xact_lock(1)',
+  ],
+}
+
+for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
+  t.test(`updates whose ${what} do not delay others`, async (t) => {
+    const database = await testDatabase(t)
+    await addMany(database, 50)
+    await database.query(definition)
+    const { send } = await startApp(t, database.url, { timings: longTimings })
+    const release = await database.hold(lock)
+    const update = async (petId: number): Promise<number> =>
+      (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
+    let answered = 0
+    const locked = [1, 2, 3, 4, 5, 6].map((petId) => update(petId).finally(() => answered++))
+    const free = Array.from({ length: 44 }, (_, index) => index + 7)
+    for (let round = 0; round < 2; round++) {
+      const statuses = await Promise.all(free.map(update))
+      t.ok(statuses.every((status) => status === 200))
+      t.equal(await update(51), 404)
+      t.equal((await send('GET', '/v1/inventory')).status, 200)
+    }
+    t.equal(answered, 0, 'all of it happened while the callers of the locked ones still waited')
+    await release()
+    for (const status of await Promise.all(locked)) t.equal(status, 200)
+  })
+}
 
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
   const database = await testDatabase(t)
