@@ -60,3 +60,12 @@ t.test('a list of a table without constraints leaves out the rows with a missing
   const { send } = await startApp(t, database.url)
   t.equal((await send('GET', '/v1/inventory')).text, '[{"petId":3,"quantity":1,"status":"sold"}]')
 })
+
+t.test('a list leaves out an entry that loses a value after the list before', async (t) => {
+  const { database, send } = await startService(t)
+  await database.query("INSERT INTO inventory SELECT n, 1, 'sold' FROM generate_series(1, 9) n")
+  await database.query('ALTER TABLE inventory ALTER quantity DROP NOT NULL')
+  t.match(await send('GET', '/v1/inventory'), { status: 200, text: '"petId":2,' })
+  await database.query('UPDATE inventory SET quantity = NULL WHERE pet_id = 2')
+  t.notMatch((await send('GET', '/v1/inventory')).text, '"petId":2,')
+})

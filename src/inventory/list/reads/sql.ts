@@ -27,7 +27,8 @@ const WITHOUT_CITUS = `NOT ${HAS_CITUS}`
  * Whether every change of the list is a commit that changes this server's snapshot and writes a new version of each changed
  * row. This holds only for an ordinary heap table without child tables. Tables of other kinds or access methods, and those
  * of Citus, can have rows that this server's snapshot does not cover. A row-level security policy can depend on the time, and
- * the text of a value of another type on a setting, or on the definition of the type, as of an enumeration.
+ * the text of a value of another type on a setting, or on the definition of the type, as of an enumeration. A row that loses a
+ * value is no entry any more, and has no text.
  */
 const IS_COMPARABLE = `${WITHOUT_CITUS}
   AND EXISTS (
@@ -36,7 +37,7 @@ const IS_COMPARABLE = `${WITHOUT_CITUS}
       AND NOT row_security_active(pg_class.oid)
       AND 3 = (
         SELECT count(*) FROM pg_attribute
-        WHERE ${IS_COLUMN} AND attgenerated <> 'v'
+        WHERE ${IS_COLUMN} AND attnotnull AND attgenerated <> 'v'
           AND atttypid = ANY ('{bigint, integer, smallint, text, varchar}'::regtype[])
       )
       AND EXISTS (
