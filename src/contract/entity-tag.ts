@@ -10,8 +10,8 @@ export type EntityTags = readonly string[] | '*'
  */
 const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(,|$)/y
 
-/** What a proxy that compresses responses appends to their tags, such as Apache, Caddy or Jetty. */
-const CODING_SUFFIX = /--?(?:(?:x-)?gzip|br|zstd|deflate|(?:x-)?compress)$/
+/** What a proxy that compresses responses appends to their tags, such as Apache, Caddy, Jetty or LiteSpeed. */
+const CODING_SUFFIX = /(?:--?|;)(?:(?:x-)?gzip|gz|br|zstd|deflate|(?:x-)?compress)$/
 
 /**
  * Returns the tags in `If-Match`, or in `If-None-Match`, with which a tag of the service is compared; undefined if the header is

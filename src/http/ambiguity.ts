@@ -27,8 +27,16 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
   return targetError(target)
 }
 
+/**
+ * Returns what the router gets of a request target. It would answer an invalid one before any hook runs, and read an absolute URL
+ * as browsers do: it would resolve dots in the path, and refuse hosts such as `a:99999`.
+ */
+export function routedTarget(target: string): string {
+  return targetError(target) === undefined ? target.replace(/^https?:\/\/[^/?]*\/?/i, '/') : '/'
+}
+
 /** Checks the request target, except for what is a 404 (RFC 9112, section 3.2). */
-export function targetError(target: string): ApiError | undefined {
+function targetError(target: string): ApiError | undefined {
   if (target.includes('#'))
     return new ApiError(400, 'The request target must not have a fragment. Encode # as %23.')
   if (!isPercentEncoded(target))

@@ -5,7 +5,7 @@ import { ErrorBody } from '../contract/errors.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
-import { targetError } from './ambiguity.ts'
+import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
 import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
@@ -82,8 +82,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
-    // The router would answer an invalid target before any hook runs. `followRequests` answers it.
-    rewriteUrl: ({ url = '' }) => (targetError(url) === undefined ? url : '/'),
+    rewriteUrl: ({ url = '' }) => routedTarget(url),
     serverFactory: (handler) => http.create(handler),
     clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
     // Requests on open connections are served as usual during the drain period.

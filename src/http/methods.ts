@@ -1,3 +1,4 @@
+import { METHODS } from 'node:http'
 import type { FastifyInstance } from 'fastify'
 import { ApiError } from '../contract/errors.ts'
 
@@ -7,6 +8,8 @@ import { ApiError } from '../contract/errors.ts'
  * authentication.
  */
 export function refuseOtherMethods(scope: FastifyInstance): () => void {
+  // By default, Fastify has no route for those of WebDAV and others, and would answer 404.
+  for (const method of METHODS) if (!scope.supportedMethods.includes(method)) scope.addHttpMethod(method)
   const methodsOf = new Map<string, string[]>()
   scope.addHook('onRoute', ({ routePath, method }) => {
     methodsOf.set(routePath, [...(methodsOf.get(routePath) ?? []), method].flat())

@@ -14,10 +14,10 @@ t.test('an unknown path is a 404, another method a 405, before anything is said 
       t.match(answer.text, /\/v1\/inventory\b.*\/docs\b/, 'it names the inventory and its documentation')
     }
   }
-  isError(t, await send('PROPFIND', '/v1/inventory'), 404, 'not_found')
+  isError(t, await send('PROPFIND', '/v1/pets'), 404, 'not_found')
   for (const [path, allow, ...others] of [
-    ['/v1/inventory', 'GET, HEAD', 'PATCH', 'OPTIONS', 'TRACE'],
-    ['/v1/inventory/1', 'PATCH', 'GET', 'DELETE', 'OPTIONS', 'TRACE'],
+    ['/v1/inventory', 'GET, HEAD', 'PATCH', 'OPTIONS', 'TRACE', 'PROPFIND'],
+    ['/v1/inventory/1', 'PATCH', 'GET', 'DELETE', 'OPTIONS', 'TRACE', 'QUERY', 'M-SEARCH'],
     ['/livez', 'GET, HEAD', 'POST', 'DELETE'],
     ['/openapi.json', 'GET, HEAD', 'POST'],
     ['/docs/', 'GET, HEAD', 'PATCH'],

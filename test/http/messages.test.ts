@@ -26,6 +26,7 @@ const inChunks = `e\r\n${body}\r\n0\r\n\r\n`
 
 /** Messages by the error that each gets. */
 const refused: [status: number, code: string, messages: string[]][] = [
+  [404, 'not_found', [get('http://a/v1/x/../inventory'), get('ftp://a/v1/inventory')]],
   [405, 'method_not_allowed', [`CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`]],
   [
     431,
@@ -100,7 +101,14 @@ const accepted = [
   `\r\n${list()}`,
   list('X: 1\r\n'.repeat(253)),
   list('Expect: a-miracle\r\n'),
-  ...['http://a:80', 'https://[::1]:80', 'http://127.0.0.1'].map((origin) => get(`${origin}/v1/inventory`)),
+  ...[
+    'http://a:80',
+    'HTTPS://[::1]:80',
+    'http://127.0.0.1',
+    'http://a:99999',
+    'http://1.2.3.4.5',
+    'http://xn--a',
+  ].map((origin) => get(`${origin}/v1/inventory`)),
   ...['', 'A_b-c.example', 'inventory.test:3000', ' 127.0.0.1:80', '[::1]:3000'].map(
     (value) => `GET /v1/inventory HTTP/1.1\r\nHost: ${value}\r\n${authorization}${close}\r\n`,
   ),

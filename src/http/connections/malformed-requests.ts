@@ -18,7 +18,7 @@ export function refusalOf(code: string): ApiError {
     default:
       return new ApiError(
         400,
-        'The request is not valid HTTP: check that its path is percent-encoded, and its headers and the length of its body.',
+        'The request is not valid HTTP: check its method, that its path is percent-encoded, its headers and the length of its body.',
       )
   }
 }

@@ -30,6 +30,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
     [{ 'If-Match': 'W/"NOW-available"' }, false],
     [{ 'If-Match': '"NOW-available-gzip"' }, true],
     [{ 'If-Match': '"NOW-available--gzip"' }, true],
+    [{ 'If-Match': '"NOW-available;gz"' }, true],
     [{ 'If-Match': '"NOW-available-gzip-x"' }, false],
     [{ 'If-Match': '"x,y", "NOW-available-br"' }, true],
     [{ 'If-Match': '"NOW-available-other"' }, false],
