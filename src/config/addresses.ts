@@ -13,7 +13,7 @@ const TLS_PARAMETER = new RegExp(
 )
 
 /** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
-const shownParameters = /^(host|port|sslmode|sslrootcert|sslcert)$/
+const shownParameters = /^(host|port|sslmode|sslrootcert|sslcert|uselibpqcompat)$/
 
 /** Where Debian and Alpine, Red Hat, SUSE, and macOS keep the certificates of the authorities that the system trusts. */
 const systemAuthorities = [
@@ -27,9 +27,14 @@ const systemAuthorities = [
  * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with the system's file instead, or that
  * in SSL_CERT_FILE, as OpenSSL and libpq read it. If the system has none, with the authorities that Node trusts. The name of the
  * server is checked whatever else is set, because those authorities have certified servers of everyone.
+ *
+ * Weaker modes than `verify-full` are `verify-full` for pg, unless the address asks for those of libpq. It warns of that.
  */
 function addressForPg(url: string, env: Variables): string {
-  if (!/[?&]sslrootcert=system(&|$)/.test(url)) return url
+  if (!/[?&]sslrootcert=system(&|$)/.test(url))
+    return url.includes('uselibpqcompat=true')
+      ? url
+      : url.replace(/(?<=[?&]sslmode=)(prefer|require|verify-ca)(?=&|$)/g, 'verify-full')
   const others = url.replace(/(?<=[?&])(ssl|sslmode|uselibpqcompat|sslrootcert)=[^&]*&?/g, '')
   const file = env['SSL_CERT_FILE'] || systemAuthorities.find(existsSync)
   return `${others}&sslmode=verify-full${file === undefined ? '' : `&sslrootcert=${encodeURIComponent(file)}`}`

@@ -3,7 +3,7 @@ import type { FixedKey } from '../api-keys/fixed-keys.ts'
 import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
 import { ConfigurationError } from './errors.ts'
-import { Environment, isSet, readSettings, variableOf } from './variables.ts'
+import { Environment, readSettings, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -42,7 +42,8 @@ export function loadConfig(env: Variables) {
  * @throws {ConfigurationError} if variables are missing or invalid
  */
 export function loadOperatorDatabase(env: Variables) {
-  const name = isSet(env, 'OPERATOR_DATABASE_URL') ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
+  const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()
+  const name = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
   const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
   const { values, warnings } = load(env, (setting) => used.includes(setting))
   const { [name]: url } = values

@@ -53,11 +53,6 @@ function oneOf<const Text extends string>(texts: readonly Text[], options: { def
   return Type.Unsafe<Text>(Type.Union(schemas, { ...options, format: `one of ${texts.join(', ')}` }))
 }
 
-/** Whether a setting has a value or should come from a file, which may be unreadable. */
-export function isSet(env: Variables, name: string): boolean {
-  return Boolean(env[variableOf(env, name)]?.trim())
-}
-
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
   const hasFile = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'].includes(name)
@@ -88,7 +83,7 @@ export function readSettings(env: Variables, isUsed: (name: string) => boolean) 
     }
   }
   const values = Value.Parse(Environment, valid)
-  const isMissing = (name: string): boolean => isUsed(name) && !isSet(env, name)
+  const isMissing = (name: string): boolean => isUsed(name) && !env[variableOf(env, name)]?.trim()
   if (values.NODE_ENV === 'production' && isMissing('DATABASE_URL'))
     errors.push('DATABASE_URL must be set when NODE_ENV is production')
   if (values.DATABASE_POOLER === 'transaction' && isMissing('OPERATOR_DATABASE_URL'))

@@ -214,6 +214,14 @@ t.test('an address is shown with what leads to the database, and without secrets
   for (const [url, shown] of [
     ['postgres://u:p:secret@[::1]:5433/db?sslmode=disable', 'postgres://u:***@[::1]:5433/db?sslmode=disable'],
     ['postgres://:secret@host?port=5433', 'postgres://:***@host?port=5433'],
+    [
+      'postgres://h/d?sslmode=prefer&sslmode=verify-ca',
+      'postgres://h/d?sslmode=verify-full&sslmode=verify-full',
+    ],
+    [
+      'postgres://h/d?sslmode=require&uselibpqcompat=true',
+      'postgres://h/d?sslmode=require&uselibpqcompat=true',
+    ],
     ['postgres://u@host:5433/db?options=secret', 'postgres://u@host:5433/db'],
     ['postgres://u:secret@/db?host=/run/postgresql', 'postgres://u:***@/db?host=/run/postgresql'],
     ['postgres:///db?host=/run&user=u&password=secret', 'postgres:///db?host=/run'],

@@ -51,7 +51,7 @@ t.test(
 )
 
 t.test('config shows what takes effect, without secrets, and what is wrong', async (t) => {
-  const DATABASE_URL = 'postgres://u:secret@host/db?sslmode=verify-full&schema=x'
+  const DATABASE_URL = 'postgres://u:secret@host/db?sslmode=require&schema=x'
   const env = { DATABASE_URL, LOG_LEVEL: 'warn', API_KEYS: 'ops:secret,secret' }
   const right = await runCommand(t, ['config'], { env })
   t.match(right, { code: 0, stderr: 'inventory: schema in DATABASE_URL has no effect\n' })
