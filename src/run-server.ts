@@ -8,6 +8,7 @@ import { parseAddress } from './database/address.ts'
 import { measureProcess } from './metrics/process.ts'
 import { serveMetrics } from './metrics/server.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
+import { printableLines } from './process/printable.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { explain } from './process/start-up-errors.ts'
 import { listenAddress } from './service/listen-address.ts'
@@ -93,7 +94,7 @@ try {
 } catch (error) {
   // After a signal, its handler closes everything and exits.
   if (!stopping.signal.aborted) {
-    console.error(`petstore-inventory: ${explain(error)}`)
+    console.error(printableLines(`petstore-inventory: ${explain(error)}`))
     setTimeout(() => process.exit(1), STOP_TIMEOUT_MS).unref()
     await closeAll().catch(() => {})
     process.exit(1)
