@@ -1,5 +1,5 @@
 import bearerAuth from '@fastify/bearer-auth'
-import type { FastifyInstance, FastifyRequest, preParsingHookHandler } from 'fastify'
+import type { FastifyInstance, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
 import { ApiError, bearerChallenge, ErrorBody, routeNotFound } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
@@ -51,20 +51,18 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     specCompliance: 'rfc6749',
     verifyErrorLogLevel: 'debug',
     keys: [],
-    auth: (key, request) => {
-      const owner = findApiKey(key)
-      return owner instanceof Promise
-        ? owner.then((found) => isAccepted(request, found))
-        : isAccepted(request, owner)
+    auth: async (key, request) => {
+      const owner = await findApiKey(key)
+      if (owner === undefined) throw unauthorized('invalid_token')
+      request.apiKey = owner
+      return true
     },
   })
   const { verifyBearerAuth } = scope
   if (verifyBearerAuth === undefined)
     throw new Error('@fastify/bearer-auth was registered without its decorator')
   scope.addHook('onRequest', (request, reply, done) => {
-    verifyBearerAuth(request, reply, (error) =>
-      done(reply.statusCode === 401 ? unauthorized(request.headers.authorization) : error),
-    )
+    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
   })
   // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication.
   scope.setNotFoundHandler(() => {
@@ -88,23 +86,11 @@ const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, don
   )
 }
 
-/** Records the owner of the key in the request, and returns whether there is one. */
-function isAccepted(request: FastifyRequest, owner: ApiKeyOwner | undefined): boolean {
-  request.apiKey = owner ?? null
-  return owner !== undefined
-}
-
-/** Matches an Authorization header with a bearer token, valid or not. */
-const BEARER_TOKEN = /^bearer +\S/i
-
-/**
- * Creates a 401. If the request presented a bearer token, the challenge has the error `invalid_token`; otherwise it only
- * says how to authenticate (RFC 6750, section 3).
- */
-function unauthorized(authorization = ''): ApiError {
+/** Creates a 401. Without an error, for a request without a bearer token, it only says how to authenticate (RFC 6750, section 3). */
+function unauthorized(error?: 'invalid_token'): ApiError {
   return new ApiError(
     401,
     'The API key is missing or invalid. Send a valid key in the header Authorization: Bearer <API key>.',
-    bearerChallenge(BEARER_TOKEN.test(authorization) ? 'invalid_token' : undefined),
+    bearerChallenge(error),
   )
 }
