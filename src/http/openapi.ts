@@ -18,12 +18,6 @@ declare module 'fastify' {
  * addresses, production first; without any, the document names the server that it was loaded from.
  */
 export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
-  app.addHook('onRoute', (route) => {
-    if (route.schema && !route.schema.hide) {
-      const { response, ...schema } = route.schema
-      route.schema = { ...schema, response: { ...commonErrors(schema), ...Object(response) } }
-    }
-  })
   await app.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -61,20 +55,19 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
 function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
   const describe = (description: string, headers: Record<string, SchemaOptions> = {}): TSchema =>
     Reference(ErrorBody, { description, headers })
-  const ofBody = {
-    413: describe(`The body is larger than ${MAX_BODY_BYTES} bytes`),
-    415: describe('The body is not application/json in UTF-8', {
-      'Accept-Patch': {
-        type: 'string',
-        description: 'The accepted media type; absent if only the content coding is wrong',
-      },
-    }),
-  }
   return {
     400: describe('The request is malformed, or a value in it is missing or invalid'),
     408: describe('The request did not arrive in time'),
-    ...(body === undefined ? {} : ofBody),
-    ...(params === undefined ? {} : { 414: describe('The path is too long') }),
+    ...(body !== undefined && {
+      413: describe(`The body is larger than ${MAX_BODY_BYTES} bytes`),
+      415: describe('The body is not application/json in UTF-8', {
+        'Accept-Patch': {
+          type: 'string',
+          description: 'The accepted media type; absent if only the content coding is wrong',
+        },
+      }),
+    }),
+    ...(params !== undefined && { 414: describe('The path is too long') }),
     431: describe('The request line and headers are too large, or there are too many headers'),
     500: describe('Internal error'),
     503: describe('The service cannot answer now; the same request may succeed later', {
@@ -91,9 +84,12 @@ function serversOf(publicUrls: readonly string[]): { url: string; description?: 
   return publicUrls.map((url, index) => ({ url, description: names[index] ?? `Environment ${index + 1}` }))
 }
 
-/** Returns the schema as callers see it: with an int64 in the path as an integer, which validation treats as text. */
+/**
+ * Returns the schema as callers see it: with the errors that every operation can have, and with an int64 in the path as an integer,
+ * which validation treats as text.
+ */
 function publishedSchema(schema: FastifySchema): FastifySchema {
-  const responses = Object.entries(Object(schema.response))
+  const responses = Object.entries({ ...commonErrors(schema), ...Object(schema.response) })
   return {
     ...schema,
     params: publishedParameters(schema.params),
