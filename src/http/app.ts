@@ -12,7 +12,7 @@ import { HttpServer } from './connections/http-server.ts'
 import { handleErrors } from './error-handler.ts'
 import { healthRoutes, type Readiness } from './health.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
-import { omitLengthOfNotModified, refuseOtherMethods } from './methods.ts'
+import { refuseOtherMethods } from './methods.ts'
 import { generateOpenApi } from './openapi.ts'
 import { serveReference } from './reference.ts'
 import { followRequests, requestId, requestLog } from './request-log.ts'
@@ -90,7 +90,6 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   }).withTypeProvider<TypeBoxTypeProvider>()
 
   app.addHook('preClose', () => http.stop(app.server))
-  omitLengthOfNotModified(app)
   parseJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)

@@ -32,20 +32,3 @@ export function refuseOtherMethods(scope: FastifyInstance): () => void {
     }
   }
 }
-
-/**
- * Removes `Content-Length: 0`, which Fastify adds to a response without a body to HEAD, from each 304: there, the header is the
- * size of the 200 (RFC 9110, section 8.6), and a cache would store it. Call it before routes are added.
- */
-export function omitLengthOfNotModified(app: FastifyInstance): void {
-  app.addHook('onRoute', (route) => {
-    if (route.method !== 'HEAD') return
-    route.onSend = [
-      ...[route.onSend ?? []].flat(),
-      (_request, reply, payload, done) => {
-        if (reply.statusCode === 304) reply.removeHeader('content-length')
-        done(null, payload)
-      },
-    ]
-  })
-}

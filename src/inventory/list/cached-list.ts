@@ -83,7 +83,7 @@ export function inventoryList(
     const latest = updated ?? (await readWhole(former))
     lists[updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed']++
     // An equal snapshot stays, to keep its compressed representations.
-    cached = former?.etag === latest.snapshot.etag ? { snapshot: former, state: latest.state } : latest
+    cached = former?.digest === latest.snapshot.digest ? { snapshot: former, state: latest.state } : latest
     return cached.snapshot
   }
 

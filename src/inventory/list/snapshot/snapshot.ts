@@ -13,8 +13,6 @@ export interface Representation {
   readonly chunks: readonly Buffer[]
   /** Total size of the chunks in bytes. */
   readonly size: number
-  /** A strong validator, with its quotes (RFC 9110, section 8.8.3). Equal bytes have the same one in every process. */
-  readonly etag: string
 }
 
 /** Lists smaller than this are kept in one chunk, which is the fastest to send. */
@@ -31,8 +29,8 @@ export class Snapshot implements Representation {
   readonly count: number
   readonly chunks: readonly Buffer[]
   readonly size: number
-  readonly etag: string
-  readonly #digest: string
+  /** Equal lists have the same one in every process. */
+  readonly digest: string
   #gzip: Promise<Representation> | undefined
 
   constructor(pieces: readonly Piece[]) {
@@ -43,13 +41,12 @@ export class Snapshot implements Representation {
     this.size = sizeOf(this.chunks)
     // A hash of the pieces' hashes, so that a change requires hashing only its own piece. Equal lists have equal pieces.
     const digests = pieces.map(({ digest }) => digest).join('')
-    this.#digest = hash('sha256', digests, 'base64url').slice(0, 22)
-    this.etag = this.etagOf('identity')
+    this.digest = hash('sha256', digests, 'base64url').slice(0, 22)
   }
 
-  /** The `ETag` of the list in a content coding. */
+  /** The `ETag` of the list in a content coding: a strong validator, with its quotes (RFC 9110, section 8.8.3). */
   etagOf(encoding: Encoding): string {
-    return encoding === 'identity' ? `"${this.#digest}"` : `"${this.#digest}-${encoding}"`
+    return encoding === 'identity' ? `"${this.digest}"` : `"${this.digest}-${encoding}"`
   }
 
   /** Returns the list in a content coding. It is compressed at the first call only, in Node's thread pool. */
@@ -61,7 +58,7 @@ export class Snapshot implements Representation {
 
   async #compress(): Promise<Representation> {
     const chunks = merged(await gzip(this.chunks))
-    return { chunks, size: sizeOf(chunks), etag: this.etagOf('gzip') }
+    return { chunks, size: sizeOf(chunks) }
   }
 }
 

@@ -21,7 +21,6 @@ import { openUnread } from '../../../support/messages.ts'
 const snapshotOf = (size: number): Representation => ({
   chunks: [Buffer.alloc(size, 'x')],
   size,
-  etag: `"${size}"`,
 })
 
 /** A response that has begun, and the client's side of it. */
