@@ -29,6 +29,7 @@ export type ErrorCode =
   | 'precondition_failed'
   | 'internal_error'
   | 'service_unavailable'
+  | 'too_many_requests'
   // Keeps the known codes in an editor's suggestions.
   | (string & {})
 

@@ -1,9 +1,11 @@
 import t from 'tap'
+import { requestLimits } from '../../src/database/pool-options.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { json } from '../support/http.ts'
 import { backend, openPool } from '../support/pool.ts'
+import { startRelay } from '../support/relay.ts'
 
 t.test('a connection whose settings did not take effect is refused, as are those of a pooler', async (t) => {
   // A pooler that ignores the options of the startup message leaves the parameter unset.
@@ -13,6 +15,15 @@ t.test('a connection whose settings did not take effect is refused, as are those
       message: 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
     },
   })
+})
+
+t.test('a server that answers the login, but no statement, is given up', { timeout: 20_000 }, async (t) => {
+  const { url } = await testDatabase(t)
+  const relay = await startRelay(t, url, {
+    towardsDatabase: (bytes) => (bytes.includes('SELECT') ? new Promise(() => {}) : bytes),
+  })
+  const { pool } = await openPool(t, { url: relay.url, limits: { ...requestLimits, connect: 500 } })
+  await t.rejects(pool.query(backend), { name: 'DatabaseUnavailableError' })
 })
 
 t.test('requests get a 503 when transaction_timeout ends a statement', async (t) => {
