@@ -1,4 +1,3 @@
-import type { TypeBoxTypeProvider } from '@fastify/type-provider-typebox'
 import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
 import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/errors.ts'
@@ -87,7 +86,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
     // Requests on open connections are served as usual during the drain period.
     return503OnClosing: false,
-  }).withTypeProvider<TypeBoxTypeProvider>()
+  })
 
   app.addHook('preClose', () => http.stop(app.server))
   parseJsonBodies(app)

@@ -101,11 +101,10 @@ function publishedSchema(schema: FastifySchema): FastifySchema {
 
 function publishedParameters(params: unknown): unknown {
   if (!TypeGuard.IsObject(params)) return params
-  const properties = Object.entries(params.properties).map(([name, { format, maxLength, ...property }]) => [
+  const int64 = { type: 'integer', format: 'int64', maxLength: undefined }
+  const properties = Object.entries(params.properties).map(([name, property]) => [
     name,
-    format === 'int64-text'
-      ? { ...property, type: 'integer', format: 'int64' }
-      : { ...property, format, maxLength },
+    property['format'] === 'int64-text' ? { ...property, ...int64 } : property,
   ])
   return { ...params, properties: Object.fromEntries(properties) }
 }

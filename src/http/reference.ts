@@ -20,15 +20,12 @@ const headers = {
   ].join('; '),
 }
 
-const HTML = 'text/html; charset=utf-8'
 const JAVASCRIPT = 'text/javascript; charset=utf-8'
-const CSS = 'text/css; charset=utf-8'
-const JSON_TYPE = 'application/json; charset=utf-8'
 
 /** The files of the reference page. */
 const files = [
-  { url: '/docs', type: HTML, name: 'index.html' },
-  { url: '/docs/reference.css', type: CSS, name: 'reference.css' },
+  { url: '/docs', type: 'text/html; charset=utf-8', name: 'index.html' },
+  { url: '/docs/reference.css', type: 'text/css; charset=utf-8', name: 'reference.css' },
   { url: '/docs/reference.js', type: JAVASCRIPT, name: 'reference.js' },
   { url: '/docs/json-text.js', type: JAVASCRIPT, name: 'json-text.js' },
   { url: '/docs/samples.js', type: JAVASCRIPT, name: 'samples.js' },
@@ -45,7 +42,7 @@ export function serveReference(app: FastifyInstance): void {
   let document: Buffer | undefined
   app.get('/openapi.json', options, (_request, reply) => {
     document ??= Buffer.from(JSON.stringify(app.swagger()))
-    return reply.headers(headers).type(JSON_TYPE).send(document)
+    return reply.headers(headers).type('application/json; charset=utf-8').send(document)
   })
   for (const { url, type, name } of files) {
     // The same place, seen from `src` and from `dist`.

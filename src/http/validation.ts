@@ -26,7 +26,8 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
 /** Creates the response to the first validation error: what is wrong, and what is accepted. */
 export function validationError(errors: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
   const [error] = errors
-  const schema = error !== undefined && 'parentSchema' in error ? error.parentSchema : undefined
+  // The types of Fastify lack what `verbose` adds.
+  const { parentSchema: schema } = Object(error)
   const field = error?.instancePath.slice(1) ?? ''
   if (part === 'params') {
     if (error?.keyword === 'maxLength')
@@ -38,26 +39,20 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
   }
   if (error?.keyword === 'required') {
     const missing = String(error.params['missingProperty'])
-    return new ApiError(400, `The body must have the field ${missing}: ${expected(member(schema, missing))}.`)
+    return new ApiError(
+      400,
+      `The body must have the field ${missing}: ${expected(schema.properties[missing])}.`,
+    )
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
 }
 
 /** Describes what a schema accepts, in words that follow "must be". */
 function expected(schema: unknown): string {
-  const { type, format, minimum, maximum } = isRecord(schema) ? schema : {}
+  const { type, format, minimum, maximum } = Object(schema)
   if (format === 'int64-text') {
     return `an integer from ${INT64_MIN} to ${INT64_MAX} in plain decimal, without a plus sign or leading zeros`
   }
   if (type === 'integer') return `an integer from ${minimum} to ${maximum}, as a JSON number`
   return `a JSON ${type}`
-}
-
-function member(schema: unknown, name: string): unknown {
-  const properties = isRecord(schema) ? schema['properties'] : undefined
-  return isRecord(properties) ? properties[name] : undefined
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null
 }
