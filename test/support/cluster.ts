@@ -14,6 +14,8 @@ const run = promisify(execFile)
 /** A role that can do what the service needs, and no superuser. */
 export const SERVICE = 'service'
 
+let making: Promise<void> | undefined
+
 /**
  * Fills a folder that does not exist with the data of an embedded server that has the newest schema, no rows, and the role
  * `SERVICE`. The first call in a run of the tests makes it; the others copy, as initdb takes ten times as long.
@@ -21,7 +23,9 @@ export const SERVICE = 'service'
 export async function copyCluster(directory: string): Promise<void> {
   // The folder for temporary files is one of this run.
   const original = path.join(tmpdir(), 'cluster')
-  await createFolderOnce(original, makeCluster)
+  // Two calls of one process would create it under the same temporary name.
+  making ??= createFolderOnce(original, makeCluster)
+  await making
   await run('cp', ['-a', original, directory])
 }
 
