@@ -1,23 +1,16 @@
 import { TransientMap } from '../../collections/transient-map.ts'
 import { serviceUnavailable } from '../../contract/errors.ts'
 import type { InventoryStatistics } from '../statistics.ts'
+import type { BatchResult } from './batch.ts'
 import type { Update } from './quantity-update.ts'
 import { MAX_BATCH_SIZE } from './repository.ts'
 
 /** Waiting updates that may share a statement. */
-export class Backlog {
+class Backlog {
   /** The updates of each pet, oldest first, and first the pet whose update was sent longest ago. */
   readonly waiting = new TransientMap<bigint, Update[]>()
-  /** Statements in flight. */
-  inFlight = 0
-  /** When the last statement was sent, by `performance.now()`. */
-  lastSentAt = 0
   /** Maximum updates in a statement. */
-  limit: number
-
-  constructor(limit: number) {
-    this.limit = limit
-  }
+  limit = MAX_BATCH_SIZE
 }
 
 /**
@@ -29,61 +22,67 @@ export class Backlog {
  * key, even if that one is retried several times.
  */
 export class Backlogs {
-  readonly statistics: InventoryStatistics
-  readonly batches = new Backlog(MAX_BATCH_SIZE)
-  readonly #locked = new Backlog(1)
-  /** By API key. */
+  readonly #statistics: InventoryStatistics
+  readonly #batches = new Backlog()
+  /** By API key, and first the key that was served longest ago. */
   readonly #refused = new Map<string, Backlog>()
   readonly #petsInFlight = new TransientMap<bigint, true>()
+  /** First the pet that was tried longest ago. Their updates wait in the backlogs above. */
   readonly #lockedPets = new Set<bigint>()
 
   constructor(statistics: InventoryStatistics) {
-    this.statistics = statistics
+    this.#statistics = statistics
   }
 
   get isEmpty(): boolean {
-    return this.#petsInFlight.size === 0 && this.#all().every(({ waiting }) => waiting.size === 0)
+    return this.#petsInFlight.size === 0 && this.#statistics.waitingUpdates === 0
   }
 
   add(update: Update): void {
-    this.statistics.waitingUpdates++
-    this.#append(update)
+    this.#statistics.waitingUpdates++
+    this.#insert(update)
   }
 
-  /** Takes the oldest updates of at most `limit` pets for a statement. */
-  take(backlog: Backlog, limit: number): Update[] {
-    const taken: Update[] = []
-    for (const [petId, updates] of backlog.waiting) {
-      if (taken.length >= Math.min(limit, backlog.limit)) break
-      if (this.#petsInFlight.has(petId)) continue
-      const oldest = updates.shift()
-      if (oldest !== undefined) taken.push(oldest)
-      this.#petsInFlight.set(petId, true)
-      backlog.waiting.delete(petId)
-      if (updates.length > 0) backlog.waiting.set(petId, updates)
+  /** Takes the oldest updates of at most `limit` pets for a batch. */
+  takeBatch(limit: number): Update[] {
+    return this.#take(this.#batches, limit)
+  }
+
+  /** Takes the oldest updates of at most `limit` pets, all of one key whose updates PostgreSQL has refused. */
+  takeRefused(limit: number): Update[] {
+    for (const [key, backlog] of this.#refused) {
+      const updates = this.#take(backlog, limit)
+      if (updates.length === 0) continue
+      this.#refused.delete(key)
+      this.#refused.set(key, backlog)
+      return updates
     }
-    this.statistics.waitingUpdates -= taken.length
-    return taken
+    return []
   }
 
-  /** Makes an update in flight the first waiting one of its pet again, as its statement has changed nothing. */
-  putBack(update: Update): void {
-    this.#petsInFlight.delete(update.petId)
-    this.statistics.waitingUpdates++
-    const { waiting } = this.#of(update)
-    waiting.set(update.petId, [update, ...(waiting.get(update.petId) ?? [])])
+  /** Takes an update of a pet whose row is locked. */
+  takeLocked(): Update[] {
+    for (const petId of this.#lockedPets) {
+      if (this.#petsInFlight.has(petId)) continue
+      for (const { waiting } of this.#all()) {
+        const updates = waiting.get(petId)
+        if (updates !== undefined) return this.#takeOldest(waiting, petId, updates)
+      }
+      this.#lockedPets.delete(petId)
+    }
+    return []
   }
 
-  /** Forgets an update in flight that is decided: its row is not locked. */
-  remove({ petId }: Update): void {
-    this.#petsInFlight.delete(petId)
-    if (this.#lockedPets.delete(petId)) this.#sort(petId)
-  }
-
-  /** Rejects an update in flight that is late. Its row stays locked, if it was. */
-  rejectLate(update: Update): void {
-    this.#petsInFlight.delete(update.petId)
-    update.reject(this.#lateError(update))
+  /** Takes back a batch that was sent. Each undecided update is the first waiting one of its pet again. */
+  onResult(batch: readonly Update[], { undecided, locked, isRefused = false }: BatchResult): void {
+    for (const { petId } of batch) {
+      this.#petsInFlight.delete(petId)
+      this.#lockedPets.delete(petId)
+    }
+    for (const petId of locked ?? []) this.#lockedPets.add(petId)
+    if (isRefused || this.#refused.size > 0) this.#resize(batch, isRefused)
+    this.#statistics.waitingUpdates += undecided.length
+    for (const update of undecided) this.#insert(update, true)
   }
 
   /** Rejects the waiting updates that arrived before `time` (`performance.now()`). */
@@ -95,86 +94,73 @@ export class Backlogs {
         const others = updates.filter(({ arrivedAt }) => arrivedAt >= time)
         if (others.length > 0) waiting.set(petId, others)
         else waiting.delete(petId)
-        this.statistics.waitingUpdates -= late.length
+        this.#statistics.waitingUpdates -= late.length
         for (const update of late) update.reject(this.#lateError(update))
       }
     }
-    for (const petId of this.#lockedPets) {
-      if (!this.#locked.waiting.has(petId) && !this.#petsInFlight.has(petId)) this.#lockedPets.delete(petId)
-    }
-  }
-
-  /**
-   * Returns the backlogs that are retried and have updates: first those with the fewest statements in flight, as a locked row
-   * occupies a connection until the lock timeout, and of these the one that was served longest ago.
-   */
-  retries(): Backlog[] {
-    return [this.#locked, ...this.#refused.values()]
-      .filter(({ waiting }) => waiting.size > 0)
-      .sort((a, b) => a.inFlight - b.inFlight || a.lastSentAt - b.lastSentAt)
-  }
-
-  /** Records that another transaction has locked the row of an update in flight. */
-  onLocked({ petId }: Update): void {
-    this.#lockedPets.add(petId)
-    this.#sort(petId)
-  }
-
-  /**
-   * Separates the keys of these updates, after PostgreSQL has refused their statement. A refusal halves the size of the next
-   * statement of a key, and a success doubles it.
-   */
-  onRefused(updates: readonly Update[]): void {
-    const limit = Math.ceil(updates.length / 2)
-    const separated = this.#refused.size
-    for (const key of new Set(updates.map(keyOf))) {
-      const backlog = this.#refused.get(key) ?? new Backlog(limit)
-      backlog.limit = limit
-      this.#refused.set(key, backlog)
-    }
-    if (this.#refused.size === separated) return
-    for (const [petId] of [...this.batches.waiting]) this.#sort(petId)
-  }
-
-  /** Records that PostgreSQL has executed a statement with these updates. */
-  onExecuted([update]: readonly Update[]): void {
-    if (this.#refused.size === 0 || update === undefined) return
-    const key = keyOf(update)
-    const backlog = this.#refused.get(key)
-    if (backlog === undefined) return
-    backlog.limit *= 2
-    if (backlog.limit < MAX_BATCH_SIZE) return
-    this.#refused.delete(key)
-    for (const [, updates] of backlog.waiting) for (const waiting of updates) this.#append(waiting)
   }
 
   #all(): Backlog[] {
-    return [this.batches, this.#locked, ...this.#refused.values()]
+    return [this.#batches, ...this.#refused.values()]
   }
 
-  #of(update: Update): Backlog {
-    if (this.#lockedPets.has(update.petId)) return this.#locked
-    return this.#refused.get(keyOf(update)) ?? this.batches
-  }
-
-  #append(update: Update): void {
-    const { waiting } = this.#of(update)
+  /** Adds a waiting update to its backlog, as the last one of its pet or the first. */
+  #insert(update: Update, isFirst = false): void {
+    const { waiting } = this.#refused.get(keyOf(update)) ?? this.#batches
     const updates = waiting.get(update.petId)
     if (updates === undefined) waiting.set(update.petId, [update])
+    else if (isFirst) updates.unshift(update)
     else updates.push(update)
   }
 
-  /** Moves the waiting updates of a pet to the backlogs where they belong now. */
-  #sort(petId: bigint): void {
-    const updates = this.#all().flatMap(({ waiting }) => waiting.get(petId) ?? [])
-    for (const { waiting } of this.#all()) waiting.delete(petId)
-    for (const update of updates.sort((a, b) => a.arrivedAt - b.arrivedAt)) this.#append(update)
+  #take({ waiting, limit }: Backlog, maximum: number): Update[] {
+    const taken: Update[] = []
+    for (const [petId, updates] of waiting) {
+      if (taken.length >= Math.min(limit, maximum)) break
+      if (this.#petsInFlight.has(petId) || this.#lockedPets.has(petId)) continue
+      taken.push(...this.#takeOldest(waiting, petId, updates))
+    }
+    return taken
   }
 
-  #lateError(update: Update): Error {
-    const [cause, reason] = this.#lockedPets.has(update.petId)
-      ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
-      : (['late', 'The database is too busy.'] as const)
+  /** Takes the oldest update of a pet, and moves the pet behind the others. */
+  #takeOldest(waiting: Backlog['waiting'], petId: bigint, updates: Update[]): Update[] {
+    const taken = updates.splice(0, 1)
+    this.#petsInFlight.set(petId, true)
+    this.#statistics.waitingUpdates--
+    waiting.delete(petId)
+    if (updates.length > 0) waiting.set(petId, updates)
+    return taken
+  }
+
+  /**
+   * Separates the keys of a refused batch, and halves the size of their next statement. Any other result doubles it, until they
+   * share statements with others again.
+   */
+  #resize(batch: readonly Update[], isRefused: boolean): void {
+    const separated = this.#refused.size
+    for (const key of new Set(batch.map(keyOf))) {
+      const backlog = this.#refused.get(key) ?? new Backlog()
+      backlog.limit = isRefused ? Math.ceil(batch.length / 2) : backlog.limit * 2
+      if (backlog.limit < MAX_BATCH_SIZE) this.#refused.set(key, backlog)
+      else if (this.#refused.delete(key)) this.#sort(backlog)
+    }
+    if (this.#refused.size > separated) this.#sort(this.#batches)
+  }
+
+  /** Moves the updates of a backlog to those where they belong now. */
+  #sort({ waiting }: Backlog): void {
+    for (const [petId, updates] of [...waiting]) {
+      waiting.delete(petId)
+      for (const update of updates) this.#insert(update)
+    }
+  }
+
+  #lateError({ petId, hasMetLock }: Update): Error {
+    const [cause, reason] =
+      hasMetLock || this.#lockedPets.has(petId)
+        ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
+        : (['late', 'The database is too busy.'] as const)
     return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`)
   }
 }

@@ -3,7 +3,6 @@ import { hasCause, isInFunction, mayConcernOneRow } from '../../database/error-m
 import { causeOf } from '../../database/errors.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { Backlogs } from './backlogs.ts'
 import type { Update } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
@@ -13,8 +12,18 @@ import type { UpdateRepository } from './repository.ts'
  */
 const MAX_ATTEMPTS = 3
 
+/** What a batch has left. */
+export interface BatchResult {
+  /** The updates to send again: they are not decided, and nothing has changed. */
+  readonly undecided: readonly Update[]
+  /** The pets whose row another transaction has locked. */
+  readonly locked?: ReadonlySet<bigint>
+  /** Whether PostgreSQL has refused the statement, which a single update may have caused. */
+  readonly isRefused?: boolean
+}
+
 /**
- * Sends batches, each of updates of different pets, and decides what happens to them:
+ * Sends a batch, of updates of different pets, and decides what happens to them:
  *
  * | Response of PostgreSQL                       | Meaning                           | Next                              |
  * | -------------------------------------------- | --------------------------------- | --------------------------------- |
@@ -23,129 +32,74 @@ const MAX_ATTEMPTS = 3
  * | no row, and the entry does not meet the      | nothing changed                   | answered, 412                     |
  * | condition                                    |                                   |                                   |
  * | no row, though the entry meets the condition | see `MAX_ATTEMPTS`                | sent again, at last answered, 400 |
- * | lock timeout (55P03), the row is locked      | nothing changed                   | sent again individually           |
- * | lock timeout, the row is not locked          | nothing changed; freed just now,  | sent again without the locked     |
- * |                                              | or the whole table is locked      | ones                              |
- * | lock timeout in a trigger, no row is locked  | nothing changed                   | sent again individually           |
+ * | lock timeout (55P03)                         | nothing changed                   | sent again, those whose row is    |
+ * |                                              |                                   | locked individually; all of them, |
+ * |                                              |                                   | if a trigger has met the lock     |
  * | refusal that one update may have caused,     | nothing changed                   | sent again in halves              |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
  * | statement timeout (57014); no answer         |                                   |                                   |
- *
- * Updates that have waited for too long are rejected instead of being sent again.
  */
-export class BatchSender {
-  readonly #repository: UpdateRepository
-  readonly #backlogs: Backlogs
-  readonly #waitMs: number
-
-  /** @param waitMs how long after its arrival an update may still be sent */
-  constructor(repository: UpdateRepository, backlogs: Backlogs, waitMs: number) {
-    this.#repository = repository
-    this.#backlogs = backlogs
-    this.#waitMs = waitMs
+export async function sendBatch(
+  repository: UpdateRepository,
+  batch: readonly Update[],
+): Promise<BatchResult> {
+  let entries: ReadonlyMap<bigint, InventoryItem>
+  try {
+    entries = await repository.setQuantities(inOrder(batch))
+  } catch (error) {
+    if (hasCause(error, 'locked')) return afterLockTimeout(repository, batch, error)
+    const isRefused = mayConcernOneRow(error)
+    if (isRefused && batch.length > 1) return { undecided: batch, isRefused }
+    for (const update of batch) update.reject(error)
+    return { undecided: [], isRefused }
   }
-
-  /**
-   * Sends a batch until its updates are decided, and returns those that are not, because their row is locked or PostgreSQL has
-   * refused the batch.
-   */
-  async send(batch: readonly Update[], attempt = 1): Promise<readonly Update[]> {
-    const updates = this.#inTime(batch)
-    if (updates.length === 0) return []
-    this.#backlogs.statistics.batches.observe(updates.length)
-    let entries: ReadonlyMap<bigint, InventoryItem>
-    try {
-      entries = await this.#repository.setQuantities(inOrder(updates))
-    } catch (error) {
-      return this.#afterError(updates, error, attempt)
-    }
-    this.#backlogs.onExecuted(updates)
-    const without: Update[] = []
-    for (const update of updates) {
-      const entry = entries.get(update.petId)
-      if (entry === undefined) without.push(update)
-      else this.#resolve(update, entry)
-    }
-    return without.length === 0 ? [] : this.#afterNoRow(without, attempt)
+  const without: Update[] = []
+  for (const update of batch) {
+    const entry = entries.get(update.petId)
+    if (entry === undefined) without.push(update)
+    else update.resolve(entry)
   }
+  return { undecided: without.length === 0 ? [] : await decideWithoutRow(repository, without) }
+}
 
-  #resolve(update: Update, item: InventoryItem | undefined): void {
-    this.#backlogs.remove(update)
-    update.resolve(item)
-  }
+/**
+ * Finds out which rows are locked. That of a single update certainly is. If none is, the whole table was locked, or the lock is
+ * released; but if a trigger has met a lock elsewhere, any update may be the cause, so all count as locked.
+ */
+async function afterLockTimeout(
+  repository: UpdateRepository,
+  batch: readonly Update[],
+  error: unknown,
+): Promise<BatchResult> {
+  for (const update of batch) update.hasMetLock = true
+  const petIds = batch.map(({ petId }) => petId)
+  // The lookup itself locks only the table.
+  const found = batch.length === 1 ? [] : await repository.lockedAmong(petIds).catch(() => [])
+  const locked = new Set(found)
+  const isAny = batch.length === 1 || (locked.size === 0 && isInFunction(causeOf(error)))
+  return { undecided: batch, locked: isAny ? new Set(petIds) : locked }
+}
 
-  #reject(update: Update, error: unknown): void {
-    this.#backlogs.remove(update)
-    update.reject(error)
-  }
-
-  /** Rejects the updates that have waited for too long, and returns the others. */
-  #inTime(updates: readonly Update[]): readonly Update[] {
-    const time = performance.now() - this.#waitMs
-    for (const update of updates) if (update.arrivedAt < time) this.#backlogs.rejectLate(update)
-    return updates.filter(({ arrivedAt }) => arrivedAt >= time)
-  }
-
-  async #afterError(updates: readonly Update[], error: unknown, attempt: number): Promise<readonly Update[]> {
-    if (hasCause(error, 'locked')) return this.#afterLock(updates, error, attempt)
-    if (mayConcernOneRow(error)) {
-      this.#backlogs.onRefused(updates)
-      if (updates.length > 1) return updates
-    }
-    for (const update of updates) this.#reject(update, error)
+/** Finds out why PostgreSQL returned no row for these updates, decides them, and returns those to send again. */
+async function decideWithoutRow(repository: UpdateRepository, updates: readonly Update[]): Promise<Update[]> {
+  let tags: ReadonlyMap<bigint, string>
+  try {
+    tags = await repository.tagsOf(updates.map(({ petId }) => petId))
+  } catch (error) {
+    for (const update of updates) update.reject(error)
     return []
   }
-
-  /**
-   * Sends the updates again whose row is not locked, and returns the others. If no row is locked, the whole table is, or the lock
-   * was released just now.
-   */
-  async #afterLock(updates: readonly Update[], error: unknown, attempt: number): Promise<readonly Update[]> {
-    const locked = await this.#lockedAmong(updates, error)
-    // One that is late counts as locked: it would delay each batch that it is in for as long as its row is locked.
-    const time = performance.now() - this.#waitMs
-    const isFree = ({ petId, arrivedAt }: Update): boolean => arrivedAt >= time && !locked.has(petId)
-    const others = updates.filter((update) => !isFree(update))
-    for (const update of others) this.#backlogs.onLocked(update)
-    return [...others, ...(await this.send(updates.filter(isFree), attempt))]
+  const again: Update[] = []
+  for (const update of updates) {
+    const tag = tags.get(update.petId)
+    update.attempts = (update.attempts ?? 0) + 1
+    if (tag === undefined) update.resolve(undefined)
+    else if (!isMet(update.condition, tag)) update.reject(preconditionFailed(tag))
+    else if (update.attempts >= MAX_ATTEMPTS) update.reject(ruleViolation())
+    else again.push(update)
   }
-
-  /**
-   * Returns the pets whose row is locked. That of a single update is certainly locked. If none is, but the statement waited for more
-   * than the table, a trigger waits for a lock elsewhere, and any update may be the cause: then all count as locked.
-   */
-  async #lockedAmong(updates: readonly Update[], error: unknown): Promise<ReadonlySet<bigint>> {
-    const petIds = updates.map(({ petId }) => petId)
-    if (petIds.length === 1) return new Set(petIds)
-    try {
-      const locked = await this.#repository.lockedAmong(petIds)
-      return locked.size === 0 && isInFunction(causeOf(error)) ? new Set(petIds) : locked
-    } catch {
-      // The check itself locks only the table.
-      return new Set()
-    }
-  }
-
-  /** Finds out why PostgreSQL returned no row for these updates, and decides them or sends them again. */
-  async #afterNoRow(updates: readonly Update[], attempt: number): Promise<readonly Update[]> {
-    let tags: ReadonlyMap<bigint, string>
-    try {
-      tags = await this.#repository.tagsOf(updates.map(({ petId }) => petId))
-    } catch (error) {
-      for (const update of updates) this.#reject(update, error)
-      return []
-    }
-    const again: Update[] = []
-    for (const update of updates) {
-      const tag = tags.get(update.petId)
-      if (tag === undefined) this.#resolve(update, undefined)
-      else if (!isMet(update.condition, tag)) this.#reject(update, preconditionFailed(tag))
-      else if (attempt >= MAX_ATTEMPTS) this.#reject(update, ruleViolation())
-      else again.push(update)
-    }
-    return this.send(again, attempt + 1)
-  }
+  return again
 }
 
 /** Returns the updates by petId. With the same order in all processes, two that update the same pets do not deadlock. */

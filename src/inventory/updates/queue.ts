@@ -2,10 +2,13 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import { type Backlog, Backlogs } from './backlogs.ts'
-import { BatchSender } from './batch.ts'
+import { Backlogs } from './backlogs.ts'
+import { type BatchResult, sendBatch } from './batch.ts'
 import type { QuantityUpdate, Update } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
+
+/** What a statement is for: each kind has connections of its own. */
+type StatementKind = 'batches' | 'locked' | 'refused'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
 export interface BatchTracer {
@@ -31,25 +34,27 @@ export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
  */
 const BATCHES = 2
 
+/** Statements in flight for locked rows: each occupies a connection until the lock timeout. */
+const LOCKED = 2
+
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
- * update of each pet. This class decides when a batch is sent; `BatchSender` sends it and decides its updates.
+ * update of each pet. This class decides when a batch is sent; `sendBatch` sends it and decides its updates.
  *
- * At most two batches are in flight, or as many as there are connections if Citus distributes the table. Pets whose row is locked,
- * and keys whose updates PostgreSQL has refused, share one or two other connections, so that they never delay batches; see
+ * At most two batches are in flight, or as many as there are connections if Citus distributes the table. Pets whose row is locked
+ * share two other connections, and keys whose updates PostgreSQL has refused another, so that they never delay batches; see
  * `Backlogs`.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
+  readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
-  readonly #sender: BatchSender
   readonly #backlogs: Backlogs
-  /** Statements in flight that are no batches. */
-  #retries = 0
-  readonly #maxRetries: number
+  /** Statements in flight. */
+  readonly #inFlight: Record<StatementKind, number> = { batches: 0, locked: 0, refused: 0 }
   #isScheduled = false
   /** Number of updates in the last statement. */
   #batchSize = 0
@@ -62,11 +67,10 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
+    this.#statistics = statistics
     this.#backlogs = new Backlogs(statistics)
     this.#tracer = tracer
     this.#times = times
-    this.#sender = new BatchSender(repository, this.#backlogs, times.wait)
-    this.#maxRetries = repository.updateConnections < 6 ? 1 : 2
   }
 
   /**
@@ -93,7 +97,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#backlogs.batches.inFlight === 0 && this.#batchSize <= 1
+    const isSingle = this.#inFlight.batches === 0 && this.#batchSize <= 1
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -102,36 +106,34 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    const { batches } = this.#backlogs
-    const isDistributed = this.#repository.maxBatchSize() === 1
-    const maxBatches = isDistributed ? this.#repository.updateConnections - this.#maxRetries : BATCHES
-    while (batches.inFlight < maxBatches && this.#start(batches));
-    while (
-      this.#retries < this.#maxRetries &&
-      this.#backlogs.retries().some((backlog) => this.#start(backlog))
-    );
+    const limit = this.#repository.maxBatchSize()
+    const maxBatches = limit === 1 ? this.#repository.updateConnections - LOCKED : BATCHES
+    this.#start('batches', maxBatches, () => this.#backlogs.takeBatch(limit))
+    this.#start('locked', LOCKED, () => this.#backlogs.takeLocked())
+    this.#start('refused', 1, () => this.#backlogs.takeRefused(limit))
   }
 
-  /** Sends the next statement of a backlog. Returns whether there is one. */
-  #start(backlog: Backlog): boolean {
-    const updates = this.#backlogs.take(backlog, this.#repository.maxBatchSize())
-    if (updates.length > 0) void this.#send(updates, backlog)
-    return updates.length > 0
+  /** Sends statements until `max` of them are in flight, or nothing is left to take. */
+  #start(kind: StatementKind, max: number, take: () => Update[]): void {
+    while (this.#inFlight[kind] < max) {
+      const batch = take()
+      if (batch.length === 0) return
+      void this.#send(kind, batch)
+    }
   }
 
-  async #send(updates: readonly Update[], backlog: Backlog): Promise<void> {
-    const retries = backlog === this.#backlogs.batches ? 0 : 1
-    this.#retries += retries
-    backlog.inFlight++
-    backlog.lastSentAt = performance.now()
-    this.#batchSize = updates.length
-    const send = (): Promise<readonly Update[]> => this.#sender.send(updates)
-    const contexts = updates.flatMap(({ context }) => context ?? [])
-    const undecided = await (this.#tracer?.run(contexts, send) ?? send())
-    for (const update of undecided) this.#backlogs.putBack(update)
-    backlog.inFlight--
-    this.#retries -= retries
-    this.#dispatch()
+  async #send(kind: StatementKind, batch: readonly Update[]): Promise<void> {
+    this.#inFlight[kind]++
+    this.#batchSize = batch.length
+    this.#statistics.batches.observe(batch.length)
+    const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
+    const contexts = batch.flatMap(({ context }) => context ?? [])
+    const result = await (this.#tracer?.run(contexts, send) ?? send())
+    this.#inFlight[kind]--
+    this.#backlogs.onResult(batch, result)
+    // What is sent again must not be late. Otherwise, the timer is enough.
+    if (result.undecided.length > 0) this.#check()
+    else this.#dispatch()
   }
 
   #check(): void {

@@ -15,6 +15,9 @@ const UPDATES = 60
 const PETS = 5
 const WITHOUT_ENTRY = 5n
 
+/** Keys whose updates are sent apart from those of others once PostgreSQL has refused one. */
+const KEYS = ['a', 'b']
+
 /** Event-loop iterations after which every update must have its outcome, long after the last one was added. */
 const MAX_ITERATIONS = 20_000
 
@@ -39,8 +42,8 @@ function endless(numbers: readonly number[]): () => number {
 /** A table whose statements take a random number of iterations and end in a random way. */
 class RandomRepository implements UpdateRepository {
   readonly updateConnections = 4
-  /** The stored quantity of each pet. Updates count up, so a smaller one that is stored later is out of order. */
-  readonly stored = new Map<bigint, number>()
+  /** The quantity that each key has stored for each pet. They count up, so a smaller one that is stored later is out of order. */
+  readonly stored = new Map<string, number>()
   readonly errors: string[] = []
   readonly #random: () => number
   readonly #inFlight = new Set<bigint>()
@@ -88,10 +91,11 @@ class RandomRepository implements UpdateRepository {
     if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'))
     const skipped = outcome === 'skip a row' ? updates[0]?.petId : undefined
     const entries = new Map<bigint, InventoryItem>()
-    for (const { petId, quantity } of updates) {
+    for (const { petId, quantity, caller } of updates) {
       if (petId === WITHOUT_ENTRY || petId === skipped) continue
-      if (quantity < (this.stored.get(petId) ?? 0)) this.errors.push(`${quantity} of pet ${petId} came late`)
-      this.stored.set(petId, quantity)
+      const name = `pet ${petId} and key ${caller?.key?.name}`
+      if (quantity < (this.stored.get(name) ?? 0)) this.errors.push(`${quantity} of ${name} came late`)
+      this.stored.set(name, quantity)
       entries.set(petId, { petId, quantity, status: 'sold' })
     }
     return entries
@@ -104,36 +108,40 @@ function refusal(code: string): Error {
   return error
 }
 
-t.test('in random histories, each update gets one outcome, and those of a pet stay in order', async (t) => {
-  await fc.assert(
-    fc.asyncProperty(
-      fc.array(fc.nat({ max: 10_000 }), { minLength: 300, maxLength: 300 }),
-      async (numbers) => {
-        const random = endless(numbers)
-        const repository = new RandomRepository(random)
-        const statistics = new InventoryStatistics()
-        const times = { wait: 60_000, check: 1 }
-        const queue = new UpdateQueue(repository, statistics, undefined, times)
-        let settled = 0
-        for (let quantity = 1; quantity <= UPDATES; quantity++) {
-          const petId = BigInt(1 + (random() % PETS))
-          queue.set({ petId, quantity, condition: undefined }).then(
-            (item) => {
-              settled++
-              if (item !== undefined && item.quantity !== quantity)
-                repository.errors.push(`${quantity} was answered with ${item.quantity}`)
-            },
-            () => settled++,
-          )
-          for (let left = random() % 4; left > 0; left--) await setImmediate()
-        }
-        for (let left = MAX_ITERATIONS; settled < UPDATES && left > 0; left--) await setImmediate()
-        if (settled < UPDATES) repository.errors.push(`${UPDATES - settled} updates have no outcome`)
-        if (statistics.waitingUpdates !== 0) repository.errors.push('Updates are still counted as waiting')
-        if (repository.errors.length > 0) throw new Error(repository.errors.join('; '))
-      },
-    ),
-    { numRuns: HISTORIES, endOnFailure: true },
-  )
-  t.pass('all histories hold')
-})
+t.test(
+  'in random histories, each update gets one outcome, and those of a pet and a key stay in order',
+  async (t) => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.nat({ max: 10_000 }), { minLength: 300, maxLength: 300 }),
+        async (numbers) => {
+          const random = endless(numbers)
+          const repository = new RandomRepository(random)
+          const statistics = new InventoryStatistics()
+          const times = { wait: 60_000, check: 1 }
+          const queue = new UpdateQueue(repository, statistics, undefined, times)
+          let settled = 0
+          for (let quantity = 1; quantity <= UPDATES; quantity++) {
+            const petId = BigInt(1 + (random() % PETS))
+            const caller = { key: { name: KEYS[random() % KEYS.length] ?? '' }, requestId: '' }
+            queue.set({ petId, quantity, caller }).then(
+              (item) => {
+                settled++
+                if (item !== undefined && item.quantity !== quantity)
+                  repository.errors.push(`${quantity} was answered with ${item.quantity}`)
+              },
+              () => settled++,
+            )
+            for (let left = random() % 4; left > 0; left--) await setImmediate()
+          }
+          for (let left = MAX_ITERATIONS; settled < UPDATES && left > 0; left--) await setImmediate()
+          if (settled < UPDATES) repository.errors.push(`${UPDATES - settled} updates have no outcome`)
+          if (statistics.waitingUpdates !== 0) repository.errors.push('Updates are still counted as waiting')
+          if (repository.errors.length > 0) throw new Error(repository.errors.join('; '))
+        },
+      ),
+      { numRuns: HISTORIES, endOnFailure: true },
+    )
+    t.pass('all histories hold')
+  },
+)
