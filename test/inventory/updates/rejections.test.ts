@@ -57,7 +57,7 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
   )
   t.equal(answers.filter(({ status }) => status === 200).length, 499)
   const [row] = await database.query('SELECT last_value FROM statements')
-  t.ok(Number(row?.['last_value']) < 40, `${row?.['last_value']} statements`)
+  t.ok(Number(row?.['last_value']) < 100, `${row?.['last_value']} statements`)
 })
 
 t.test('updates of a key that the database rejects delay none of other keys, of the same pets', async (t) => {
