@@ -75,6 +75,7 @@ export class Backlogs {
 
   /** Takes back a batch that was sent. Each undecided update is the first waiting one of its pet again. */
   onResult(batch: readonly Update[], { undecided, locked, isRefused = false }: BatchResult): void {
+    this.#statistics.batches.observe(batch.length)
     for (const { petId } of batch) {
       this.#petsInFlight.delete(petId)
       this.#lockedPets.delete(petId)

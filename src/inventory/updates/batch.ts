@@ -48,7 +48,10 @@ export async function sendBatch(
   try {
     entries = await repository.setQuantities(inOrder(batch))
   } catch (error) {
-    if (hasCause(error, 'locked')) return afterLockTimeout(repository, batch, error)
+    if (hasCause(error, 'locked')) {
+      for (const update of batch) update.hasMetLock = true
+      return { undecided: batch, locked: await lockedAmong(repository, batch, error) }
+    }
     const isRefused = mayConcernOneRow(error)
     if (isRefused && batch.length > 1) return { undecided: batch, isRefused }
     for (const update of batch) update.reject(error)
@@ -64,21 +67,15 @@ export async function sendBatch(
 }
 
 /**
- * Finds out which rows are locked. That of a single update certainly is. If none is, the whole table was locked, or the lock is
+ * Returns the pets whose row is locked. That of a single update certainly is. If none is, the whole table was locked, or the lock is
  * released; but if a trigger has met a lock elsewhere, any update may be the cause, so all count as locked.
  */
-async function afterLockTimeout(
-  repository: UpdateRepository,
-  batch: readonly Update[],
-  error: unknown,
-): Promise<BatchResult> {
-  for (const update of batch) update.hasMetLock = true
+async function lockedAmong(repository: UpdateRepository, batch: readonly Update[], error: unknown) {
   const petIds = batch.map(({ petId }) => petId)
+  if (batch.length === 1) return new Set(petIds)
   // The lookup itself locks only the table.
-  const found = batch.length === 1 ? [] : await repository.lockedAmong(petIds).catch(() => [])
-  const locked = new Set(found)
-  const isAny = batch.length === 1 || (locked.size === 0 && isInFunction(causeOf(error)))
-  return { undecided: batch, locked: isAny ? new Set(petIds) : locked }
+  const locked = await repository.lockedAmong(petIds).catch(() => new Set<bigint>())
+  return locked.size === 0 && isInFunction(causeOf(error)) ? new Set(petIds) : locked
 }
 
 /** Finds out why PostgreSQL returned no row for these updates, decides them, and returns those to send again. */

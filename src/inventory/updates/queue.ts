@@ -49,7 +49,6 @@ const LOCKED = 2
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
-  readonly #statistics: InventoryStatistics
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #backlogs: Backlogs
@@ -67,7 +66,6 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#statistics = statistics
     this.#backlogs = new Backlogs(statistics)
     this.#tracer = tracer
     this.#times = times
@@ -125,7 +123,6 @@ export class UpdateQueue {
   async #send(kind: StatementKind, batch: readonly Update[]): Promise<void> {
     this.#inFlight[kind]++
     this.#batchSize = batch.length
-    this.#statistics.batches.observe(batch.length)
     const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
     const contexts = batch.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, send) ?? send())
