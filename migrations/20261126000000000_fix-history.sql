@@ -38,7 +38,7 @@ BEGIN
   CASE TG_OP
     WHEN 'UPDATE' THEN
       setting := current_setting('inventory.callers', true);
-      IF setting ~ '^{("-?[0-9]+": ?\[("[A-Za-z0-9_-]+"|null), ?("[0-9a-f]+"|null), ?("[A-Za-z0-9._-]+"|null)],? ?)*}$' THEN
+      IF setting ~ '^{("-?[0-9]+": ?[[]("[A-Za-z0-9_-]+"|null), ?("[0-9a-f]+"|null), ?("[A-Za-z0-9._-]+"|null)],? ?)*}$' THEN
         callers := setting;
       END IF;
       -- OFFSET keeps the look-up of a caller from being made for each of its names.

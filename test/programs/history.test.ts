@@ -126,7 +126,8 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
   const named = ['a', 'ab', 'r.1']
   const settings = [...forged.map((caller) => ({ 1: caller })), { 1: named, 2: ['a b'] }, { 1: named }]
   for (const [index, callers] of settings.entries()) {
-    const setting = `SELECT set_config('inventory.callers', '${JSON.stringify(callers)}', true)`
+    // As an old application may have it for the whole database.
+    const setting = `SET LOCAL standard_conforming_strings = off; SELECT set_config('inventory.callers', '${JSON.stringify(callers)}', true)`
     const commit = await database.hold(`${setting}; UPDATE inventory SET quantity = ${index}`, 'COMMIT')
     await commit()
   }
