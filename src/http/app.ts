@@ -3,10 +3,10 @@ import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/errors.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
-import { type BatchTracer, type UpdateTimes, updateTimes } from '../inventory/updates/queue.ts'
+import { type BatchTracer, updateTimes } from '../inventory/updates/queue.ts'
 import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
-import { type ConnectionLimits, connectionLimits } from './connections/guard.ts'
+import { connectionLimits } from './connections/guard.ts'
 import { HttpServer } from './connections/http-server.ts'
 import { handleErrors } from './error-handler.ts'
 import { healthRoutes, type Readiness } from './health.ts'
@@ -19,14 +19,8 @@ import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
 /** How long the service waits for its clients, and updates for their statements. */
-export interface AppTimeouts {
+export const appTimeouts = {
   /** For a client to send a request, including its body. */
-  readonly arrivalMs: number
-  readonly connections: ConnectionLimits
-  readonly updates: UpdateTimes
-}
-
-export const appTimeouts: AppTimeouts = {
   arrivalMs: 10_000,
   connections: connectionLimits,
   updates: updateTimes,
@@ -49,7 +43,7 @@ export interface AppOptions {
   readonly publicUrls: readonly string[]
   /** Proxies whose `X-Forwarded-For` is trusted, as IP addresses or networks. */
   readonly trustProxy: readonly string[]
-  readonly timeouts: AppTimeouts
+  readonly timeouts: typeof appTimeouts
 }
 
 /** Traces requests and batches of updates. */
