@@ -15,8 +15,8 @@ class Backlog {
 
 /**
  * All updates without an outcome, and which of them may share a statement: those of pets whose row another transaction has locked
- * are sent individually; those of an API key whose updates PostgreSQL has refused, because of a constraint or a trigger of the
- * operator, never with those of other keys; and all others together.
+ * are sent individually at first; those of an API key whose updates PostgreSQL has refused, because of a constraint or a trigger
+ * of the operator, never with those of other keys; and all others together.
  *
  * At most one update of a pet is in flight, and it is the oldest of its backlog, so no update overtakes an older one of its API
  * key, even if that one is retried several times.
@@ -29,6 +29,8 @@ export class Backlogs {
   readonly #petsInFlight = new TransientMap<bigint, true>()
   /** First the pet that was tried longest ago. Their updates wait in the backlogs above. */
   readonly #lockedPets = new Set<bigint>()
+  /** Maximum updates in a statement for locked pets. */
+  #lockedLimit = 1
 
   constructor(statistics: InventoryStatistics) {
     this.#statistics = statistics
@@ -60,27 +62,34 @@ export class Backlogs {
     return []
   }
 
-  /** Takes an update of a pet whose row is locked. */
-  takeLocked(): Update[] {
+  /**
+   * Takes an update of a pet whose row is locked. After each success, it takes twice as many, of different pets and at most `limit`,
+   * as the same lock may have held up all of them.
+   */
+  takeLocked(limit: number): Update[] {
+    const taken: Update[] = []
     for (const petId of this.#lockedPets) {
+      if (taken.length >= Math.min(this.#lockedLimit, limit)) break
       if (this.#petsInFlight.has(petId)) continue
-      for (const { waiting } of this.#all()) {
-        const updates = waiting.get(petId)
-        if (updates !== undefined) return this.#takeOldest(waiting, petId, updates)
-      }
-      this.#lockedPets.delete(petId)
+      const waiting = this.#all().find((backlog) => backlog.waiting.has(petId))?.waiting
+      const updates = waiting?.get(petId)
+      if (waiting && updates) taken.push(...this.#takeOldest(waiting, petId, updates))
+      else this.#lockedPets.delete(petId)
     }
-    return []
+    return taken
   }
 
   /** Takes back a batch that was sent. Each undecided update is the first waiting one of its pet again. */
   onResult(batch: readonly Update[], { undecided, locked, isRefused = false }: BatchResult): void {
     this.#statistics.batches.observe(batch.length)
+    let freed = 0
     for (const { petId } of batch) {
       this.#petsInFlight.delete(petId)
-      this.#lockedPets.delete(petId)
+      if (this.#lockedPets.delete(petId)) freed++
     }
     for (const petId of locked ?? []) this.#lockedPets.add(petId)
+    if (locked || isRefused) this.#lockedLimit = 1
+    else if (freed > 0) this.#lockedLimit = freed * 2
     if (isRefused || this.#refused.size > 0) this.#resize(batch, isRefused)
     this.#statistics.waitingUpdates += undecided.length
     for (const update of undecided) this.#insert(update, true)

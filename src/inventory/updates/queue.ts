@@ -107,7 +107,7 @@ export class UpdateQueue {
     const limit = this.#repository.maxBatchSize()
     const maxBatches = limit === 1 ? this.#repository.updateConnections - LOCKED : BATCHES
     this.#start('batches', maxBatches, () => this.#backlogs.takeBatch(limit))
-    this.#start('locked', LOCKED, () => this.#backlogs.takeLocked())
+    this.#start('locked', LOCKED, () => this.#backlogs.takeLocked(limit))
     this.#start('refused', 1, () => this.#backlogs.takeRefused(limit))
   }
 

@@ -98,6 +98,29 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
   })
 }
 
+t.test('updates that have waited for the same lock share statements once it is free', async (t) => {
+  const database = await testDatabase(t)
+  await addMany(database, 200)
+  await database.query(`CREATE SEQUENCE statements;
+    CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN PERFORM nextval('statements'); PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$;
+    CREATE TRIGGER total BEFORE UPDATE ON inventory EXECUTE FUNCTION total()`)
+  const statements = async (): Promise<number> =>
+    Number((await database.query('SELECT last_value FROM statements'))[0]?.['last_value'])
+  const { send } = await startApp(t, database.url, { timings: longTimings })
+  const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
+  const updates = updateAll(send, 200, 5)
+  let before = 0
+  await eventually('several of them to be sent individually', async () => {
+    before = await statements()
+    return before > 6
+  })
+  await release()
+  t.ok((await updates).every(({ status }) => status === 200))
+  const count = (await statements()) - before
+  t.ok(count < 60, `${count} statements`)
+})
+
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
