@@ -14,6 +14,9 @@ export interface UpdatedRow extends InventoryItem {
  */
 export const TAG = "quantity::text || '-' || status"
 
+/** In place of the tags of which an entry must have one, if it may have any. Not NULL, which is a text if `array_nulls` is off. */
+const ANY_TAG = '*'
+
 /** The statements by name. A text takes longer to make than to send. */
 const statements = new Map<string, NamedStatement>()
 
@@ -31,8 +34,8 @@ function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: bo
   const changes = isConditional
     ? 'FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)'
     : 'FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)'
-  const conditions = `AND (${anyOf} IS NULL OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
-           AND (${noneOf} IS NULL OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
+  const conditions = `AND (${anyOf} = '${ANY_TAG}' OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
+           AND (${noneOf} = '' OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
   const text = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
@@ -72,12 +75,12 @@ export function updateStatement(updates: readonly QuantityUpdate[], namesCallers
   return { statement: statementOf(isSingle, isConditional, namesCallers), values }
 }
 
-function anyOf({ condition }: QuantityUpdate): string | null {
-  return condition?.anyOf?.join() ?? null
+function anyOf({ condition }: QuantityUpdate): string {
+  return condition?.anyOf?.join() ?? ANY_TAG
 }
 
-function noneOf({ condition }: QuantityUpdate): string | null {
-  return condition?.noneOf?.join() ?? null
+function noneOf({ condition }: QuantityUpdate): string {
+  return condition?.noneOf?.join() ?? ''
 }
 
 /** Returns a JSON object with the name and the id of the key and the id of the request of each petId. */
@@ -94,6 +97,6 @@ function callersOf(updates: readonly QuantityUpdate[]): string {
  * commas, have no braces, quotes or backslashes.
  */
 export function arrayOf(values: readonly Value[]): string {
-  const texts = values.map((value) => (typeof value === 'string' ? `"${value}"` : (value ?? 'NULL')))
+  const texts = values.map((value) => (typeof value === 'string' ? `"${value}"` : value))
   return `{${texts.join()}}`
 }

@@ -123,6 +123,24 @@ t.test('several updates of one pet that arrive together are decided in their ord
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
 })
 
+t.test('updates with a condition and without one share statements, whatever array_nulls is', async (t) => {
+  const database = await testDatabase(t)
+  await database.query("INSERT INTO inventory SELECT n, 5, 'sold' FROM generate_series(1, 40) n")
+  await database.query(`ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET array_nulls = off`)
+  const { send } = await startApp(t, database.url)
+  const headers = [
+    {},
+    { 'If-Match': '"5-sold"' },
+    { 'If-None-Match': '"1-sold"' },
+    { 'If-Match': '"1-sold"' },
+  ]
+  const updates = Array.from({ length: 40 }, (_, index) =>
+    send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 6 }, headers[index % 4])),
+  )
+  for (const [index, { status }] of (await Promise.all(updates)).entries())
+    t.equal(status, index % 4 === 3 ? 412 : 200, String(index))
+})
+
 t.test('a condition waits for a locked row, and is decided by what is there then', async (t) => {
   const entries = [
     ['1', 0, 'sold'],
