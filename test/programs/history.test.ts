@@ -157,8 +157,10 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   await release()
   const { code, stderr } = await program.ended
   t.equal(code, 143)
-  t.match(stderr, /interrupted; 10,000 changes deleted/)
-  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '12,500 changes deleted')
+  // A busy machine may deliver the signal after the first chunk.
+  const deleted = Number(/interrupted; ([12]0),000 changes deleted/.exec(stderr)?.[1]) * 1000
+  const rest = (22_500 - deleted).toLocaleString('en')
+  t.equal(await history(t, database.url, 'prune', '--keep', '90d'), `${rest} changes deleted`)
   t.equal(await history(t, database.url, 'prune', '--keep', '90d'), '0 changes deleted')
   t.match(await history(t, database.url, 'status'), /^Changes {4}7,500, the oldest of /m)
   t.equal((await inventory(t, database.url, 'history', 'prune')).code, 2)
