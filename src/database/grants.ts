@@ -60,17 +60,19 @@ export async function missingPrivileges(
 ): Promise<string[] | undefined> {
   if ((await database.query('SELECT FROM pg_roles WHERE rolname = $1', [role])).length === 0) return undefined
   const statements = await grantsOf(database, purpose, role)
-  const grants = [...statements.matchAll(/^GRANT (\w+)(?: \((\w+)\))? ON (?:(DATABASE|SCHEMA) )?(.+) TO /gm)]
+  const parts =
+    /^GRANT (?<kind>\w+)(?: \((?<column_name>\w+)\))? ON (?:(?<class>DATABASE|SCHEMA) )?(?<name>.+) TO /gm
+  const grants = [...statements.matchAll(parts)].map(({ groups }) => groups)
   const rows = await database.query<{ privilege: string }>(
     `SELECT concat_ws(' ', kind, '(' || column_name || ')', 'on', lower(class), name) AS privilege
-     FROM unnest($2::text[], $3::text[], $4::text[], $5::text[]) AS list (kind, column_name, class, name)
+     FROM jsonb_to_recordset($2) AS list (kind text, column_name text, class text, name text)
      WHERE NOT CASE
        WHEN class = 'DATABASE' THEN has_database_privilege($1, current_database(), kind)
        WHEN class = 'SCHEMA' THEN has_schema_privilege($1, to_regnamespace(name), kind)
        WHEN column_name IS NULL THEN has_table_privilege($1, to_regclass(name), kind)
        ELSE has_column_privilege($1, to_regclass(name), column_name, kind)
      END`,
-    [role, ...[1, 2, 3, 4].map((part) => grants.map((grant) => grant[part] ?? null))],
+    [role, JSON.stringify(grants)],
   )
   return rows.map(({ privilege }) => privilege)
 }

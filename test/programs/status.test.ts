@@ -43,7 +43,8 @@ t.test('status shows the last backup and read-only sessions, and warns of disabl
   await database.query(
     `COMMENT ON DATABASE "${name}" IS 'Last backup: 2026-11-24T03:00:00Z';
      ALTER TABLE inventory DISABLE TRIGGER ALL;
-     ALTER DATABASE ${name} SET default_transaction_read_only = on`,
+     ALTER DATABASE ${name} SET default_transaction_read_only = on;
+     ALTER DATABASE ${name} SET array_nulls = off`,
   )
   t.match(await statusOf(t, database.url), {
     code: 0,
