@@ -166,11 +166,10 @@ export class Backlogs {
     }
   }
 
-  #lateError({ petId, hasMetLock }: Update): Error {
-    const [cause, reason] =
-      hasMetLock || this.#lockedPets.has(petId)
-        ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
-        : (['late', 'The database is too busy.'] as const)
+  #lateError({ petId }: Update): Error {
+    const [cause, reason] = this.#lockedPets.has(petId)
+      ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
+      : (['late', 'The database is too busy.'] as const)
     return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`)
   }
 }

@@ -1,6 +1,5 @@
 import { ApiError } from '../../contract/errors.ts'
-import { hasCause, isInFunction, mayConcernOneRow } from '../../database/error-meaning.ts'
-import { causeOf } from '../../database/errors.ts'
+import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
 import { isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { Update } from './quantity-update.ts'
@@ -33,8 +32,8 @@ export interface BatchResult {
  * | condition                                    |                                   |                                   |
  * | no row, though the entry meets the condition | see `MAX_ATTEMPTS`                | sent again, at last answered, 400 |
  * | lock timeout (55P03)                         | nothing changed                   | sent again, those whose row is    |
- * |                                              |                                   | locked individually; all of them, |
- * |                                              |                                   | if a trigger has met the lock     |
+ * |                                              |                                   | locked individually; if no row    |
+ * |                                              |                                   | is, all of them                   |
  * | refusal that one update may have caused,     | nothing changed                   | sent again in halves              |
  * | batch of several                             |                                   |                                   |
  * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
@@ -48,10 +47,7 @@ export async function sendBatch(
   try {
     entries = await repository.setQuantities(inOrder(batch))
   } catch (error) {
-    if (hasCause(error, 'locked')) {
-      for (const update of batch) update.hasMetLock = true
-      return { undecided: batch, locked: await lockedAmong(repository, batch, error) }
-    }
+    if (hasCause(error, 'locked')) return { undecided: batch, locked: await lockedAmong(repository, batch) }
     const isRefused = mayConcernOneRow(error)
     if (isRefused && batch.length > 1) return { undecided: batch, isRefused }
     for (const update of batch) update.reject(error)
@@ -67,15 +63,14 @@ export async function sendBatch(
 }
 
 /**
- * Returns the pets whose row is locked. That of a single update certainly is. If none is, the whole table was locked, or the lock is
- * released; but if a trigger has met a lock elsewhere, any update may be the cause, so all count as locked.
+ * Returns the pets whose row is locked. If none is, the statement has met another lock, such as that of the table or one for which a
+ * trigger waits, and all count as locked.
  */
-async function lockedAmong(repository: UpdateRepository, batch: readonly Update[], error: unknown) {
+async function lockedAmong(repository: UpdateRepository, batch: readonly Update[]) {
   const petIds = batch.map(({ petId }) => petId)
-  if (batch.length === 1) return new Set(petIds)
   // The lookup itself locks only the table.
-  const locked = await repository.lockedAmong(petIds).catch(() => new Set<bigint>())
-  return locked.size === 0 && isInFunction(causeOf(error)) ? new Set(petIds) : locked
+  const locked = batch.length > 1 && (await repository.lockedAmong(petIds).catch(() => undefined))
+  return locked && locked.size > 0 ? locked : new Set(petIds)
 }
 
 /** Finds out why PostgreSQL returned no row for these updates, decides them, and returns those to send again. */

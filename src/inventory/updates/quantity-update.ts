@@ -23,8 +23,6 @@ export interface Update extends QuantityUpdate {
   readonly arrivedAt: number
   /** How many statements have returned no row for it, if any. */
   attempts?: number
-  /** Whether a statement with it has waited for a lock until the lock timeout. */
-  hasMetLock?: true
   /** The trace context of the request, if tracing is on. */
   readonly context: Context | undefined
   /** Gives the caller the entry as stored, or undefined if there is none. */
