@@ -5,6 +5,12 @@ import type { BatchResult } from './batch.ts'
 import type { Update } from './quantity-update.ts'
 import { MAX_BATCH_SIZE } from './repository.ts'
 
+/**
+ * How long after a lock timeout the updates of locked pets are sent individually. It is longer than the timeout, so that one of them
+ * that still is locked would have met it again.
+ */
+const INDIVIDUAL_MS = 400
+
 /** Waiting updates that may share a statement. */
 class Backlog {
   /** The updates of each pet, oldest first, and first the pet whose update was sent longest ago. */
@@ -29,8 +35,8 @@ export class Backlogs {
   readonly #petsInFlight = new TransientMap<bigint, true>()
   /** First the pet that was tried longest ago. Their updates wait in the backlogs above. */
   readonly #lockedPets = new Set<bigint>()
-  /** Maximum updates in a statement for locked pets. */
-  #lockedLimit = 1
+  /** When the last statement met a lock, by `performance.now()`. */
+  #metLockAt = 0
 
   constructor(statistics: InventoryStatistics) {
     this.#statistics = statistics
@@ -63,13 +69,14 @@ export class Backlogs {
   }
 
   /**
-   * Takes an update of a pet whose row is locked. After each success, it takes twice as many, of different pets and at most `limit`,
+   * Takes an update of a pet whose row is locked. If no statement has met a lock for a while, it takes those of at most `limit` pets,
    * as the same lock may have held up all of them.
    */
   takeLocked(limit: number): Update[] {
     const taken: Update[] = []
+    const maximum = performance.now() - this.#metLockAt < INDIVIDUAL_MS ? 1 : limit
     for (const petId of this.#lockedPets) {
-      if (taken.length >= Math.min(this.#lockedLimit, limit)) break
+      if (taken.length >= maximum) break
       if (this.#petsInFlight.has(petId)) continue
       const waiting = this.#all().find((backlog) => backlog.waiting.has(petId))?.waiting
       const updates = waiting?.get(petId)
@@ -82,14 +89,12 @@ export class Backlogs {
   /** Takes back a batch that was sent. Each undecided update is the first waiting one of its pet again. */
   onResult(batch: readonly Update[], { undecided, locked, isRefused = false }: BatchResult): void {
     this.#statistics.batches.observe(batch.length)
-    let freed = 0
     for (const { petId } of batch) {
       this.#petsInFlight.delete(petId)
-      if (this.#lockedPets.delete(petId)) freed++
+      this.#lockedPets.delete(petId)
     }
     for (const petId of locked ?? []) this.#lockedPets.add(petId)
-    if (locked || isRefused) this.#lockedLimit = 1
-    else if (freed > 0) this.#lockedLimit = freed * 2
+    if (locked) this.#metLockAt = performance.now()
     if (isRefused || this.#refused.size > 0) this.#resize(batch, isRefused)
     this.#statistics.waitingUpdates += undecided.length
     for (const update of undecided) this.#insert(update, true)
