@@ -1,6 +1,6 @@
 import t from 'tap'
 import { startApp } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
+import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { json } from '../support/http.ts'
 import { testRole } from '../support/roles.ts'
@@ -11,16 +11,12 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   await addEntries(database, [['1', 9, 'available']])
   const key = await addKey(database, 'stored')
   const url = role.urlOf(database.url)
-  const { code, stderr } = await runCommand(t, ['migrate', 'up', '--server-role', role.name], {
-    env: { DATABASE_URL: database.url },
-  })
-  t.equal(code, 0, stderr)
+  await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)
   await database.query(`GRANT SELECT ON api_keys TO ${role.name}`)
   const { send } = await startApp(t, url)
   const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
   t.equal(await readiness(), '{"status":"ready"}')
   const status = ['status', '--server-role', role.name]
-  const env = { DATABASE_URL: database.url }
 
   for (const table of ['inventory', 'api_keys']) {
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
@@ -35,12 +31,12 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
     if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
     else for (const answer of requests) t.equal(answer.status, 503, answer.text)
 
-    const asOwner = await runCommand(t, status, { env })
+    const asOwner = await inventory(t, database.url, ...status)
     t.equal(asOwner.code, 3, asOwner.stderr)
     t.match(asOwner.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
-    const asRole = await runCommand(t, ['status'], { env: { DATABASE_URL: url } })
+    const asRole = await inventory(t, url, 'status')
     t.match(asRole.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
     await database.query(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
   }
-  t.equal((await runCommand(t, status, { env })).code, 0)
+  await succeed(t, database.url, ...status)
 })

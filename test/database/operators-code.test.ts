@@ -1,6 +1,7 @@
 import t from 'tap'
 import { startService } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
+import { addMany } from '../support/database.ts'
 import { json } from '../support/http.ts'
 
 /** What a function of a trigger can do wrong that readiness would report for a statement of the service. */
@@ -14,10 +15,8 @@ const faults = {
 
 for (const [what, code] of Object.entries(faults)) {
   t.test(`${what} in the operator's trigger is a 500, and no reason to migrate`, async (t) => {
-    const { database, send, log } = await startService(t, [
-      ['1', 9, 'available'],
-      ['2', 9, 'available'],
-    ])
+    const { database, send, log } = await startService(t)
+    await addMany(database, 2)
     await database.query(`CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN IF NEW.pet_id = 1 THEN ${code}; END IF; RETURN NEW; END $$;
       CREATE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION audit()`)

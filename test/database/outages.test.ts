@@ -1,4 +1,5 @@
 import t from 'tap'
+import { addMany } from '../support/database.ts'
 import { expectOneHistory, startLoad } from '../support/load.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startServer } from '../support/running-server.ts'
@@ -43,9 +44,7 @@ const rounds: readonly (readonly [title: string, Failure])[] = [
 
 t.test('outlives failures of the database, loses no acknowledged update, keeps nobody waiting', async (t) => {
   const database = await startOwnServer(t)
-  await database.query(
-    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
-  )
+  await addMany(database, pets.length)
   const server = await startServer(t, { DATABASE_URL: database.url })
   const load = startLoad(t, { ports: [server.port], clients: 16, pets })
 

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { addEntries, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addMany, type TestDatabase, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
@@ -12,16 +12,6 @@ import { type RunningServer, startServer } from '../support/running-server.ts'
 const CONNECTIONS = 5
 
 const OF_SERVICE = "application_name = 'petstore-inventory server' AND datname = current_database()"
-
-/** Starts the service with as few connections as it can have, so that a single one that is lost for good is missed. */
-async function startService(t: Test, database: TestDatabase, url: string): Promise<RunningServer> {
-  await addEntries(database, [
-    ['1', 0, 'available'],
-    ['2', 0, 'available'],
-    ['3', 0, 'available'],
-  ])
-  return startServer(t, { DATABASE_URL: url, DATABASE_POOL_SIZE: '4', METRICS_PORT: '0' })
-}
 
 const update = (send: Send, petId: number, quantity = 5): Promise<Answer> =>
   send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
@@ -67,7 +57,10 @@ async function hasAllConnections(t: Test, database: TestDatabase, server: Runnin
 t.test('the service survives terminated connections', async (t) => {
   const database = await testDatabase(t)
   const relay = await startRelay(t, database.url)
-  const service = await startService(t, database, relay.url)
+  await addMany(database, 3)
+  // As few connections as it can have, so that a single one that is lost for good is missed.
+  const env = { DATABASE_POOL_SIZE: '4', METRICS_PORT: '0' }
+  const service = await startServer(t, { DATABASE_URL: relay.url, ...env })
   const { send } = service
   await hasAllConnections(t, database, service)
 

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { runCommand, succeed } from '../support/command.ts'
-import { stockOf } from '../support/database.ts'
+import { addMany, stockOf } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
@@ -19,9 +19,7 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     const env = { DATABASE_URL: database.superuserUrl }
     t.match(await runCommand(t, args, { env, input: `petId,quantity\n${lines}\n` }), { code: 0 })
   }
-  await database.query(
-    `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${pets.length}) n`,
-  )
+  await addMany(database, pets.length, 'available')
   await succeed(t, database.superuserUrl, 'history', 'on')
   const ports = [await freePort(), await freePort()]
   const start = (port: number): Promise<RunningServer> =>

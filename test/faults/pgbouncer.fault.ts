@@ -5,7 +5,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { succeed } from '../support/command.ts'
-import { addEntries, stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
+import { addMany, stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { json } from '../support/http.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
@@ -56,11 +56,8 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   await database.query(`ALTER ROLE ${role.name} SET statement_timeout = '300ms'`)
   await database.query(`ALTER ROLE ${role.name} SET lock_timeout = '2s'`)
   await database.query(`ALTER ROLE ${role.name} SET idle_in_transaction_session_timeout = '5s'`)
-  const pets = Array.from({ length: 20 }, (_, index) => String(index))
-  await addEntries(
-    database,
-    pets.map((pet) => [pet, 0, 'available']),
-  )
+  const pets = Array.from({ length: 20 }, (_, index) => index + 1)
+  await addMany(database, 20, 'available')
   await succeed(t, database.url, 'history', 'on')
   const pooled = { DATABASE_POOLER: 'transaction', API_KEYS: `ops:${apiKey}` }
   const { send, stop } = await startServer(t, { DATABASE_URL: url, ...pooled })
@@ -73,7 +70,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
         const list: { petId: number; quantity: number }[] = JSON.parse(
           (await send('GET', '/v1/inventory')).text,
         )
-        t.match(list[Number(pet)], { petId: Number(pet), quantity }, 'a list shows what was acknowledged')
+        t.match(list[pet - 1], { petId: pet, quantity }, 'a list shows what was acknowledged')
       }
     }),
   )
@@ -83,7 +80,7 @@ t.test('behind PgBouncer in transaction mode, all works over fewer connections t
   t.ok(Number(sessions[0]?.['count']) <= 3, 'PgBouncer shares its connections')
   const changes = changesIn(await succeed(t, database.url, 'history', '--json', '--by', 'ops')).reverse()
   t.equal(new Set(changes.map(({ requestId }) => requestId)).size, 400, 'each update has its own caller')
-  t.strictSame(errorsIn(changes, pets.map(Number), await stockOf(database), []), [])
+  t.strictSame(errorsIn(changes, pets, await stockOf(database), []), [])
 
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   const list = send('GET', '/v1/inventory')
@@ -108,16 +105,13 @@ t.test('with the documented limits, a locked row delays only its own callers', a
   const limits = roles.match(/^ALTER ROLE inventory_server SET \w+_timeout = .*;$/gm) ?? []
   t.equal(limits.length, 3)
   for (const limit of limits) await database.query(limit.replace('inventory_server', role.name))
-  const pets = Array.from({ length: 50 }, (_, index) => String(index))
-  await addEntries(
-    database,
-    pets.map((pet) => [pet, 0, 'available']),
-  )
+  await addMany(database, 50)
   const { send, stop } = await startServer(t, { DATABASE_URL: url, DATABASE_POOLER: 'transaction' })
 
   const release = await database.hold('UPDATE inventory SET quantity = 9 WHERE pet_id = 25')
   const answers = await Promise.all(
-    pets.map(async (pet) => {
+    Array.from({ length: 50 }, async (_, index) => {
+      const pet = index + 1
       const { status } = await send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 1 }))
       return [pet, status]
     }),
@@ -125,7 +119,7 @@ t.test('with the documented limits, a locked row delays only its own callers', a
   await release()
   t.strictSame(
     answers.filter(([, status]) => status !== 200),
-    [['25', 503]],
+    [[25, 503]],
   )
   t.notMatch((await stop()).stdout, /the database role has/, 'nothing is to be warned of')
 })

@@ -3,7 +3,7 @@ import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../support/account.ts'
 import { startBalancer } from '../support/balancer.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addMany, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
@@ -56,10 +56,7 @@ const proxies: Readonly<Record<string, Proxy>> = {
 for (const [name, { start: startProxy, failures: allowed }] of Object.entries(proxies)) {
   t.test(`two processes behind ${name} are restarted one after the other`, async (t) => {
     const database = await testDatabase(t)
-    await addEntries(database, [
-      ['1', 0, 'available'],
-      ['2', 0, 'available'],
-    ])
+    await addMany(database, 2)
     const start = (port: number): Promise<RunningServer> =>
       startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
     const ports = [await freePort(), await freePort()] as const

@@ -65,9 +65,13 @@ export async function addEntries(
   }
 }
 
-/** Adds the pets from 1 to `count`, each with the quantity 0 and the status `sold`. */
-export async function addMany(database: TestDatabase, count: number): Promise<void> {
-  await database.query(`INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, ${count}) n`)
+/** Adds the pets from 1 to `count`, each with the quantity 0. */
+export async function addMany(
+  database: Pick<TestDatabase, 'query'>,
+  count: number,
+  status = 'sold',
+): Promise<void> {
+  await database.query(`INSERT INTO inventory SELECT n, 0, '${status}' FROM generate_series(1, ${count}) n`)
 }
 
 /** The whole inventory, as the lines of CSV that an export has below its header. */

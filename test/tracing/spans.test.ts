@@ -5,7 +5,7 @@ import { pino } from 'pino'
 import t from 'tap'
 import { startTracing } from '../../src/tracing/tracing.ts'
 import { apiKey, startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addMany, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { json, type Message } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
@@ -18,10 +18,7 @@ process.env['OTEL_BSP_SCHEDULE_DELAY'] = '50'
 const exporter = new InMemorySpanExporter()
 const tracing = startTracing('1.2.3', pino({ level: 'silent' }), exporter)
 const database = await testDatabase(t)
-await addEntries(
-  database,
-  Array.from({ length: 20 }, (_, index) => [String(index + 1), 9, 'available']),
-)
+await addMany(database, 20)
 const outage = await startRelay(t, database.url)
 const { send, log } = await startApp(t, outage.url, { tracing })
 t.teardown(() => tracing.close())

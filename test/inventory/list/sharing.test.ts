@@ -1,7 +1,5 @@
 import fastify from 'fastify'
 import t from 'tap'
-import { openDatabase } from '../../../src/database/pool.ts'
-import { requestLimits } from '../../../src/database/pool-options.ts'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
@@ -10,26 +8,20 @@ import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/d
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
 import { openUnread } from '../../support/messages.ts'
+import { openPool } from '../../support/pool.ts'
 
 t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
-  const database = await testDatabase(t)
-  await database.query(
+  const { owner, pool } = await openPool(t)
+  await owner.query(
     `INSERT INTO inventory SELECT n::bigint * 1000003 - 5000000, n, (ARRAY['available', 'pending', 'sold'])[1 + n % 3]
      FROM generate_series(1, 5000) n`,
   )
-  await addEntries(database, [
+  await addEntries(owner, [
     ['-9223372036854775808', 0, 'sold'],
     ['9223372036854775807', 2147483647, 'available'],
   ])
-  const { send } = await startApp(t, database.url)
-  const direct = openDatabase({
-    url: database.url,
-    size: 1,
-    limits: requestLimits,
-    onConnectionLost: () => {},
-  })
-  t.teardown(() => direct.close())
-  const rows = await direct.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
+  const { send } = await startApp(t, owner.url)
+  const rows = await pool.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
   const serializer = fastify()
   for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
   serializer.get(

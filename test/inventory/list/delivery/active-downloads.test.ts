@@ -3,7 +3,6 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { openDatabase } from '../../../../src/database/pool.ts'
 import { listLimits } from '../../../../src/database/pool-options.ts'
 import { appTimeouts } from '../../../../src/http/app.ts'
 import { connectionLimits } from '../../../../src/http/connections/guard.ts'
@@ -13,10 +12,11 @@ import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
 import type { Representation } from '../../../../src/inventory/list/snapshot/snapshot.ts'
 import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
 import { startApp } from '../../../support/app.ts'
-import { testDatabase } from '../../../support/database.ts'
+import { addMany, testDatabase } from '../../../support/database.ts'
 import { until } from '../../../support/eventually.ts'
 import { listen } from '../../../support/listen.ts'
 import { openUnread } from '../../../support/messages.ts'
+import { openPool } from '../../../support/pool.ts'
 
 const snapshotOf = (size: number): Representation => ({
   chunks: [Buffer.alloc(size, 'x')],
@@ -96,12 +96,9 @@ for (const [kind, statement] of [
   ['view', 'ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock'],
 ] as const) {
   t.test(`a list of a ${kind} waits for memory before it is read`, async (t) => {
-    const database = await testDatabase(t)
-    await database.query(
-      `INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 2000) n; ${statement}`,
-    )
-    const pool = openDatabase({ url: database.url, size: 1, limits: listLimits, onConnectionLost: () => {} })
-    t.teardown(() => pool.close())
+    const { owner, pool } = await openPool(t, { limits: listLimits })
+    await addMany(owner, 2000)
+    await owner.query(statement)
     const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 0 })
     const list = inventoryList(
       listReader(pool),
@@ -113,7 +110,7 @@ for (const [kind, statement] of [
     downloads.add(await list(), response)
     const isCutOff: boolean[] = []
     for (const quantity of [1, 2]) {
-      await database.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
+      await owner.query('UPDATE inventory SET quantity = $1 WHERE pet_id = 1', [quantity])
       await list()
       isCutOff.push(response.req.socket.destroyed)
     }
