@@ -1,15 +1,12 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
-import type { Database } from '../../src/database/database.ts'
-import { readinessOf } from '../../src/service/readiness.ts'
 import { longTimings, startApp, startService } from '../support/app.ts'
-import { runCommand } from '../support/command.ts'
+import { succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { samplesOf } from '../support/metrics.ts'
-import { openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -47,8 +44,7 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
     t.equal((await send('GET', '/livez')).status, 200)
   }
   await see('schema_behind', /schema is behind.*create-inventory.*inventory migrate up/)
-  const up = ['migrate', 'up', '--server-role', role.name]
-  t.equal((await runCommand(t, up, { env: { DATABASE_URL: database.url } })).code, 0)
+  await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)
   await see()
   for (const privilege of ['SELECT ON pgmigrations', 'UPDATE (quantity) ON inventory']) {
     await database.query(`REVOKE ${privilege} FROM ${role.name}`)
@@ -76,26 +72,20 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
   await see('read_only')
 })
 
-t.test('questions at the same time share one check', async (t) => {
-  const { pool } = await openPool(t)
+t.test('health checks and a scrape of the metrics at the same time share one check', async (t) => {
+  const database = await testDatabase(t)
   let statements = 0
-  const probe: Database = {
-    ...pool,
-    query: (statement, values) => {
-      statements++
-      return pool.query(statement, values)
+  const way = await startRelay(t, database.url, {
+    towardsDatabase(bytes) {
+      if (bytes.includes('EXPLAIN')) statements++
+      return bytes
     },
-  }
-  const statementsFor = async (questions: number): Promise<number> => {
-    statements = 0
-    const readiness = await readinessOf({ probe, requests: pool, lists: pool, close: pool.close })
-    const asked = Array.from({ length: questions }, readiness)
-    t.strictSame(new Set(await Promise.all(asked)), new Set([undefined]), 'it is ready')
-    return statements
-  }
-  const alone = await statementsFor(1)
-  t.ok(alone > 0)
-  t.equal(await statementsFor(5), alone)
+  })
+  const { send, scrape } = await startApp(t, way.url)
+  const ofStart = statements
+  t.ok(ofStart > 0)
+  await Promise.all([scrape(), ...Array.from({ length: 20 }, () => send('GET', '/readyz'))])
+  t.ok(statements <= 2 * ofStart, `${statements} statements, ${ofStart} of them at the start`)
 })
 
 t.test('the service stays ready while all connections of the pool are busy', async (t) => {
