@@ -36,8 +36,6 @@ const ALWAYS = [
   'test/inventory/list/sharing.test.ts',
   'test/inventory/updates/update-inventory.test.ts',
 ]
-/** These run for a module that no test is named like. */
-const OTHERS = ['test/programs/first-start.test.ts', 'test/programs/server.test.ts']
 const OPPOSITES = [
   ['<', '<='],
   ['>', '>='],
@@ -101,8 +99,7 @@ function testsFor(file: string): string[] {
     return { test, rating: common.reduce((sum, { weight }) => sum + weight, 0) }
   })
   const named = rated.filter(({ rating }) => rating > 0).sort((a, b) => b.rating - a.rating)
-  const first = named.length > 0 ? named.slice(0, NAMED_FILES).map(({ test }) => test) : OTHERS
-  return [...new Set([...first, ...ALWAYS])]
+  return [...new Set([...named.slice(0, NAMED_FILES).map(({ test }) => test), ...ALWAYS])]
 }
 
 /** Runs one test file as tap does, without its start. Returns the first failure: a test, or that the limit was reached. */

@@ -1,6 +1,4 @@
 import t from 'tap'
-import type { FindApiKey } from '../../src/api-keys/key.ts'
-import { DatabaseUnavailableError } from '../../src/database/errors.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
@@ -107,21 +105,4 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
   ] as const)
     t.equal((await send(method, path)).status, status, 'what does not exist is no matter of the key')
   t.strictSame(await database.query(quantities), [{ quantity: '9' }])
-})
-
-t.test('a request waits for the look-up of its key', async (t) => {
-  const owner = { name: 'billing', id: '00112233aabb' }
-  const owners: Record<string, () => ReturnType<FindApiKey>> = {
-    found: async () => owner,
-    missing: async () => undefined,
-    unavailable: () => Promise.reject(new DatabaseUnavailableError('away')),
-  }
-  const { port } = await startService(t, [], { app: { findApiKey: (key) => owners[key]?.() } })
-  const list = (key: string): Promise<Answer> =>
-    callerOf(port, { authorization: `Bearer ${key}` })('GET', '/v1/inventory')
-  const found = await list('found')
-  t.equal(found.status, 200)
-  t.notMatch(found.text + JSON.stringify(found.headers), /billing|00112233aabb/)
-  isError(t, await list('missing'), 401, 'unauthorized')
-  isError(t, await list('unavailable'), 503, 'service_unavailable')
 })

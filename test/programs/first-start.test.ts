@@ -6,7 +6,7 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { copyCluster } from '../support/cluster.ts'
 import { runCommand } from '../support/command.ts'
-import { eventually, until } from '../support/eventually.ts'
+import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
@@ -79,7 +79,10 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   second.server.process.kill('SIGKILL')
   const third = await startLocally(t, cwd)
   t.equal(third.key, second.key)
-  await until('the database of the killed process to end', () => !isRunning(database))
+  await eventually(
+    'the database of the killed process to end',
+    async () => !programsBelow(cwd).includes(Number(database)),
+  )
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const { code, stdout } = await third.server.ended
@@ -213,12 +216,4 @@ async function serverProcess(cwd: string): Promise<number | undefined> {
   const file = path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid')
   const [pid] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
   return pid ? Number(pid) : undefined
-}
-
-function isRunning(pid: number | undefined): boolean {
-  try {
-    return pid !== undefined && process.kill(pid, 0)
-  } catch {
-    return false
-  }
 }
