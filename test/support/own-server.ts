@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { access, appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
@@ -83,6 +83,8 @@ export function programsOf(version: number): string {
 
 /** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in a folder named `bin`. */
 export async function startInstalled(t: Owner, bin: string, settings: Settings = {}): Promise<OwnServer> {
+  // Otherwise, the failure would not name what is missing.
+  await access(path.join(bin, 'initdb'))
   const place = { ...(await makePlace(t)), programs: path.dirname(bin) }
   await mkdir(place.directory)
   await createCluster(place, 'unused', new AbortController().signal)
