@@ -34,7 +34,7 @@ export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
  */
 const BATCHES = 2
 
-/** Statements in flight for locked rows: each occupies a connection until the lock timeout. */
+/** Statements in flight for locked rows: each occupies a connection until the lock timeout. With few connections, it is one. */
 const LOCKED = 2
 
 /**
@@ -105,9 +105,12 @@ export class UpdateQueue {
 
   #dispatch(): void {
     const limit = this.#repository.maxBatchSize()
-    const maxBatches = limit === 1 ? this.#repository.updateConnections - LOCKED : BATCHES
+    const { updateConnections } = this.#repository
+    const maxBatches = limit === 1 ? updateConnections - LOCKED : BATCHES
     this.#start('batches', maxBatches, () => this.#backlogs.takeBatch(limit))
-    this.#start('locked', LOCKED, () => this.#backlogs.takeLocked(limit))
+    this.#start('locked', Math.min(LOCKED, updateConnections - BATCHES), () =>
+      this.#backlogs.takeLocked(limit),
+    )
     this.#start('refused', 1, () => this.#backlogs.takeRefused(limit))
   }
 
