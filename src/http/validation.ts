@@ -1,7 +1,15 @@
+import type { SchemaOptions } from '@sinclair/typebox'
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
 import type { SchemaErrorDataVar } from 'fastify/types/schema.js'
 import { ApiError } from '../contract/errors.ts'
 import { INT64_MAX, INT64_MIN, isInt64Text } from '../contract/int64.ts'
+
+declare module 'fastify/types/schema.js' {
+  interface FastifySchemaValidationError {
+    /** The violated schema, which the option `verbose` adds. */
+    readonly parentSchema?: SchemaOptions
+  }
+}
 
 /**
  * Validation accepts or rejects a value, and never converts it. Fastify's defaults convert null to 0 and "5" to 5, and
@@ -26,8 +34,7 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
 /** Creates the response to the first validation error: what is wrong, and what is accepted. */
 export function validationError(errors: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
   const [error] = errors
-  // The types of Fastify lack what `verbose` adds.
-  const { parentSchema: schema } = Object(error)
+  const schema = error?.parentSchema
   const field = error?.instancePath.slice(1) ?? ''
   if (part === 'params') {
     if (error?.keyword === 'maxLength')
@@ -41,15 +48,14 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
     const missing = String(error.params['missingProperty'])
     return new ApiError(
       400,
-      `The body must have the field ${missing}: ${expected(schema.properties[missing])}.`,
+      `The body must have the field ${missing}: ${expected(schema?.['properties'][missing])}.`,
     )
   }
   return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
 }
 
 /** Describes what a schema accepts, in words that follow "must be". */
-function expected(schema: unknown): string {
-  const { type, format, minimum, maximum } = Object(schema)
+function expected({ type, format, minimum, maximum }: SchemaOptions = {}): string {
   if (format === 'int64-text') {
     return `an integer from ${INT64_MIN} to ${INT64_MAX} in plain decimal, without a plus sign or leading zeros`
   }
