@@ -63,6 +63,11 @@ export class Connection {
     else if (this.#waiting.push(response) === MAX_PIPELINED) this.#stopReading()
   }
 
+  /** Forgets the newest request if its body is incomplete: Node has left the connection, and will not read the rest. */
+  leave(): void {
+    if (this.#waiting.at(-1)?.req.complete === false) this.#waiting.pop()
+  }
+
   /** Serves nothing that follows the request in flight: it could be a smuggled request. */
   stopAfterCurrent(): void {
     this.#stopReading()

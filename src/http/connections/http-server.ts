@@ -92,7 +92,8 @@ export class HttpServer {
     for (const event of ['request', 'checkExpectation']) {
       server.on(event, (_request, response: ServerResponse) => this.#receive(response))
     }
-    server.on('upgrade', ({ socket }) => this.#takeOver(socket))
+    // The second, if the first request that is not served is a CONNECT.
+    for (const event of ['upgrade', 'connect']) server.on(event, ({ socket }) => this.#takeOver(socket))
     server.once(
       'close',
       guardConnections(this.#connections, () => this.#limits),
@@ -169,6 +170,7 @@ export class HttpServer {
    */
   #takeOver(socket: Socket): void {
     const connection = this.#connections.get(socket)
+    connection?.leave()
     socket.on('error', () => socket.destroy())
     socket.on('drain', () => connection?.current?.emit('drain'))
   }

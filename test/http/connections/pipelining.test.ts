@@ -1,3 +1,4 @@
+import { once } from 'node:events'
 import type { ServerResponse } from 'node:http'
 import t from 'tap'
 import { startService } from '../../support/app.ts'
@@ -51,6 +52,27 @@ t.test('a burst is answered in order until the connection closes, as its last re
     'what was not answered was not done',
   )
   t.equal((await send('GET', '/v1/inventory')).status, 200)
+
+  const updates17 = updateRequest(1).repeat(17)
+  const { socket, received } = await openRaw(port)
+  socket.write(updates17.slice(0, -4))
+  await once(socket, 'data')
+  socket.write(updates17.slice(-4))
+  t.strictSame(
+    responsesIn(await received).map(({ headers }) => headers.get('connection')),
+    [...Array(15).fill('keep-alive'), 'close'],
+    'the last of 17 updates has not arrived with the others',
+  )
+
+  for (const count of [16, 17]) {
+    const tunnel = `CONNECT inventory.test:1 HTTP/1.1\r\n${host}\r\n`
+    const received = await sendRaw(port, updateRequest(1).repeat(count) + tunnel)
+    t.strictSame(
+      responsesIn(received).map(({ status }) => status),
+      [...Array(16).fill(200), count === 16 ? 405 : 200],
+      `${count} updates before a CONNECT`,
+    )
+  }
 })
 
 t.test('of a burst, not much more is parsed than is answered', async (t) => {
