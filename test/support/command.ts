@@ -68,7 +68,8 @@ function startHost(): ChildProcess {
   const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.join(root, 'dist')], {
     env: { PATH: process.env['PATH'] },
     // Without the loaders of tap, which take many times as long to start.
-    execArgv: [],
+    execPath: '/usr/bin/env',
+    execArgv: ['NODE_OPTIONS=', process.execPath],
   })
   started.unref()
   started.channel?.unref()

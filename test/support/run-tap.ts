@@ -54,14 +54,12 @@ async function run(
   interruption: AbortSignal,
 ): Promise<boolean> {
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
-  const isWindows = process.platform === 'win32'
   const tap = spawn('tap', ['run', '--reporter=terse', `--jobs=${JOBS}`, ...options, ...compiled], {
     cwd: root,
     env,
     stdio: ['ignore', 'inherit', 'inherit'],
-    shell: isWindows,
     // A process group of its own, so that a signal reaches the tests and the programs that they started.
-    detached: !isWindows,
+    detached: true,
   })
   interruption.addEventListener('abort', () => endGroup(tap))
   const [code] = await once(tap, 'exit')
