@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http'
 import { ApiError } from '../contract/errors.ts'
-import { authorityOf, pathOf } from '../contract/request-target.ts'
+import { authorityOf, isAuthority, isPercentEncoded } from '../contract/request-target.ts'
 import { MAX_HEADERS } from './connections/http-server.ts'
 
 /**
@@ -19,7 +19,7 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
     return new ApiError(400, 'The only supported transfer coding is chunked, in HTTP/1.1.')
   // RFC 9112, section 3.2.
   const { host } = headers
-  if (host === undefined ? httpVersion !== '1.0' : host !== '' && !AUTHORITY.test(host))
+  if (host === undefined ? httpVersion !== '1.0' : host !== '' && !isAuthority(host))
     return new ApiError(
       400,
       'The request must have one Host header: a host name or an IP address, with or without a port.',
@@ -42,7 +42,7 @@ function targetError(target: string): ApiError | undefined {
   if (!isPercentEncoded(target))
     return new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.')
   const authority = authorityOf(target)
-  if (authority !== undefined && !AUTHORITY.test(authority)) {
+  if (authority !== undefined && !isAuthority(authority)) {
     return new ApiError(
       400,
       'The URL in the request line must have a host name or an IP address, with or without a port, and no user name.',
@@ -50,20 +50,3 @@ function targetError(target: string): ApiError | undefined {
   }
   return undefined
 }
-
-/** Whether each `%` in the path of a request target begins an escape, and the escapes are UTF-8. */
-function isPercentEncoded(target: string): boolean {
-  if (!target.includes('%')) return true
-  try {
-    decodeURIComponent(pathOf(target))
-    return true
-  } catch {
-    return false
-  }
-}
-
-/**
- * Matches a host name, or an IP address, and a port. Of what RFC 3986 allows in a name, it accepts what names and addresses have,
- * and no commas: Node joins several Host headers with them, and a proxy may do so.
- */
-const AUTHORITY = /^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d*)?$/i
