@@ -26,14 +26,29 @@ export function entityTags(
 ): EntityTags | undefined {
   const header = headers[name === 'If-Match' ? 'if-match' : 'if-none-match']
   if (header === undefined) return undefined
+  const tags = tagsIn(header, name === 'If-None-Match')
+  if (tags === undefined) throw malformed(name)
+  return tags
+}
+
+/**
+ * Whether `If-None-Match` of a request that only reads has the current tag, which has its quotes. A malformed header has no tag:
+ * the caller gets the representation, and loses only the saving.
+ */
+export function hasCurrent(headers: IncomingHttpHeaders, etag: string): boolean {
+  return includesTag(tagsIn(headers['if-none-match'] ?? '', true), etag)
+}
+
+/** Returns the tags in a header, weak ones only if `isWeak`; undefined if it is malformed. */
+function tagsIn(header: string, isWeak: boolean): EntityTags | undefined {
   if (header.trim() === '*') return '*'
   const tags: string[] = []
   for (let at = 0; ; ) {
     LIST_ELEMENT.lastIndex = at
     const element = LIST_ELEMENT.exec(header)
-    if (element === null) throw malformed(name)
+    if (element === null) return undefined
     const [text, weak, tag, end] = element
-    if (tag !== undefined && (weak === undefined || name === 'If-None-Match')) {
+    if (tag !== undefined && (weak === undefined || isWeak)) {
       tags.push(tag)
       if (CODING_SUFFIX.test(tag)) tags.push(tag.replace(CODING_SUFFIX, ''))
     }

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream'
 import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import { entityTags, includesTag } from '../../../contract/entity-tag.ts'
+import { entityTags, hasCurrent, includesTag } from '../../../contract/entity-tag.ts'
 import { ApiError } from '../../../contract/errors.ts'
 import { encodings, type Snapshot } from '../snapshot/snapshot.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
@@ -21,7 +21,6 @@ export async function sendList(
 ): Promise<FastifyReply> {
   const { headers } = request
   const match = entityTags(headers, 'If-Match')
-  const noneMatch = entityTags(headers, 'If-None-Match')
   const encoding = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
   const currentTag = snapshot.etagOf(encoding)
@@ -29,7 +28,7 @@ export async function sendList(
     throw new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag: currentTag })
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.headers({ 'cache-control': 'private, no-cache', vary: 'Accept-Encoding', etag: currentTag })
-  if (includesTag(noneMatch, currentTag)) return reply.code(304).send()
+  if (hasCurrent(headers, currentTag)) return reply.code(304).send()
   const { chunks, size } = await snapshot.encoded(encoding)
   reply.type('application/json; charset=utf-8')
   if (encoding !== 'identity') reply.header('content-encoding', encoding)
