@@ -8,7 +8,7 @@ COPY src src
 COPY migrations migrations
 COPY reference reference
 # Files from a checkout with a strict umask would be readable only by root.
-RUN npm run build && rm dist/.tsbuildinfo \
+RUN npm run build && rm dist/.tsbuildinfo dist/.sources \
  && chmod -R u=rwX,go=rX package.json migrations reference dist && chmod +x dist/cli.js
 
 FROM node:24-alpine AS dependencies

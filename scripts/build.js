@@ -1,84 +1,93 @@
 /**
- * Compiles src to dist if anything has changed since the last time, and with the argument `tests`, the tests to .test-build as
- * well. Plain JavaScript, because it runs before every start.
+ * Compiles src to dist, if dist is of other sources. Plain JavaScript, because it runs before every start: scripts of npm that run
+ * before others do not run where `ignore-scripts` is set.
  */
 import { spawnSync } from 'node:child_process'
+import { createHash } from 'node:crypto'
 import {
+  accessSync,
   chmodSync,
+  constants,
   existsSync,
   mkdirSync,
   readdirSync,
+  readFileSync,
   rmSync,
-  statSync,
-  symlinkSync,
-  utimesSync,
+  writeFileSync,
 } from 'node:fs'
 import path from 'node:path'
 import { requireSupportedNode } from '../src/process/node-version.js'
 
-requireSupportedNode()
+const TSC = 'node_modules/typescript/bin/tsc'
 
-const PROGRAMS = {
+/**
+ * Compiles the sources of a target unless its output is of these sources, and exits with one sentence if that is impossible.
+ *
+ * @param target the folders of its sources, that of its output, its tsconfig, what returns the path of the source of a module, both
+ *   without extensions, and what to do when it is compiled
+ */
+export function compile(target) {
+  try {
+    compileChanged(target)
+  } catch (error) {
+    if (!('syscall' in error)) throw error
+    fail(
+      `${target.output} cannot be written: ${error.message}. Run "npm run build" as the owner of this folder`,
+    )
+  }
+}
+
+function compileChanged({ sources, output, project, sourceOf, finish }) {
+  const stamp = `${output}/.sources`
+  const digest = digestOf(['package-lock.json', 'tsconfig.json', project, ...sources.flatMap(filesBelow)])
+  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === digest) return
+  if (!existsSync(TSC))
+    fail(
+      `${output} is missing or of other sources, and TypeScript is not installed to compile them. Run "npm ci --include=dev"`,
+    )
+  console.error(`Compiling ${sources.join(' and ')} to ${output}…`)
+  mkdirSync(output, { recursive: true })
+  accessSync(output, constants.W_OK)
+  rmSync(stamp, { force: true })
+  const { status } = spawnSync(process.execPath, [TSC, '--project', project], { stdio: 'inherit' })
+  if (status !== 0) process.exit(1)
+  for (const name of readdirSync(output, { recursive: true })) {
+    const [, module] = /^(.+)\.js(\.map)?$/.exec(name) ?? []
+    if (module === undefined) continue
+    const source = sourceOf(module)
+    if (!existsSync(`${source}.ts`) && !existsSync(`${source}.js`)) rmSync(path.join(output, name))
+  }
+  finish()
+  writeFileSync(stamp, digest)
+}
+
+/** Their times would not do: an archive or a copy may bring newer sources with older times. */
+function digestOf(files) {
+  const hash = createHash('sha256')
+  for (const file of files) {
+    const content = readFileSync(file)
+    hash.update(`${file} ${content.length}\n`).update(content)
+  }
+  return hash.digest('hex')
+}
+
+function filesBelow(folder) {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map(({ parentPath, name }) => path.join(parentPath, name))
+    .sort()
+}
+
+function fail(message) {
+  console.error(`petstore-inventory: ${message}.`)
+  process.exit(1)
+}
+
+requireSupportedNode()
+compile({
   sources: ['src'],
   output: 'dist',
   project: 'tsconfig.build.json',
   sourceOf: (module) => `src/${module}`,
-}
-
-/** The tests are only translated, file by file: `npm run typecheck` finds their errors. */
-const TESTS = {
-  sources: ['test', 'examples'],
-  output: '.test-build',
-  project: 'tsconfig.test.json',
-  sourceOf: (module) => module,
-}
-
-/**
- * The file with which tsc compiles incrementally. Its time is when the last compilation without errors began.
- */
-function stampOf({ output }) {
-  return `${output}/.tsbuildinfo`
-}
-
-/** Removing a file from a folder changes the folder. */
-function hasChanged(target) {
-  if (!existsSync(stampOf(target))) return true
-  const { mtimeMs: compiledAt } = statSync(stampOf(target))
-  const files = target.sources.flatMap((folder) =>
-    readdirSync(folder, { recursive: true }).map((name) => path.join(folder, name)),
-  )
-  return ['package-lock.json', 'tsconfig.json', target.project, ...target.sources, ...files].some(
-    (file) => statSync(file).mtimeMs > compiledAt,
-  )
-}
-
-/** Returns the exit code. */
-function compile(target) {
-  const startedAt = new Date()
-  const output = path.resolve(target.output)
-  mkdirSync(output, { recursive: true })
-  const tsc = ['node_modules/typescript/bin/tsc', '--project', target.project]
-  const { status } = spawnSync(process.execPath, tsc, { stdio: 'inherit' })
-  if (status !== 0) {
-    rmSync(stampOf(target), { force: true })
-    return 1
-  }
-  for (const name of readdirSync(output, { recursive: true })) {
-    const [, module] = /^(.+)\.js(\.map)?$/.exec(name) ?? []
-    if (module === undefined) continue
-    const source = target.sourceOf(module)
-    if (!existsSync(`${source}.ts`) && !existsSync(`${source}.js`)) rmSync(path.join(output, name))
-  }
-  if (target === PROGRAMS) chmodSync('dist/cli.js', 0o755)
-  // Node resolves the link, so the tests import the modules of dist.
-  else if (!existsSync(`${output}/src`)) symlinkSync('../dist', `${output}/src`, 'junction')
-  utimesSync(stampOf(target), startedAt, startedAt)
-  return 0
-}
-
-for (const target of process.argv[2] === 'tests' ? [PROGRAMS, TESTS] : [PROGRAMS]) {
-  if (!hasChanged(target)) continue
-  console.error(`Compiling ${target.sources.join(' and ')} to ${target.output}…`)
-  process.exitCode = compile(target)
-  if (process.exitCode !== 0) break
-}
+  finish: () => chmodSync('dist/cli.js', 0o755),
+})

@@ -194,7 +194,7 @@ const testEnvironment = {
   TAP_TYPE_STRIP_ONLY: '1',
 }
 // If this process is killed, the next build must not take a changed module for a compiled one.
-await rm('dist/.tsbuildinfo', { force: true })
+for (const file of ['.sources', '.tsbuildinfo']) await rm(`dist/${file}`, { force: true })
 const passing = new Set<string>()
 let noticed = 0
 for (const [index, mutation] of sample.entries()) {

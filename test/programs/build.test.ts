@@ -1,55 +1,83 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
-import { cp, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
+import { cp, mkdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t from 'tap'
 import { temporaryFolder } from '../support/program.ts'
 
-t.test('the build compiles what has changed, and only then', async (t) => {
+t.test('npm scripts compile what has changed, and only then, without any other script', async (t) => {
   const cwd = await temporaryFolder(t)
   const inFolder = (name: string): string => path.join(cwd, name)
-  const build = (): { status: number | null; output: string } => {
-    const { status, stdout, stderr } = spawnSync(process.execPath, ['scripts/build.js'], {
-      cwd,
-      encoding: 'utf8',
-    })
-    return { status, output: stdout + stderr }
+  const migrate = () => {
+    const args = ['run', '--silent', '--ignore-scripts', 'migrate', 'up']
+    const { status, stdout, stderr } = spawnSync('npm', args, { cwd, encoding: 'utf8' })
+    return { status, stdout, stderr }
   }
   const writeProgram = (prints: string): Promise<void> =>
-    writeFile(inFolder('src/cli.ts'), `#!/bin/echo ${prints}\nexport {}\n`)
-  const printed = (): string => spawnSync(inFolder('dist/cli.js'), { encoding: 'utf8' }).stdout
-  const compiled = { status: 0, output: 'Compiling src to dist…\n' }
-  const upToDate = { status: 0, output: '' }
-  const files = ['scripts/build.js', 'src/process/node-version.js', 'tsconfig.build.json']
+    writeFile(inFolder('src/cli.ts'), `console.log('${prints}', ...process.argv.slice(2))\n`)
+  const compiled = (prints: string) => ({
+    status: 0,
+    stdout: `${prints} migrate up\n`,
+    stderr: 'Compiling src to dist…\n',
+  })
+  const upToDate = (prints: string) => ({ ...compiled(prints), stderr: '' })
+  const files = ['scripts/build.js', 'scripts/run.js', 'src/process/node-version.js', 'tsconfig.build.json']
   for (const file of [...files, 'package.json', 'package-lock.json']) await cp(file, inFolder(file))
   // The compiler is faster without Node's types.
   await writeFile(
     inFolder('tsconfig.json'),
-    '{ "compilerOptions": { "types": [], "lib": ["es5"], "target": "es2023" } }',
+    '{ "compilerOptions": { "types": [], "lib": ["es5", "dom"], "target": "es2023", "noCheck": true } }',
   )
   await symlink(path.resolve('node_modules'), inFolder('node_modules'))
   await mkdir(inFolder('src/folder'), { recursive: true })
   await writeProgram('first')
   await writeFile(inFolder('src/folder/removed.ts'), 'export {}\n')
 
-  t.strictSame(build(), compiled)
-  t.match(printed(), /^first /)
+  t.strictSame(migrate(), compiled('first'))
   t.ok(existsSync(inFolder('dist/folder/removed.js')))
-  t.strictSame(build(), upToDate)
+  t.strictSame(migrate(), upToDate('first'))
 
   await rm(inFolder('src/folder/removed.ts'))
-  t.strictSame(build(), compiled, 'a removed source')
+  t.strictSame(migrate(), compiled('first'), 'a removed source')
   t.notOk(existsSync(inFolder('dist/folder/removed.js')))
 
   await writeProgram('second')
-  t.strictSame(build(), compiled, 'a changed source')
-  t.match(printed(), /^second /)
-
+  await utimes(inFolder('src/cli.ts'), 0, 0)
+  t.strictSame(migrate(), compiled('second'), 'another source with an older time, as an archive has it')
   await writeProgram('second')
-  t.strictSame(build(), compiled, 'the same source, written again')
-  t.strictSame(build(), upToDate)
+  t.strictSame(migrate(), upToDate('second'), 'the same source, written again')
 
-  await writeFile(inFolder('src/cli.ts'), "const wrong: number = 'text'\n")
+  await rename(inFolder('node_modules'), inFolder('omitted'))
+  t.strictSame(migrate(), upToDate('second'), 'without the packages for development')
+  await writeProgram('third')
+  t.match(migrate(), {
+    status: 1,
+    stdout: '',
+    stderr: /^petstore-inventory: dist is .* not installed to compile them\. Run "npm ci --include=dev"\.\n$/,
+  })
+  await rename(inFolder('omitted'), inFolder('node_modules'))
+  await rm(inFolder('dist'), { recursive: true })
+  // Root can write to every folder, but not below a file.
+  await writeFile(inFolder('dist'), '')
+  t.match(migrate(), {
+    status: 1,
+    stderr: /^Compiling.*\npetstore-inventory: dist cannot be written: E.* as the owner of this folder\.\n$/,
+  })
+  await rm(inFolder('dist'))
+  await writeFile(inFolder('src/cli.ts'), "const wrong: number = 'text\n")
   for (const attempt of ['first', 'second'])
-    t.match(build(), { status: 1, output: /TS2322/ }, `the ${attempt} build of an error`)
+    t.match(
+      migrate(),
+      { status: 1, stdout: /TS1002/, stderr: /^Compiling/ },
+      `the ${attempt} build of an error`,
+    )
+})
+
+t.test('no npm script needs one that runs before it', async (t) => {
+  const { scripts }: { scripts: Record<string, string> } = JSON.parse(await readFile('package.json', 'utf8'))
+  const hooks = Object.keys(scripts).flatMap((name) => [`pre${name}`, `post${name}`])
+  t.strictSame(
+    hooks.filter((name) => name in scripts),
+    [],
+  )
 })
