@@ -2,10 +2,12 @@ import { execFile } from 'node:child_process'
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { promisify } from 'node:util'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/migrate.ts'
+import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { compareLists, FIRST_ENTRIES, steps } from '../inventory/list/histories.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
+import { startApp } from '../support/app.ts'
 import { SERVICE } from '../support/cluster.ts'
 import { programsOf, startInstalled } from '../support/own-server.ts'
 
@@ -23,14 +25,13 @@ const clusterFiles = {
   bytes: 2 ** 18,
 }
 
-t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
+/** Starts a server of which the tests say which transaction id comes next. */
+async function startServer(t: Test) {
   // The embedded server comes without pg_resetwal.
   const programs = programsOf(15)
   const settings = { fsync: 'off', max_prepared_transactions: '20', autovacuum: 'off' }
   const server = await startInstalled(t, programs, settings)
   const { query, data } = server
-  const nextId = async (): Promise<bigint> =>
-    BigInt((await query('SELECT pg_current_xact_id() AS id'))[0]?.['id'] ?? 0)
   await migrate({ url: server.superuserUrl, direction: 'up' })
   await query(
     `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE};
@@ -38,20 +39,29 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
   )
   // PostgreSQL stops when the oldest row of any database is too old.
   for (const database of ['template0', 'template1']) await query(`DROP DATABASE ${database}`)
+  return {
+    server,
 
-  /** Makes the server begin with a transaction id. Rows must not be older than 2^31 transactions, so this goes in steps. */
-  const setNextId = async (id: bigint): Promise<void> => {
-    await query('VACUUM (FREEZE)')
-    await server.stop()
-    const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
-    const file = path.join(data, 'pg_xact', segment.padStart(4, '0'))
-    await writeFile(file, Buffer.alloc(clusterFiles.bytes))
-    await giveTo(serverAccount(), file)
-    const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
-    await run(path.join(programs, 'pg_resetwal'), options, serverAccount())
-    await server.start()
-    await query('VACUUM (FREEZE)')
+    /** Makes the server begin with a transaction id. Rows must not be older than 2^31 transactions, so this goes in steps. */
+    async setNextId(id: bigint): Promise<void> {
+      await query('VACUUM (FREEZE)')
+      await server.stop()
+      const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
+      const file = path.join(data, 'pg_xact', segment.padStart(4, '0'))
+      await writeFile(file, Buffer.alloc(clusterFiles.bytes))
+      await giveTo(serverAccount(), file)
+      const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
+      await run(path.join(programs, 'pg_resetwal'), options, serverAccount())
+      await server.start()
+      await query('VACUUM (FREEZE)')
+    },
   }
+}
+
+t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 2^33', async (t) => {
+  const { server, setNextId } = await startServer(t)
+  const nextId = async (): Promise<bigint> =>
+    BigInt((await server.query('SELECT pg_current_xact_id() AS id'))[0]?.['id'] ?? 0)
 
   let next = 0n
   for (const limit of [2n ** 31n, 2n ** 32n, 2n ** 33n]) {
@@ -68,4 +78,21 @@ t.test('every list is what SQL says while transaction ids exceed 2^31, 2^32 and 
       next = limit
     })
   }
+})
+
+t.test('a list after a change reads only changes, however old the other entries are', async (t) => {
+  const { server, setNextId } = await startServer(t)
+  // The entries that are not updated below are from before all jumps.
+  for (const jump of [1n, 2n, 3n]) {
+    await setNextId(jump * JUMP)
+    await server.query(`UPDATE inventory SET quantity = 1000 WHERE pet_id % 4 = ${jump}`)
+  }
+  const statistics = new InventoryStatistics()
+  const { send } = await startApp(t, server.url, { app: { inventoryStatistics: statistics } })
+  await send('GET', '/v1/inventory')
+  for (let quantity = 1; quantity <= 5; quantity++) {
+    await server.query(`UPDATE inventory SET quantity = ${quantity} WHERE pet_id = 7`)
+    t.match((await send('GET', '/v1/inventory')).text, `{"petId":7,"quantity":${quantity},`)
+  }
+  t.match(statistics.lists, { read: 1, changed: 5 })
 })

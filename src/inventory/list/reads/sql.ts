@@ -89,8 +89,10 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
  * - All of it is from one moment, because a statement has one snapshot, with which the next list is compared.
  * - Returning too much is harmless: subtransactions have larger ids than their transaction; a prepared transaction stays in
  *   progress until its second phase; VACUUM and COPY FREEZE keep xmin; locks and multixacts do not affect it.
- * - Ids wrap around: `age()` compares up to 2^31 of them, and the caller reads a list older than 2^30 transactions in full. Ids
- *   are assigned again after a crash, but then the connection is a new one, and the table is read in full.
+ * - Ids wrap around: `age()` is an int32, and the caller reads a list older than 2^30 transactions in full. The age of a row older
+ *   than 2^31 transactions is negative, so the xmax of the snapshot, below which all visible ids are, is the other bound. The ids
+ *   that it lets through nevertheless are 2^32 older than a new one.
+ * - Ids are assigned again after a crash, but then the connection is a new one, and the table is read in full.
  */
 export const changesText = (backend: string): string =>
   `SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table",
@@ -103,7 +105,10 @@ export const changesText = (backend: string): string =>
      SELECT count, places, coalesce(cardinality(places), 0) AS changed
      FROM (
        SELECT count(*) AS count,
-              array_agg(ctid) FILTER (WHERE age(xmin) <= (SELECT age($1::xid))) AS places
+              array_agg(ctid) FILTER (
+                WHERE age(xmin) <= (SELECT age($1::xid))
+                  AND age(xmin) > (SELECT age(pg_snapshot_xmax(pg_current_snapshot())::xid))
+              ) AS places
        FROM inventory
      ) AS scan
    ) AS scan`
