@@ -149,7 +149,7 @@ t.test('the server reads .env, which the environment overrides', atOnce(), async
   const answer = await metrics.send('GET', '/metrics')
   t.equal(answer.status, 200, 'without a key')
   t.equal(answer.headers['content-type'], 'text/plain; version=0.0.4; charset=utf-8')
-  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?"\} 1$/m)
+  t.match(answer.text, /^inventory_build_info\{version="\d+\.\d+\.\d+(-[\w.]+)?",host=".+"\} 1$/m)
   t.match(await metrics.send('HEAD', '/metrics?name=x'), { status: 200, text: '' })
   t.equal((await metrics.send('GET', '/v1/inventory')).status, 404)
   t.match(await metrics.send('POST', '/metrics'), { status: 405, headers: { allow: 'GET, HEAD' } })
