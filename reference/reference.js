@@ -5,9 +5,6 @@ import { samples } from './samples.js'
 /** Maximum entries of a list to show: a browser takes seconds to lay out 200,000 of them. */
 const MAX_SHOWN_ENTRIES = 1000
 
-/** Maximum characters to show of a body that is not JSON, such as a proxy's HTML page. */
-const MAX_SHOWN_CHARACTERS = 20_000
-
 const REQUEST_TIMEOUT_MS = 120_000
 
 /** Values that fetch accepts for a header. */
@@ -39,14 +36,7 @@ function find(id) {
   return found
 }
 
-/** @param {string} id */
-function findInput(id) {
-  const found = find(id)
-  if (!(found instanceof HTMLInputElement)) throw new Error(`The element ${id} is not an input`)
-  return found
-}
-
-const keyInput = findInput('key')
+const keyInput = document.querySelector('input') ?? element('input', {})
 
 /** The API key, also if it was pasted with the scheme in front. */
 const enteredKey = () => keyInput.value.trim().replace(/^Bearer +/i, '')
@@ -59,13 +49,6 @@ const enteredKey = () => keyInput.value.trim().replace(/^Bearer +/i, '')
 const linkedHeading = (tag, id, ...content) => element(tag, {}, element('a', { href: `#${id}` }, ...content))
 
 /**
- * Formats JSON in one line, with spaces at which it can wrap.
- *
- * @param {unknown} value
- */
-const inOneLine = (value) => JSON.stringify(value, null, 1).replace(/\n\s*/g, ' ')
-
-/**
  * The text of a description, which is Markdown, with what backticks enclose as code.
  *
  * @param {string} text
@@ -76,19 +59,26 @@ const inline = (text) =>
 /** @param {string} text */
 const paragraphs = (text) => text.split('\n\n').map((paragraph) => element('p', {}, ...inline(paragraph)))
 
+/** The strings, numbers and literals of JSON and of the samples. */
+const COLORED =
+  /("(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|`(?:[^`\\\n]|\\.)*`|(?<![\w.-])-?\d[\w.+-]*|\b(?:true|false|null)\b)/
+
+/** @param {string} text */
+const inColor = (text) =>
+  text.split(COLORED).map((part, index, all) => {
+    if (index % 2 === 0) return part
+    const ofString = all[index + 1]?.startsWith(':') ? 'key' : 'string'
+    return element('span', { class: /^["'`]/.test(part) ? ofString : 'number' }, part)
+  })
+
 /**
  * A block of code that can be scrolled with the keyboard.
  *
  * @param {string} name
- * @param {string} text
+ * @param {(Node | string)[]} content
  */
-const codeBlock = (name, text) =>
-  element('pre', { tabindex: '0', role: 'group', 'aria-label': name }, element('code', {}, text))
-
-/** @param {{ 'x-stability'?: string }} operation */
-function stabilityBadge({ 'x-stability': stability }) {
-  return stability === undefined ? [] : [' ', element('span', { class: 'badge' }, stability)]
-}
+const codeBlock = (name, ...content) =>
+  element('pre', { tabindex: '0', role: 'group', 'aria-label': name }, element('code', {}, ...content))
 
 /**
  * @param {Schema} schema
@@ -126,17 +116,13 @@ function allowedValues({ enum: values = [] }) {
  */
 function renderSchema(name, schema) {
   const id = `schema-${name}`
-  const fields = Object.entries(schema.properties ?? {}).flatMap(([field, property]) => [
-    element(
-      'dt',
-      {},
-      element('code', {}, field),
-      ' ',
-      ...typeOf(property),
-      schema.required?.includes(field) ? ', required' : '',
-    ),
-    element('dd', {}, property.description ?? '', ...allowedValues(property)),
-  ])
+  const fields = Object.entries(schema.properties ?? {}).flatMap(([field, property]) => {
+    const type = [' ', ...typeOf(property), schema.required?.includes(field) ? ', required' : '']
+    return [
+      element('dt', {}, element('code', {}, field), element('span', { class: 'hint' }, ...type)),
+      element('dd', {}, property.description ?? '', ...allowedValues(property)),
+    ]
+  })
   return element(
     'section',
     { id, tabindex: '-1', class: 'schema' },
@@ -146,6 +132,12 @@ function renderSchema(name, schema) {
     ...(fields.length === 0 ? [] : [element('dl', {}, ...fields)]),
   )
 }
+
+/**
+ * @param {string} text
+ * @param {boolean} isError
+ */
+const statusBadge = (text, isError) => element('span', { class: isError ? 'status failed' : 'status' }, text)
 
 /**
  * An error shows only its status and meaning until it is opened: there are many, with similar bodies.
@@ -159,30 +151,22 @@ function renderResponse(operationId, status, { description, headers = {}, conten
   const json = content?.['application/json']
   const names = Object.keys(headers).flatMap((name) => [', ', element('code', {}, name)])
   const isError = /^(?:[45]|default)/.test(status)
+  const headerHint = names.length === 0 ? [] : ['Headers: ', ...names.slice(1), '. ']
+  const bodyHint = json === undefined ? [] : ['Body: ', ...typeOf(json.schema), '.']
+  const example = json?.example === undefined ? [] : [JSON.stringify(json.example, null, 2)]
+  const summary = element(
+    'summary',
+    { id },
+    element('h4', {}, statusBadge(status, isError), element('span', {}, description)),
+  )
+  // The address then leads here.
+  summary.addEventListener('click', () => history.replaceState(null, '', `#${id}`))
   return element(
     'details',
-    { class: 'response', ...(isError ? {} : { open: '' }) },
-    element(
-      'summary',
-      { id },
-      element(
-        'h4',
-        {},
-        element('span', { class: isError ? 'error-status' : 'status' }, status),
-        ` ${description}`,
-      ),
-    ),
-    ...(names.length === 0 ? [] : [element('p', { class: 'hint' }, 'Headers: ', ...names.slice(1))]),
-    ...(json === undefined ? [] : [element('p', { class: 'hint' }, 'Body: ', ...typeOf(json.schema))]),
-    ...(json?.example === undefined
-      ? []
-      : [
-          codeBlock(
-            `Example of a ${status} body`,
-            isError ? inOneLine(json.example) : JSON.stringify(json.example, null, 2),
-          ),
-        ]),
-    element('p', { class: 'hint' }, 'Link: ', element('a', { href: `#${id}` }, `#${id}`)),
+    isError ? {} : { open: '' },
+    summary,
+    element('p', { class: 'hint' }, ...headerHint, ...bodyHint),
+    ...example.map((text) => codeBlock(`Example of a ${status} body`, ...inColor(text))),
   )
 }
 
@@ -193,9 +177,14 @@ function renderResponse(operationId, status, { description, headers = {}, conten
  * @param {HTMLInputElement | HTMLTextAreaElement} input
  * @param {string} label
  * @param {(Node | string)[]} type
- * @param {string} description
+ * @param {string} description in Markdown
  */
 function renderField(id, input, label, type, description) {
+  const hint = element(
+    'p',
+    { id: `${id}-hint`, class: 'hint' },
+    ...inline(`${description}.`.replace('..', '.')),
+  )
   const problem = element('p', { id: `${id}-problem`, class: 'problem' })
   input.id = id
   input.setAttribute('aria-describedby', `${id}-hint ${id}-problem`)
@@ -203,8 +192,9 @@ function renderField(id, input, label, type, description) {
     'div',
     { class: 'field' },
     element('label', { for: id }, label),
-    element('p', { id: `${id}-hint`, class: 'hint' }, ...type, '. ', ...inline(description)),
+    element('span', { class: 'hint' }, ' ', ...type),
     input,
+    hint,
     problem,
   )
   /** @param {string} text */
@@ -235,37 +225,34 @@ function problemOf({ name, required, in: place, schema }, value) {
 }
 
 /**
- * The form of an operation. Calls `changed` with the request for the samples, initially and after each input.
+ * The form of an operation. Calls `changed` with the request for the samples, initially and after each input, and shows the
+ * response in `answer`.
  *
  * @param {string} path
  * @param {string} method
  * @param {Operation} operation
  * @param {Record<string, Schema>} schemas
  * @param {(request: SampleRequest) => void} changed
+ * @param {HTMLElement} answer
  */
-function renderForm(path, method, { operationId, parameters = [], requestBody }, schemas, changed) {
+function renderForm(path, method, { operationId, parameters = [], requestBody }, schemas, changed, answer) {
   const fields = parameters.map((parameter) => {
-    const input = element('input', {
-      type: 'text',
-      autocomplete: 'off',
-      spellcheck: 'false',
-      autocapitalize: 'off',
-    })
+    const input = element('input', { autocomplete: 'off', spellcheck: 'false', autocapitalize: 'off' })
     const { name, in: place, required, schema, description } = parameter
-    const type = [`${place}, `, ...typeOf(schema), required ? ', required' : '']
+    const type = [...typeOf(schema), ` in the ${place}`, required ? ', required' : ', optional']
     return { parameter, input, ...renderField(`${operationId}-${name}`, input, name, type, description) }
   })
   const media = requestBody?.content['application/json']
   const body = media && element('textarea', { rows: '3', spellcheck: 'false', autocapitalize: 'off' })
-  if (body) body.value = inOneLine(resolve(media.schema, schemas).example ?? {})
+  if (body) body.value = JSON.stringify(resolve(media.schema, schemas).example ?? {})
   const bodyField =
     body &&
     renderField(
       `${operationId}-body`,
       body,
       'Request body',
-      ['application/json, ', ...typeOf(media.schema), ', required'],
-      '',
+      [...typeOf(media.schema), ', required'],
+      'JSON, sent as it stands here.',
     )
 
   /** @param {string} missing replaces an empty path parameter */
@@ -283,7 +270,6 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
   }
 
   const status = element('p', { role: 'status', class: 'outcome' })
-  const answer = element('div', { class: 'answer' })
   const button = element('button', { type: 'submit' }, 'Execute')
   const form = element(
     'form',
@@ -293,7 +279,6 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
     ...(bodyField ? [bodyField.node] : []),
     button,
     status,
-    answer,
   )
   let isSending = false
   const send = async () => {
@@ -308,23 +293,16 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
     // In reverse order, so that the first one gets the focus.
     for (const { field, text } of problems.toReversed()) field.complain(text)
     if (problems.some(({ text }) => text !== '')) return
-    if (!HEADER_VALUE.test(enteredKey())) {
-      status.textContent = 'The API key has a character that is not allowed in a header.'
-      keyInput.focus()
-      return
-    }
     isSending = true
     button.setAttribute('aria-disabled', 'true')
     status.textContent = 'Sending…'
     try {
       const { summary, nodes } = await exchange(requestOf(''))
-      status.textContent = summary
+      status.replaceChildren(...summary)
       answer.replaceChildren(...nodes)
+      answer.scrollIntoView({ block: 'nearest' })
     } catch (error) {
-      status.textContent =
-        error instanceof DOMException && error.name === 'TimeoutError'
-          ? `No response within ${REQUEST_TIMEOUT_MS / 1000} seconds.`
-          : 'No response: the service cannot be reached, or the connection was lost. Try again.'
+      status.textContent = reasonOf(error)
     } finally {
       isSending = false
       button.removeAttribute('aria-disabled')
@@ -339,15 +317,26 @@ function renderForm(path, method, { operationId, parameters = [], requestBody },
   return form
 }
 
+/** @param {unknown} error what `send` has thrown */
+function reasonOf(error) {
+  if (error instanceof RangeError) return error.message
+  return error instanceof DOMException && error.name === 'TimeoutError'
+    ? `No response within ${REQUEST_TIMEOUT_MS / 1000} seconds.`
+    : 'No response: the service cannot be reached, or the connection was lost. Try again.'
+}
+
 /**
- * Sends a request with the API key and renders its response.
+ * Sends a request with the API key.
  *
  * @param {SampleRequest} request
  */
-async function exchange({ method, url, headers, body }) {
+async function send({ method, url, headers, body }) {
   const key = enteredKey()
-  const sentMs = performance.now()
-  const response = await fetch(url, {
+  if (!HEADER_VALUE.test(key)) {
+    keyInput.focus()
+    throw new RangeError('The API key has a character that is not allowed in a header.')
+  }
+  return fetch(url, {
     method,
     headers: { ...headers, ...(key === '' ? {} : { Authorization: `Bearer ${key}` }) },
     ...(body === undefined ? {} : { body }),
@@ -355,28 +344,47 @@ async function exchange({ method, url, headers, body }) {
     credentials: 'same-origin',
     signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
   })
+}
+
+/** Asks the service whether it accepts the entered key, by a request whose response has no body. */
+async function checkKey() {
+  try {
+    const { status } = await send({ method: 'HEAD', url: `${base}/inventory`, headers: {} })
+    if (status === 401) return 'The service does not accept this key.'
+    return status === 200 ? 'The service accepts this key.' : `The response has the status ${status}.`
+  } catch (error) {
+    return reasonOf(error)
+  }
+}
+
+/**
+ * Sends a request with the API key and renders its response.
+ *
+ * @param {SampleRequest} request
+ */
+async function exchange(request) {
+  const sentMs = performance.now()
+  const response = await send(request)
   const text = await response.text()
   const tookMs = Math.round(performance.now() - sentMs)
   const type = response.headers.get('content-type') ?? ''
   const indented = /^application\/json\b/.test(type) ? indent(text, MAX_SHOWN_ENTRIES) : undefined
   const isJson = indented !== undefined
-  const shown = indented ?? text.slice(0, MAX_SHOWN_CHARACTERS)
-  const summary = [`${response.status} ${response.statusText}`.trim(), `${tookMs} ms`]
+  const summary = ['', `${tookMs} ms`]
   if (isJson && response.status >= 400) summary.push(errorMessage(text))
   if (isJson && text.startsWith('[')) {
     const count = text.match(/"petId":/g)?.length ?? 0
     summary.push(`${count.toLocaleString('en')} ${count === 1 ? 'entry' : 'entries'}`)
-    if (count > MAX_SHOWN_ENTRIES) {
-      summary.push(
-        `only the first ${MAX_SHOWN_ENTRIES.toLocaleString('en')} are shown, Download saves all of them`,
-      )
-    }
-  } else if (!isJson && shown.length < text.length) {
-    summary.push(`only the first ${shown.length.toLocaleString('en')} characters are shown`)
+    const shown = MAX_SHOWN_ENTRIES.toLocaleString('en')
+    if (count > MAX_SHOWN_ENTRIES)
+      summary.push(`only the first ${shown} are shown, Download saves all of them`)
   }
   const headerText = [...response.headers].map(([name, value]) => `${name}: ${value}`).join('\n')
   return {
-    summary: summary.join(' · '),
+    summary: [
+      statusBadge(`${response.status} ${response.statusText}`.trim(), response.status >= 400),
+      summary.join(' · '),
+    ],
     nodes: [
       ...(response.status === 401
         ? [element('p', {}, 'Check the ', element('a', { href: '#key' }, 'API key'), '.')]
@@ -385,7 +393,7 @@ async function exchange({ method, url, headers, body }) {
       ...(text === ''
         ? [element('p', { class: 'hint' }, 'The response has no body.')]
         : [
-            codeBlock('Response body', shown),
+            codeBlock('Response body', ...inColor(indented ?? text)),
             downloadButton(text, isJson ? 'response.json' : 'response.txt'),
           ]),
       element('h4', {}, 'Response headers'),
@@ -429,41 +437,36 @@ function renderSamples(operationId) {
   let request
   const code = element('code', {})
   const choices = Object.keys(samples).map((name) => {
-    const input = element('input', { type: 'radio', name: `${operationId}-language`, value: name })
+    const input = element('input', { type: 'radio', name: operationId, value: name, 'aria-label': name })
     input.addEventListener('change', () => {
       language = name
       for (const listener of languageListeners) listener()
     })
-    return { input, node: element('label', {}, input, element('span', {}, name)) }
+    return input
   })
   const update = () => {
-    for (const { input } of choices) input.checked = input.value === language
+    for (const input of choices) input.checked = input.value === language
     const sample = Object.entries(samples).find(([name]) => name === language)?.[1]
-    if (request && sample) code.textContent = sample(request)
+    if (request && sample) code.replaceChildren(...inColor(sample(request)))
   }
   languageListeners.push(update)
   const copy = element('button', { type: 'button', class: 'secondary' }, 'Copy')
   const copied = element('span', { role: 'status', class: 'hint' })
   copy.addEventListener('click', () => {
-    navigator.clipboard.writeText(code.textContent).then(
-      () => {
-        copied.textContent = 'Copied.'
-      },
-      () => {
-        copied.textContent = 'The browser did not allow copying. Select the text instead.'
-      },
-    )
+    const refused = 'The browser did not allow copying. Select the text instead.'
+    const copying = navigator.clipboard.writeText(code.textContent)
+    void copying
+      .then(
+        () => 'Copied.',
+        () => refused,
+      )
+      .then((text) => copied.replaceChildren(text))
   })
   const node = element(
     'div',
     { class: 'samples' },
     element('h3', {}, 'Sample'),
-    element(
-      'fieldset',
-      { class: 'languages' },
-      element('legend', {}, 'Language'),
-      ...choices.map(({ node }) => node),
-    ),
+    element('fieldset', { class: 'languages' }, element('legend', {}, 'Language'), ...choices),
     element('pre', { tabindex: '0', role: 'group', 'aria-label': 'Sample' }, code),
     // Browsers provide no clipboard to pages without TLS.
     ...('clipboard' in navigator ? [element('p', {}, copy, ' ', copied)] : []),
@@ -484,31 +487,29 @@ function renderSamples(operationId) {
  * @param {Record<string, Schema>} schemas
  */
 function renderOperation(path, method, operation, schemas) {
-  const { operationId: id, summary, description, responses } = operation
+  const { operationId: id, summary, description, responses, 'x-stability': stability } = operation
   const { node, show } = renderSamples(id)
+  const answer = element('div', { class: 'answer' })
+  const form = renderForm(path, method, operation, schemas, show, answer)
+  const documented = Object.entries(responses).map((entry) => renderResponse(id, ...entry))
   return element(
     'section',
-    { id, tabindex: '-1', class: 'operation' },
+    { id, tabindex: '-1' },
     linkedHeading('h2', id, summary),
     element(
       'p',
-      { class: 'request-line' },
+      {},
       element('span', { class: `method ${method}` }, method.toUpperCase()),
       ' ',
       element('code', {}, path),
-      ...stabilityBadge(operation),
+      ...(stability === undefined ? [] : [' ', element('span', { class: 'badge' }, stability)]),
     ),
     element(
       'div',
       { class: 'columns' },
-      element('div', {}, ...paragraphs(description), renderForm(path, method, operation, schemas, show)),
-      element(
-        'div',
-        {},
-        node,
-        element('h3', {}, 'Responses'),
-        ...Object.entries(responses).map(([status, response]) => renderResponse(id, status, response)),
-      ),
+      element('div', {}, ...paragraphs(description), form),
+      element('div', { class: 'panel' }, node, answer),
+      element('div', {}, element('h3', {}, 'Responses'), ...documented),
     ),
   )
 }
@@ -519,18 +520,12 @@ function render({ info, servers, paths, components }) {
   find('about').append(
     ...paragraphs(info.description),
     element(
-      'dl',
-      { class: 'addresses' },
-      element('dt', {}, 'Base address'),
-      element('dd', {}, element('code', { id: 'base' }, base)),
-      ...others.flatMap(({ url, description = 'Also at' }) => [
-        element('dt', {}, description),
-        element('dd', {}, element('code', {}, url)),
-      ]),
-      element('dt', {}, 'Version'),
-      element('dd', {}, info.version),
-      element('dt', {}, 'Description'),
-      element('dd', {}, element('a', { href: 'openapi.json' }, 'openapi.json')),
+      'p',
+      { class: 'hint' },
+      element('code', {}, base),
+      ...others.flatMap(({ url, description = 'also' }) => [` · ${description}: `, element('code', {}, url)]),
+      ` · version ${info.version} · `,
+      element('a', { href: 'openapi.json' }, 'openapi.json'),
     ),
   )
   const operations = Object.entries(paths).flatMap(([path, methods]) =>
@@ -547,18 +542,17 @@ function render({ info, servers, paths, components }) {
   find('schemas').hidden = false
   find('contents').append(
     ...operations.map(({ operation }) =>
-      element(
-        'li',
-        {},
-        element('a', { href: `#${operation.operationId}` }, operation.summary),
-        ...stabilityBadge(operation),
-      ),
+      element('li', {}, element('a', { href: `#${operation.operationId}` }, operation.summary)),
     ),
     element('li', {}, element('a', { href: '#schemas' }, 'Schemas')),
   )
 }
 
-find('key-form').addEventListener('submit', (event) => event.preventDefault())
+find('key-form').addEventListener('submit', async (event) => {
+  event.preventDefault()
+  find('key-status').textContent = await checkKey()
+})
+find('key-form').hidden = false
 try {
   const response = await fetch('openapi.json')
   if (!response.ok) throw new Error(`The service answered with the status ${response.status}`)
@@ -579,6 +573,15 @@ function showTarget() {
   target?.focus({ preventScroll: true })
 }
 
+/** Marks the link to the section that is being read. */
+function markCurrent() {
+  const links = [...find('contents').querySelectorAll('a')]
+  const current = links.findLast(({ hash }) => find(hash.slice(1)).getBoundingClientRect().top < 150)
+  for (const link of links) link.ariaCurrent = link === current ? 'location' : null
+}
+
 // The browser looked for the target before it was rendered, and does not open it.
 showTarget()
 addEventListener('hashchange', showTarget)
+markCurrent()
+addEventListener('scroll', markCurrent, { passive: true })

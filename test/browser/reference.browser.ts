@@ -106,11 +106,45 @@ t.test('operations, responses and schemas have links', async (t) => {
     await page.goto(`${page.url().replace(/#.*/, '')}#${id}`)
     await page.reload()
     await page.locator(`[id="${id}"]:focus`).waitFor()
-    const link = page.locator(`:is(h2, h3) > a[href="#${id}"], a:text-is("#${id}")`)
+    const link = page.locator(`:is(h2, h3) > a[href="#${id}"], summary[id="${id}"]`)
     const { y = -1 } = (await link.boundingBox()) ?? {}
     t.ok(y >= 0 && y < (page.viewportSize()?.height ?? 0), `the link to ${id} is in view`)
   }
+  await page.locator('[id="updateInventory-404"]').click()
+  t.equal(new URL(page.url()).hash, '#updateInventory-404', 'the address leads to the opened response')
 })
+
+t.test('the navigation marks the section that is being read', async (t) => {
+  const { page } = await open(t)
+  const current = page.locator('#contents [aria-current]')
+  t.equal(await current.innerText(), 'Introduction')
+  for (const name of ['Update stock level', 'API key']) {
+    await page.getByRole('navigation').getByRole('link', { name }).click()
+    await current.getByText(name).waitFor()
+  }
+})
+
+t.test(
+  'Enter in the field for the key checks it, and without JavaScript there is no such field',
+  async (t) => {
+    const { page, port } = await open(t)
+    for (const [key, outcome] of [
+      ['wrong', 'The service does not accept this key.'],
+      ['ключ', 'The API key has a character that is not allowed in a header.'],
+      [apiKey, 'The service accepts this key.'],
+    ] as const) {
+      await enterKey(page, key)
+      await page.keyboard.press('Enter')
+      await page.locator('#key-status').getByText(outcome).waitFor()
+    }
+    const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
+    t.teardown(() => context?.close())
+    const plain = await context?.newPage()
+    await plain?.goto(`http://127.0.0.1:${port}/docs`)
+    t.ok(await plain?.locator('noscript p').isVisible())
+    t.notOk(await plain?.locator('input, button').first().isVisible())
+  },
+)
 
 t.test('each request has runnable samples in four languages', async (t) => {
   const { list, update, complaints } = await open(t)
@@ -122,7 +156,7 @@ t.test('each request has runnable samples in four languages', async (t) => {
     ['Python', 'python3', '-c'],
     ['Go', 'go', 'run', goFile],
   ] as const) {
-    await update.getByText(language, { exact: true }).click()
+    await update.getByRole('radio', { name: language }).click()
     /** Runs the sample of an operation with a value in a field, and returns what it prints. */
     const run = async (operation: Locator, name: string, value: string): Promise<string> => {
       await field(operation, name).fill(value)

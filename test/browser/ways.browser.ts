@@ -8,9 +8,8 @@ import { enterKey, execute, field, open, PET, REFUSED, tryBoth } from './page.ts
 /** The name of the element that has the focus, its outline, and whether it is in view. */
 const FOCUSED = `(() => {
   const { activeElement: element } = document
-  const shown = element.type === 'radio' ? element.nextElementSibling : element
-  const { outlineStyle, outlineWidth } = getComputedStyle(shown)
-  const { top, bottom } = shown.getBoundingClientRect()
+  const { outlineStyle, outlineWidth } = getComputedStyle(element)
+  const { top, bottom } = element.getBoundingClientRect()
   return {
     name: element.outerHTML.slice(0, 100),
     outline: outlineStyle + ' ' + outlineWidth,
