@@ -17,7 +17,7 @@ t.test('every rule has a test of its own', async (t) => {
   for (const [, alert] of alerts) t.match(tests, new RegExp(`alertname: ${alert}\\n[^-]*exp_alerts:\\n`))
 })
 
-t.test('a service that reads its keys fires no alert, however scrapes and evaluations are apart', async (t) => {
+t.test('a healthy service fires no alert at any offset between scrapes and evaluations', async (t) => {
   const offsets = Array.from({ length: 15 }, (_, offset) => offset)
   /** The time of the last look at the keys, two seconds before each scrape; the second of each sample is its place in the list. */
   const scrapes = (offset: number): string =>
