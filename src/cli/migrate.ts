@@ -1,12 +1,9 @@
 import type { Command } from 'commander'
-import type { Roles } from '../database/grants.ts'
+import { appliedMigrations } from '../database/applied-migrations.ts'
+import { grantPrivileges, type Roles } from '../database/grants.ts'
 import { type MigrateOptions, migrate, migrationSql } from '../database/migrate.ts'
-import {
-  createMigration,
-  knownMigrations,
-  migrationRecords,
-  namesToRollBack,
-} from '../database/migrations.ts'
+import { createMigration, knownMigrations } from '../database/migration-files.ts'
+import { migrationRecords } from '../database/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'
@@ -31,12 +28,14 @@ export function addMigrateCommands(
   ): Promise<void> => {
     const options: MigrateOptions = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
     if (dryRun) return print(await migrationSql(options))
-    const ran = await migrate({ ...options, roles })
+    const ran = await migrate(options)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
-    if (ran.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
-    for (const [purpose, role] of Object.entries(roles))
-      if (role !== undefined) lines.push(`Granted the role "${role}" what the ${purpose} needs.`)
-    await print(lines.join('\n'))
+    await print(lines.join('\n') || `No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
+    const granted = Object.entries(roles).filter(([, role]) => role !== undefined)
+    if (granted.length === 0) return
+    await grantPrivileges(options, roles)
+    const grants = granted.map(([purpose, role]) => `Granted the role "${role}" what the ${purpose} needs.`)
+    await print(grants.join('\n'))
   }
 
   const migrations = program
@@ -68,9 +67,8 @@ export function addMigrateCommands(
     .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
       const { yes, force, dryRun } = options
       if (dryRun) return run('down', count, dryRun)
-      const names = await withDatabase(await databaseUrl(), (database) =>
-        namesToRollBack(database, count ?? 1),
-      )
+      const applied = await withDatabase(await databaseUrl(), appliedMigrations)
+      const names = applied.slice(-(count ?? 1)).reverse()
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
       if (names.length > 0 && !(isProduction() ? force : yes))
         throw unconfirmed(consequence, isProduction() ? '--force' : '--yes')

@@ -26,3 +26,8 @@ export class OutcomeUnknownError extends Error {
     super('The outcome of the transaction is unknown', { cause })
   }
 }
+
+/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
+export class MigrationError extends Error {
+  override readonly name = 'MigrationError'
+}

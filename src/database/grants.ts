@@ -1,35 +1,54 @@
-import { readFile } from 'node:fs/promises'
-import path from 'node:path'
 import pg from 'pg'
 import type { StatementRunner } from './database.ts'
-import { APPLIED_TABLE, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
+import { hasCause, isFatal, messageWithDetail } from './error-meaning.ts'
+import { MigrationError } from './errors.ts'
+import { readScript } from './migration-files.ts'
+import { APPLIED_TABLE } from './migrations.ts'
 import { onlyRow } from './only-row.ts'
+import { type ConnectionOptions, inTransaction } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
 export type Roles = Readonly<Partial<Record<'server' | 'operator', string | undefined>>>
 
 /**
- * Grants each role what it needs, and revokes from the server's role what only version 2.0.0 needed.
+ * Grants each role what it needs, in one transaction, and revokes from the server's role what only version 2.0.0 needed. Processes
+ * wait for each other, and for migrations, because two grants on a table at the same time fail.
  *
- * @param transaction of the owner of the tables
- * @throws {MigrationError} if PostgreSQL, which then only sends a warning, has not made a grant
+ * @param options with the address of the owner of the tables
+ * @throws {MigrationError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
+ * @throws what `inTransaction` throws
  */
-export async function grantPrivileges(transaction: StatementRunner, roles: Roles): Promise<void> {
-  for (const purpose of ['server', 'operator'] as const) {
-    const role = roles[purpose]
-    if (role === undefined) continue
-    await transaction.query(await grantsOf(transaction, purpose, role))
-    const missing = await missingPrivileges(transaction, purpose, role)
-    if (missing?.length)
-      throw new MigrationError(
-        `This role may not grant ${missing.join(', ')}; nothing was changed. Run this as the owner of the tables.`,
-      )
-  }
+export async function grantPrivileges(options: ConnectionOptions, roles: Roles): Promise<void> {
+  const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
+  await inTransaction({ ...options, readOnly: false }, async (transaction) => {
+    await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
+    for (const purpose of ['server', 'operator'] as const) {
+      const role = roles[purpose]
+      if (role === undefined) continue
+      await transaction.query(await grantsOf(transaction, purpose, role)).catch((error: unknown) => {
+        throw explained('The privileges cannot be granted', error, UNCHANGED)
+      })
+      const missing = await missingPrivileges(transaction, purpose, role)
+      if (missing?.length)
+        throw new MigrationError(
+          `This role may not grant ${missing.join(', ')}; ${UNCHANGED}. Run this as the owner of the tables.`,
+        )
+    }
+  })
 }
+
+/** Returns a MigrationError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
+export function explained(what: string, error: unknown, outcome: string): unknown {
+  if (!(error instanceof pg.DatabaseError) || isFatal(error)) return error
+  const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
+  return new MigrationError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`)
+}
+
+const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'
 
 /** Returns the statements of `migrations/grants.sql` for a role. */
 async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
-  const text = await readFile(path.join(MIGRATIONS_FOLDER, 'grants.sql'), 'utf8')
+  const text = await readScript('grants.sql')
   const [, server = '', operator = ''] = text.split(/^-- (?:Server|Operators)$/m)
   const { database: name, schema } = await placeOfTables(database)
   return { server, operator }[purpose]

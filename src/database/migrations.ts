@@ -1,12 +1,6 @@
-import { readdir } from 'node:fs/promises'
-import path from 'node:path'
-import { fileURLToPath } from 'node:url'
 import type { StatementRunner } from './database.ts'
 import { hasTable } from './server-status.ts'
 import { isoTime } from './time.ts'
-
-/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
-export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../migrations', import.meta.url))
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
@@ -23,23 +17,8 @@ export interface MigrationRecord {
   readonly appliedAt: string | null
 }
 
-/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
-export class MigrationError extends Error {
-  override readonly name = 'MigrationError'
-}
-
-/** Returns the names of all migrations of this version, oldest first. */
-export async function knownMigrations(): Promise<string[]> {
-  const files = await readdir(MIGRATIONS_FOLDER)
-  return files
-    .filter((file) => /^\d+_.*\.sql$/.test(file))
-    .map((file) => file.slice(0, -'.sql'.length))
-    .sort()
-}
-
 /**
- * Returns the applied migrations and the known ones, by name. Their times cannot order them: the time zone of a database may have
- * changed, and the end of daylight saving time repeats an hour.
+ * Returns the applied migrations and the known ones, by name.
  *
  * @param known the names of all migrations of this version
  */
@@ -61,20 +40,4 @@ export async function migrationRecords(
 /** Returns the names of the migrations in a state, oldest first. */
 export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
   return records.filter((record) => record.state === state).map(({ name }) => name)
-}
-
-/** Returns the migrations that `migrate` would roll back now, newest first. It refuses those that another version applied. */
-export async function namesToRollBack(database: StatementRunner, count: number): Promise<string[]> {
-  const records = await migrationRecords(database, await knownMigrations())
-  const applied = records.filter(({ state }) => state !== 'pending').map(({ name }) => name)
-  return applied.slice(-count).reverse()
-}
-
-/** Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. */
-export async function createMigration(name: string, folder: string): Promise<string> {
-  const { Migration } = await import('node-pg-migrate')
-  return Migration.create(name, folder, {
-    filenameFormat: 'utc',
-    templateFileName: path.join(MIGRATIONS_FOLDER, '.template.sql'),
-  })
 }

@@ -69,10 +69,10 @@ export function pooledSession(limits: TimeLimits): SessionUse {
  * @param url a `postgres://` address with one host
  * @param options options of the startup message. Those in the address take precedence.
  */
-export function sessionConfig(url: string, options: string): pg.ClientConfig {
+export function sessionConfig(url: string, options: string, program = 'server'): pg.ClientConfig {
   const { options: given = '', ...address } = parseIntoClientConfig(url)
   return {
-    application_name: 'petstore-inventory server',
+    application_name: `petstore-inventory ${program}`,
     ...address,
     // If a setting occurs twice, PostgreSQL uses the last one.
     options: [options, given].filter(Boolean).join(' '),

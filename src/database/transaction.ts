@@ -2,28 +2,15 @@ import type { Readable, Writable } from 'node:stream'
 import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { CommitWatch } from './commit-warnings.ts'
-import { hasCause, isUnavailable, wasRefused } from './error-meaning.ts'
+import { ConnectionFault, hasCause, isUnavailable, wasRefused } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
+import { directSession, HAS_SETTINGS, sessionConfig } from './session.ts'
 
-/**
- * With a higher level, which the role or the database may have as its default, a statement that has waited for another
- * transaction would fail, or would not see what that transaction has added.
- */
-const BEGIN = 'BEGIN ISOLATION LEVEL READ COMMITTED'
+/** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
+const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
 
-/** Limits the wait for a lock on a row or a table, which another open transaction may hold. */
-const LIMIT_LOCKS = "SET LOCAL lock_timeout = '30s'"
-
-const SETTINGS = [
-  LIMIT_LOCKS,
-  'SET LOCAL statement_timeout = 0',
-  // A program that hangs must not hold locks forever.
-  "SET LOCAL idle_in_transaction_session_timeout = '60s'",
-  // Otherwise, the role could suppress PostgreSQL's warning about the commit.
-  'SET LOCAL client_min_messages = warning',
-  // Otherwise, a policy could hide rows without an error.
-  'SET LOCAL row_security = off',
-].join('; ')
+/** A program that hangs must not hold locks forever. */
+const SETTINGS = { idle_in_transaction_session_timeout: '60s' }
 
 /**
  * Settings that not every server has. The first makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one
@@ -32,13 +19,11 @@ const SETTINGS = [
 const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_settings
   JOIN (VALUES ('client_connection_check_interval', '200ms'), ('transaction_timeout', '0')) AS wanted (name, value) USING (name)`
 
-const CONNECT_TIMEOUT_MS = 10_000
-
-export interface TransactionOptions {
+export interface ConnectionOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
-  readonly readOnly: boolean
+  /** Settings of the session. Options in the address take precedence. */
+  readonly settings?: Readonly<Record<string, string>>
   /**
    * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
    * with the signal's reason.
@@ -49,85 +34,102 @@ export interface TransactionOptions {
 }
 
 /**
- * Runs `work` in one transaction on a connection of its own. Only waiting for a lock and idle time are limited. The
- * transaction is committed when `work` resolves, and rolled back when it rejects.
+ * Runs `work` on a connection of its own, on which it may commit one transaction. What it does not commit is rolled back. A
+ * connection pooler, which would lose the settings and the locks of the session, is refused.
  *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
-export async function inTransaction<Result>(
-  { url, readOnly, signal = new AbortController().signal, onCommit }: TransactionOptions,
-  work: (transaction: Transaction) => Promise<Result>,
+export async function onConnection<Result>(
+  { url, settings, signal = new AbortController().signal, onCommit }: ConnectionOptions,
+  work: (client: pg.Client) => Promise<Result>,
 ): Promise<Result> {
+  const session = directSession(LIMITS, { ...SETTINGS, ...settings })
   const client = new pg.Client({
-    connectionString: url,
-    application_name: 'petstore-inventory cli',
-    connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
-    keepAlive: true,
+    ...sessionConfig(url, session.options, 'cli'),
+    // The limits in the address are for requests.
+    lock_timeout: 0,
+    statement_timeout: false,
+    connectionTimeoutMillis: LIMITS.connect,
   })
   // Without a listener, an error between two statements would end the process.
   client.on('error', () => {})
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
+  const watch = new CommitWatch(client)
   let isCommitting = false
+  let working: Promise<Result>
+  // Seen here, because node-pg-migrate commits its transaction, and does not say when.
+  const send = client.connection.query.bind(client.connection)
+  client.connection.query = (text) => {
+    if (text === 'COMMIT' && !signal.aborted) {
+      isCommitting = true
+      signal.removeEventListener('abort', close)
+      watch.begin(true)
+      onCommit?.(working.then(() => {}))
+    }
+    send(text)
+  }
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error)
     })
-    await begin(client, readOnly)
-    signal.throwIfAborted()
-    const result = await work(transactionOf(client))
-    if (readOnly) return result
-    signal.throwIfAborted()
-    signal.removeEventListener('abort', close)
-    isCommitting = true
-    const commit = sendCommit(client)
-    onCommit?.(commit)
-    await commit
+    if ((await client.query(`SELECT WHERE ${HAS_SETTINGS}`)).rowCount === 0)
+      throw new ConnectionFault('settings', 'the settings of the session did not take effect')
+    await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
+      if (!(error instanceof pg.DatabaseError)) throw error
+    })
+    working = work(client)
+    const result = await working
+    if (isCommitting) watch.check()
     return result
   } catch (error) {
-    // PostgreSQL waits until a COPY that nobody reads any more is read.
-    if (readOnly) close()
     if (signal.aborted && !isCommitting) throw signal.reason
-    if (error instanceof OutcomeUnknownError || error instanceof DatabaseUnavailableError) throw error
+    if (error instanceof DatabaseUnavailableError) throw error
+    if (isCommitting && !wasRefused(error)) throw new OutcomeUnknownError(error)
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
     throw isOutage ? new DatabaseUnavailableError(error) : error
   } finally {
-    // Rolls back a transaction that was not committed.
     await client.end()
     signal.removeEventListener('abort', close)
   }
 }
 
-async function begin(client: pg.Client, readOnly: boolean): Promise<void> {
-  // Sent before BEGIN: the first query of a read-only transaction takes the snapshot, and its user decides when.
-  await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
-    if (!(error instanceof pg.DatabaseError)) throw error
+/**
+ * Runs `work` in one transaction on a connection of its own. The transaction is committed when `work` resolves, and rolled back when
+ * it rejects.
+ *
+ * @param options.readOnly whether the transaction changes nothing, and reads everything from one snapshot
+ * @throws what `onConnection` throws
+ */
+export function inTransaction<Result>(
+  { readOnly, ...options }: ConnectionOptions & { readonly readOnly: boolean },
+  work: (transaction: Transaction) => Promise<Result>,
+): Promise<Result> {
+  return onConnection(options, async (client) => {
+    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
+    try {
+      const result = await work(transactionOf(client))
+      if (readOnly) return result
+      if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
+      options.signal?.throwIfAborted()
+      await client.query('COMMIT')
+      return result
+    } catch (error) {
+      // PostgreSQL waits until a COPY that nobody reads any more is read.
+      if (readOnly) client.connection.stream.destroy()
+      throw error
+    }
   })
-  await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : BEGIN)
-  await client.query(SETTINGS)
-}
-
-async function sendCommit(client: pg.Client): Promise<void> {
-  const watch = new CommitWatch(client)
-  watch.begin(true)
-  let command: string
-  try {
-    command = (await client.query('COMMIT')).command
-    watch.check()
-  } catch (error) {
-    throw wasRefused(error) ? error : new OutcomeUnknownError(error)
-  }
-  // This is PostgreSQL's response to COMMIT if a statement of the transaction has failed.
-  if (command === 'ROLLBACK') throw new Error('PostgreSQL has rolled back the transaction')
 }
 
 /** Runs statements in a transaction. */
 export type Transaction = ReturnType<typeof transactionOf>
 
-function transactionOf(client: pg.Client) {
+/** Runs statements on a connection, in the transaction that it is in. */
+export function transactionOf(client: pg.Client) {
   return {
     async query<Row extends pg.QueryResultRow>(
       text: string,
@@ -137,9 +139,8 @@ function transactionOf(client: pg.Client) {
     },
     /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
     async takeAdvisoryLock(key: number): Promise<void> {
-      await client.query('SET LOCAL lock_timeout = 0')
-      await client.query('SELECT pg_advisory_xact_lock($1)', [key])
-      await client.query(LIMIT_LOCKS)
+      const lock = `SELECT pg_advisory_xact_lock(${key})`
+      await client.query(`SET LOCAL lock_timeout = 0; ${lock}; SET LOCAL lock_timeout TO DEFAULT`)
     },
     /** Runs a statement and returns the number of rows that it changed. */
     change: async (text: string): Promise<number> => (await client.query(text)).rowCount ?? 0,

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import { makeApiKey } from '../api-keys/key.ts'
+import { grantPrivileges } from '../database/grants.ts'
 import { migrate } from '../database/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, foldersOf, loadOrCreateSecret } from './folder.ts'
@@ -43,7 +44,8 @@ export async function setUpLocally(signal: AbortSignal) {
     databaseUrl.username = ROLE
     databaseUrl.password = randomBytes(24).toString('base64url')
     await server.query(`${CREATE_ROLE}; ALTER ROLE ${ROLE} PASSWORD '${databaseUrl.password}'`)
-    await migrate({ url: server.url, direction: 'up', roles: { server: ROLE }, signal })
+    await migrate({ url: server.url, direction: 'up', signal })
+    await grantPrivileges({ url: server.url, signal }, { server: ROLE })
     await server.query(ADD_SAMPLE_ENTRIES)
     signal.throwIfAborted()
     const key = await loadOrCreateSecret(API_KEY, makeApiKey)

@@ -1,4 +1,3 @@
-import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
 
@@ -22,10 +21,10 @@ export function measureProcess(register: Registry, version: string, droppedLogLi
   for (const name of omittedMetrics) register.removeSingleMetric(name)
   new Gauge({
     name: 'inventory_build_info',
-    help: 'The version of the service and the name of its host; the value is always 1.',
-    labelNames: ['version', 'host'],
+    help: 'The version of the service; the value is always 1.',
+    labelNames: ['version'],
     registers,
-  }).set({ version, host: hostname() }, 1)
+  }).set({ version }, 1)
   new Counter({
     name: 'inventory_log_lines_dropped_total',
     help: 'Log lines dropped because standard output was full or not read.',

@@ -1,8 +1,7 @@
 import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
 import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
-import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
-import { MigrationError } from '../database/migrations.ts'
+import { causeOf, DatabaseUnavailableError, MigrationError, OutcomeUnknownError } from '../database/errors.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 

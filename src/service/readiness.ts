@@ -1,7 +1,7 @@
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
-import { knownMigrations } from '../database/migrations.ts'
+import { knownMigrations } from '../database/migration-files.ts'
 import { type NotReady, reasonNotReady } from '../database/readiness.ts'
 import type { Readiness } from '../http/health.ts'
 import { listTexts } from '../inventory/list/reads/sql.ts'

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/migrations.ts'
+import { knownMigrations } from '../../src/database/migration-files.ts'
 import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { type Outcome, temporaryFolder } from '../support/program.ts'
@@ -158,6 +158,32 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
     code: 1,
     stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`,
   })
+})
+
+t.test('the table of another program that uses node-pg-migrate is left alone', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const env = { DATABASE_URL: database.url }
+  await database.query(
+    `CREATE TABLE pgmigrations (id serial PRIMARY KEY, name varchar(255) NOT NULL, run_on timestamp NOT NULL);
+     INSERT INTO pgmigrations (name, run_on) VALUES ('20991231000000000_create-users', '2026-01-02'), ('1700000000000_init', now())`,
+  )
+  const before = await database.query('TABLE pgmigrations')
+  for (const args of [['up'], ['up', '--dry-run'], ['down', '--yes']]) {
+    t.match(await run(t, args, env), {
+      code: 1,
+      stdout: '',
+      stderr:
+        /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /,
+    })
+  }
+  t.strictSame(await database.query('TABLE pgmigrations'), before)
+  t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
+
+  // What the message advises.
+  const name = new URL(database.url).pathname.slice(1)
+  await database.query(`CREATE SCHEMA shop; ALTER DATABASE ${name} SET search_path = shop`)
+  t.equal((await run(t, ['up'], env)).code, 0)
+  t.strictSame(await database.query('TABLE public.pgmigrations'), before)
 })
 
 t.test('the newest migration is the last by name, whatever the times say', async (t) => {
