@@ -1,3 +1,4 @@
+import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
 import { Counter, collectDefaultMetrics, Gauge, type Registry } from 'prom-client'
 
@@ -21,10 +22,10 @@ export function measureProcess(register: Registry, version: string, droppedLogLi
   for (const name of omittedMetrics) register.removeSingleMetric(name)
   new Gauge({
     name: 'inventory_build_info',
-    help: 'The version of the service; the value is always 1.',
-    labelNames: ['version'],
+    help: 'The version of the service and the name of its host; the value is always 1.',
+    labelNames: ['version', 'host'],
     registers,
-  }).set({ version }, 1)
+  }).set({ version, host: hostname() }, 1)
   new Counter({
     name: 'inventory_log_lines_dropped_total',
     help: 'Log lines dropped because standard output was full or not read.',

@@ -58,13 +58,13 @@ export const ListConditions = Type.Object({
   'If-None-Match': Type.Optional(
     Type.String({
       description:
-        '`*`, or ETags of lists, separated by commas: if the current list has one of them, the response is 304',
+        '`*`, or ETags of lists separated by commas. If the current list has one of them, the response is a 304.',
     }),
   ),
   'If-Match': Type.Optional(
     Type.String({
       description:
-        '`*`, or ETags of lists, separated by commas: if the current list has none of them, the response is 412',
+        '`*`, or ETags of lists separated by commas. If the current list has none of them, the response is a 412.',
     }),
   ),
 })
@@ -74,13 +74,13 @@ export const UpdateConditions = Type.Object({
   'If-Match': Type.Optional(
     Type.String({
       description:
-        '`*`, or entity tags, separated by commas: the update is made only if the entry has one of them. Strong comparison: a tag with `W/` never matches.',
+        '`*`, or entity tags separated by commas. The update is made only if the entry has one of them; a tag with `W/` never matches.',
     }),
   ),
   'If-None-Match': Type.Optional(
     Type.String({
       description:
-        '`*`, or entity tags, separated by commas: the update is made only if the entry has none of them; with `*`, it is never made',
+        '`*`, or entity tags separated by commas. The update is made only if the entry has none of them; with `*`, it is never made.',
     }),
   ),
 })
