@@ -28,6 +28,8 @@ export interface DatabaseOptions {
   readonly settings?: Readonly<Record<string, string>>
   /** How long a connection is used before it is closed, in seconds. There is no limit by default. */
   readonly lifetimeSeconds?: number
+  /** Whether idle connections stay open. By default, they are closed after a while. */
+  readonly staysOpen?: boolean
   /**
    * Whether no connection is opened while a commit waits for a synchronous standby for longer than a statement may take. Its server
    * process stays even if the client disconnects, so that each new connection could leave another process behind.

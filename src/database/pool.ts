@@ -9,7 +9,7 @@ import { type Descriptions, queryNamed } from './prepared-statement.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 
-/** How long a connection may be idle before it is closed. */
+/** How long a connection may be idle before it is closed, unless the pool's stay open. */
 const IDLE_TIMEOUT_MS = 30_000
 
 /**
@@ -60,7 +60,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     ...sessionConfig(parseAddress(options.url).url, session.options),
     max: size,
     connectionTimeoutMillis: limits.connect,
-    idleTimeoutMillis: IDLE_TIMEOUT_MS,
+    idleTimeoutMillis: options.staysOpen ? 0 : IDLE_TIMEOUT_MS,
     maxLifetimeSeconds: options.lifetimeSeconds,
     Client: Connection,
     onConnect: verify,

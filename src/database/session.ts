@@ -77,6 +77,8 @@ export function sessionConfig(url: string, options: string, program = 'server'):
     // If a setting occurs twice, PostgreSQL uses the last one.
     options: [options, given].filter(Boolean).join(' '),
     keepAlive: true,
+    // Networks forget an idle connection after some minutes: 4 in Azure, 6 in AWS.
+    keepAliveInitialDelayMillis: 60_000,
     types: resultTypes,
   }
 }

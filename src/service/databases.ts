@@ -34,7 +34,7 @@ export function openDatabases(options: DatabasesOptions, limits: typeof database
   const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
-    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'isForUpdates'>,
+    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'staysOpen' | 'isForUpdates'>,
   ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
@@ -42,7 +42,8 @@ export function openDatabases(options: DatabasesOptions, limits: typeof database
     'requests',
     open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, isForUpdates: true }),
   )
-  const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings }))
+  // Another connection may be one to a server that has crashed meanwhile, so the next list would be read in full.
+  const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
   return {
     /** For updates, and for the count of the entries. */
     requests,

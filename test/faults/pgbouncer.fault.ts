@@ -3,7 +3,9 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { giveTo, serverAccount } from '../support/account.ts'
+import { startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { addMany, stockOf, type TestDatabase, testDatabase } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
@@ -153,3 +155,22 @@ for (const [config, said] of [
     }
   })
 }
+
+t.test('lists are reused in whichever server process they are read', async (t) => {
+  const { database, url } = await setUp(t)
+  await addMany(database, 500)
+  const statistics = new InventoryStatistics()
+  const { send } = await startApp(t, url, {
+    app: { inventoryStatistics: statistics },
+    env: { DATABASE_POOLER: 'transaction' },
+  })
+  await Promise.all(
+    Array.from({ length: 30 }, async (_, pet) => {
+      for (let quantity = 1; quantity <= 20; quantity++) {
+        t.equal((await send('PATCH', `/v1/inventory/${pet + 1}`, json({ quantity }))).status, 200)
+        t.equal((await send('GET', '/v1/inventory')).status, 200)
+      }
+    }),
+  )
+  t.ok(statistics.lists.read <= 3, 'each server process reads all entries at most once')
+})

@@ -8,14 +8,15 @@ t.test('the list is read again after PostgreSQL has recovered from a crash', asy
   const transactions = async (): Promise<unknown> => (await database.query('SELECT pg_current_snapshot()'))[0]
   await database.query("INSERT INTO inventory VALUES (1, 0, 'available')")
   await database.query('CHECKPOINT')
-  const { send } = await startApp(t, database.url)
+  const direct = await startApp(t, database.url)
+  const pooled = await startApp(t, database.url, { env: { DATABASE_POOLER: 'transaction' } })
   await database.query('BEGIN; UPDATE inventory SET quantity = 1; ROLLBACK')
-  t.match((await send('GET', '/v1/inventory')).text, '"quantity":0')
+  for (const { send } of [direct, pooled]) t.match((await send('GET', '/v1/inventory')).text, '"quantity":0')
   const before = await transactions()
   await database.crash()
   await database.query('UPDATE inventory SET quantity = 2')
   t.strictSame(await transactions(), before, 'the number of the transaction was given out again')
-  t.match((await send('GET', '/v1/inventory')).text, '"quantity":2')
+  for (const { send } of [direct, pooled]) t.match((await send('GET', '/v1/inventory')).text, '"quantity":2')
 })
 
 t.test('forgets a commit that a crash has undone, although a list was made from its changes', async (t) => {

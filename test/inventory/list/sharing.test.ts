@@ -1,3 +1,5 @@
+import { mock } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
 import fastify from 'fastify'
 import t from 'tap'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
@@ -56,6 +58,23 @@ t.test('lists asked for during a read share the next one, with what was committe
   t.match((await first).text, '"quantity":1')
   for (const { text } of await Promise.all(others)) t.match(text, '"quantity":2')
   t.equal(statistics.lists.read, 2)
+})
+
+t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
+  const database = await testDatabase(t)
+  await database.query(
+    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET idle_session_timeout = '100ms'`,
+  )
+  await addEntries(database, [['1', 1, 'available']])
+  const statistics = new InventoryStatistics()
+  const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
+  mock.timers.enable({ apis: ['setTimeout'] })
+  await send('GET', '/v1/inventory')
+  mock.timers.tick(86_400_000)
+  mock.timers.reset()
+  await setTimeout(300)
+  await send('GET', '/v1/inventory')
+  t.equal(statistics.lists.read, 1)
 })
 
 t.test('slow clients do not delay the lists of others', async (t) => {

@@ -10,8 +10,8 @@ import { changesText, ENTRIES, piecesText, validatorText } from './sql.ts'
  */
 export interface ListValidator {
   /**
-   * Identifies the server's start, the session, and the table that its name resolves to in this session. Transaction ids of
-   * two states are comparable only if their sources are equal.
+   * Identifies the server's start or its recovery from a crash, and the table that its name resolves to in this session.
+   * Transaction ids of two states are comparable only if their sources are equal.
    */
   readonly source: string
   /** Identifies the transactions that have ended: `pg_current_snapshot()` as text (PostgreSQL manual, section 9.27.8). */
@@ -41,6 +41,7 @@ export interface ListChanges {
 }
 
 interface ValidatorRow extends ListValidator {
+  readonly backend: string | number
   readonly isReadOnly: boolean
 }
 
@@ -68,15 +69,26 @@ export function listReader(lists: Database) {
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
   const pieces = piecesText(backend)
 
+  /** The known server processes, each with the number of connections opened until then, as a process id may recur. */
+  const processes = new Set<string>()
+  let epoch = 0
+
   /**
-   * Returns a validator that includes the number of connections opened so far. After a crash, the postmaster restarts all
-   * server processes but keeps its start time, PostgreSQL may reuse the ids of transactions that had not committed, and a
-   * new connection may get the same process id.
+   * Returns a validator that includes the epoch, in which the server has not crashed. After a crash, the postmaster restarts all
+   * server processes but keeps its start time, and PostgreSQL may reuse the ids of transactions that had not committed. A process
+   * that ran an earlier statement proves that there was no crash since; any other one begins the next epoch.
    */
-  const validatorOf = ({ source, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
+  const validatorOf = ({ source, backend, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
     // If this server is read-only, other processes may already be sending their updates to another one.
     if (isReadOnly) throw lists.refuseServer()
-    return { source: `${source} ${lists.statistics().opened}`, snapshot }
+    const process = `${backend} ${lists.statistics().opened}`
+    if (!processes.has(process)) {
+      epoch++
+      // A connection pooler replaces its connections from time to time.
+      if (processes.size === 1000) processes.clear()
+      processes.add(process)
+    }
+    return { source: `${source} ${epoch}`, snapshot }
   }
 
   /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
@@ -88,11 +100,12 @@ export function listReader(lists: Database) {
       const [count, text] = row.slice(-2)
       if (text != null) read.push(pieceOf(text, Number(count), read.length, former[read.length]))
     })
-    const [source, snapshot, isReadOnly, table, isExact] = first
-    if (source == null || snapshot == null || table == null || isExact !== 't') return undefined
+    const [source, backend, snapshot, isReadOnly, table, isExact] = first
+    if (source == null || backend == null || snapshot == null || table == null || isExact !== 't')
+      return undefined
     return {
       pieces: read,
-      state: { ...validatorOf({ source, snapshot, isReadOnly: isReadOnly === 't' }), table },
+      state: { ...validatorOf({ source, backend, snapshot, isReadOnly: isReadOnly === 't' }), table },
     }
   }
 

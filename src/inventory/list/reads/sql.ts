@@ -4,20 +4,15 @@ import { ENTRIES_PER_PIECE } from '../snapshot/pieces.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
 
-const SNAPSHOT = 'pg_current_snapshot()::text'
-
-/** Settings of the sessions that read changes. Like updates (`updateSettings`), they look up a few rows. */
-export const listSettings = { random_page_cost: '1.1' }
+/** Settings of the sessions that read changes. Like updates (`updateSettings`), they look up a few rows. They stay open. */
+export const listSettings = { random_page_cost: '1.1', idle_session_timeout: '0' }
 
 /**
- * SQL text for everything that a validator depends on and that can change without a commit: the server, its process, and
- * how `search_path` and `row_security`, which a configuration reload can change, affect the table. Everything else that a
- * validator depends on is in the table and in the system catalogs, which change only by a commit.
- *
- * @param backend SQL expression that identifies the server process, as in `Database`
+ * SQL text for everything that a validator depends on and that can change without a commit: the start of the server, and how
+ * `search_path` and `row_security`, which a configuration reload can change, affect the table. Everything else that a validator
+ * depends on is in the table and in the system catalogs, which change only by a commit.
  */
-const sourceText = (backend: string): string =>
-  `concat_ws(' ', pg_postmaster_start_time(), ${backend}, ${TABLE}, row_security_active(${TABLE}))`
+const SOURCE = `concat_ws(' ', pg_postmaster_start_time(), ${TABLE}, row_security_active(${TABLE}))`
 
 const IS_COLUMN = "attrelid = pg_class.oid AND attname IN ('pet_id', 'quantity', 'status')"
 
@@ -60,9 +55,9 @@ const TABLE_STATE = `(
   WHERE pg_class.oid = ${TABLE}
 )`
 
-/** The columns that a validator is made from. */
+/** Returns the columns that a validator is made from. `backend` identifies the server process, as in `Database`. */
 const validatorColumns = (backend: string): string =>
-  `${sourceText(backend)} AS source, ${SNAPSHOT} AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
+  `${SOURCE} AS source, ${backend} AS backend, pg_current_snapshot()::text AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
 
 /** Returns a statement for the validator. It reads no table, so it does not wait for locks. */
 export const validatorText = (backend: string): string => `SELECT ${validatorColumns(backend)}`
@@ -92,7 +87,7 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
  * - Ids wrap around: `age()` is an int32, and the caller reads a list older than 2^30 transactions in full. The age of a row older
  *   than 2^31 transactions is negative, so the xmax of the snapshot, below which all visible ids are, is the other bound. The ids
  *   that it lets through nevertheless are 2^32 older than a new one.
- * - Ids are assigned again after a crash, but then the connection is a new one, and the table is read in full.
+ * - Ids are assigned again after a crash, but then the server process is a new one, and the table is read in full.
  */
 export const changesText = (backend: string): string =>
   `SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table",
@@ -133,8 +128,7 @@ export const piecesText = (backend: string): string => {
       SELECT next.* FROM pieces CROSS JOIN LATERAL (${piece('pet_id > pieces.last')}) AS next
       WHERE pieces.count = ${ENTRIES_PER_PIECE}
     )
-    SELECT state.source, state.snapshot, state."isReadOnly", state."table", state."isExact", count, entries
-    FROM state LEFT JOIN pieces ON entries IS NOT NULL`
+    SELECT state.*, count, entries FROM state LEFT JOIN pieces ON entries IS NOT NULL`
 }
 
 /** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
