@@ -4,26 +4,43 @@ import { ConfigurationError, readFailureOf } from './errors.ts'
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
+/** A comment or a setting, as `parseEnv` reads them. A value in quotes may have several lines. */
+const STATEMENT = /^[ \t]*(#|(export[ \t]+)?[\w.-]+[ \t]*=[ \t]*((["'`])[\s\S]*?\4)?).*$/gm
+
 /**
  * Returns the environment variables, plus those of `.env` in the working directory that are not set in the environment.
  *
- * @throws {ConfigurationError} if there is a `.env` that cannot be read
+ * @throws {ConfigurationError} if there is a `.env` that cannot be read, or that has a line which `parseEnv` would ignore
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
+  let text: string
   try {
     // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
-    const text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync('.env'))
-    for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
-    return process.env
+    text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync('.env'))
   } catch (error) {
     throw new ConfigurationError([`.env must be a file that can be read: ${readFailureOf(error)}`])
   }
+  const rest = text.replace(STATEMENT, (statement) => statement.replace(/[^\n]+/g, '')).split('\n')
+  // Not its text, which may be a secret.
+  const wrong = [...rest.entries()].filter(([, line]) => line.trim() !== '').map(([index]) => index + 1)
+  if (wrong.length > 0)
+    throw new ConfigurationError([
+      `.env must have NAME=value in each line, such as PORT=3001, unlike line ${wrong.join(', ')}`,
+    ])
+  for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
+  return process.env
+}
+
+/** Returns the environment of a program that needs no variable of ours, which may be secrets. */
+export function bareEnvironment(): NodeJS.ProcessEnv {
+  // Without a locale, the one of macOS starts threads in PostgreSQL, which then refuses to run.
+  return { PATH: process.env['PATH'], LC_ALL: 'C' }
 }
 
 /**
- * Removes the variables of libpq, such as PGSSLMODE and PGOPTIONS, from the environment of this process and the programs that it
- * starts. pg and PostgreSQL's programs would apply them to every connection, also to that of the embedded server.
+ * Removes the variables of libpq, such as PGSSLMODE and PGOPTIONS, from the environment of this process. pg would apply them to every
+ * connection, also to that of the embedded server.
  */
 export function removeLibpqVariables(): void {
   for (const name of Object.keys(process.env)) if (name.startsWith('PG')) delete process.env[name]

@@ -65,12 +65,13 @@ export async function createFolderOnce(
 }
 
 /**
- * Reads a secret from a file that only its owner can read, and generates it if there is none. Concurrent processes get the same.
- *
- * @throws if the file is empty
+ * Reads a secret from a file that only its owner can read, and generates it if there is none, or if someone has emptied the file.
+ * Concurrent processes that create the file get the same.
  */
 export async function loadOrCreateSecret(file: string, generate: () => string): Promise<string> {
-  if (!existsSync(file)) {
+  const load = async (): Promise<string> => (await readFile(file, 'utf8')).trim()
+  if (!existsSync(file) || (await load()) === '') {
+    await rm(file, { force: true })
     const temporary = `${file}.unfinished-${process.pid}`
     await writeFile(temporary, `${generate()}\n`, { mode: 0o600, flush: true })
     // Unlike a rename, a link does not replace the file of a process that was faster.
@@ -79,7 +80,5 @@ export async function loadOrCreateSecret(file: string, generate: () => string): 
     })
     await rm(temporary)
   }
-  const secret = (await readFile(file, 'utf8')).trim()
-  if (secret === '') throw new Error(`${file} is empty; remove it.`)
-  return secret
+  return load()
 }

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { cp } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
+import { bareEnvironment } from '../config/environment.ts'
 import { StartUpError } from '../config/errors.ts'
 import { createFolderOnce } from './folder.ts'
 
@@ -14,11 +15,13 @@ import { createFolderOnce } from './folder.ts'
 export async function copyPrograms(directory: string): Promise<string> {
   const copy = path.join(directory, 'package')
   await createFolderOnce(copy, async (temporary) => {
-    await cp(installedPackage(), temporary, { recursive: true, verbatimSymlinks: true })
+    const installed = installedPackage()
+    const options = { cwd: temporary, env: bareEnvironment() }
+    await cp(installed, temporary, { recursive: true, verbatimSymlinks: true })
     // The links between libraries, which npm cannot pack: it may not have run the package's own install script.
-    execFileSync(process.execPath, ['scripts/hydrate-symlinks.js'], { cwd: temporary })
+    execFileSync(process.execPath, [path.join(installed, 'scripts/hydrate-symlinks.js')], options)
     // Files that root has installed with a strict umask are readable only for root.
-    execFileSync('chmod', ['-R', 'a+rX', temporary])
+    if (process.getuid?.() === 0) execFileSync('chmod', ['-R', 'a+rX', '.'], options)
   })
   return path.join(copy, 'native')
 }

@@ -1,8 +1,9 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, constants, openSync } from 'node:fs'
-import { chown, mkdir } from 'node:fs/promises'
+import { closeSync, constants, fstatSync, openSync } from 'node:fs'
+import { chown, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
+import { bareEnvironment } from '../config/environment.ts'
 import { StartUpError } from '../config/errors.ts'
 import { createFolderOnce } from './folder.ts'
 
@@ -12,9 +13,10 @@ import { createFolderOnce } from './folder.ts'
  */
 export function serverAccount() {
   if (process.getuid?.() !== 0) return {}
-  const idOf = (option: string): number =>
-    Number(execFileSync('sh', ['-c', `id ${option} postgres 2>/dev/null || id ${option} nobody`]))
-  return { uid: idOf('-u'), gid: idOf('-g') }
+  const script = 'for name in postgres nobody; do id -u $name && id -g $name && break; done'
+  const ids = execFileSync('sh', ['-c', script], { env: bareEnvironment(), stdio: 'pipe' }).toString()
+  const [uid = 0, gid = 0] = ids.split('\n').map(Number)
+  return { uid, gid }
 }
 
 /** Where a server runs, and how. */
@@ -45,17 +47,17 @@ export async function createCluster(place: Place, password: string, signal: Abor
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
     const options = ['--username=postgres', '--auth=scram-sha-256', '--encoding=UTF8', '--no-locale']
     const initdb = ['initdb', `--pgdata=${temporary}`, '--pwfile=/dev/stdin', ...options]
-    const child = startProgram(place, INITDB_SCRIPT, initdb)
+    const { child, ended } = startProgram(place, INITDB_SCRIPT, initdb)
     child.stdin?.end(`${password}\n`)
     const kill = (): void => killGroup(child)
     signal.addEventListener('abort', kill)
     if (signal.aborted) kill()
-    const how = await endOf(child)
+    const how = await ended
     signal.removeEventListener('abort', kill)
     signal.throwIfAborted()
     if (child.exitCode === 0) return
     throw new StartUpError(
-      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}. It needs glibc. Set DATABASE_URL to use your own.`,
+      `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}. Set DATABASE_URL to use your own.`,
     )
   })
 }
@@ -70,10 +72,9 @@ const SERVER_SCRIPT = 'exec 3<&0; ( { cat <&3; kill -INT $$; } >/dev/null 2>&1 &
 export function startServer(place: Place, settings: Readonly<Record<string, string>>) {
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const server = ['postgres', '-D', path.join(place.directory, 'data'), ...options]
-  const child = startProgram(place, SERVER_SCRIPT, server)
-  /** Resolves when the server has ended, also on its own, with how it ended. */
-  const ended = endOf(child)
+  const { child, ended } = startProgram(place, SERVER_SCRIPT, server)
   return {
+    /** Resolves when the server has ended, also on its own, with how it ended. */
     ended,
     /** Stops the server in fast mode, which rolls back open transactions. */
     async stop() {
@@ -88,32 +89,56 @@ export function logOf(directory: string): string {
   return path.join(directory, 'postgres.log')
 }
 
-/** Starts a shell script that becomes a program of PostgreSQL. */
+/** Starts a shell script that becomes a program of PostgreSQL. `ended` resolves with how it ended. */
 function startProgram(
   { programs, directory, account }: Place,
   script: string,
   [name = '', ...args]: readonly string[],
-): ChildProcess {
+): { child: ChildProcess; ended: Promise<string> } {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
   const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
+  const { size } = fstatSync(log)
   const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
     ...account,
+    env: bareEnvironment(),
     cwd: '/',
     // In a session of its own, so that Ctrl-C does not reach it.
     detached: true,
     stdio: ['pipe', log, log],
   })
   closeSync(log)
-  return child
+  return { child, ended: endOf(child, logOf(directory), size) }
 }
 
-/** Waits for a program, and for what is left of its process group. Returns how it ended. */
-async function endOf(child: ChildProcess): Promise<string> {
+/** Waits for a program, and for what is left of its process group. Returns how it ended, and the error behind `start` in its log. */
+async function endOf(child: ChildProcess, log: string, start: number): Promise<string> {
   const [code, signal] = await once(child, 'exit')
   // The process that waits for standard input to close. PostgreSQL's others have left the group.
   killGroup(child)
-  return signal === null ? `it exited with code ${code}` : `${signal} ended it`
+  if (signal !== null) return `${signal} ended it`
+  const output = await readFile(log).catch(() => Buffer.of())
+  const [, said] = LAST_ERROR.exec(output.toString('utf8', start)) ?? []
+  const how = `it exited with code ${code}${said === undefined ? '' : `: ${said}`}`
+  const [, advice] = reasons.find(([pattern]) => pattern.test(how)) ?? []
+  return advice === undefined ? how : `${how}. ${advice}`
 }
+
+const LAST_ERROR = /[\s\S]*((?:sh: |shell command |initdb: (?:error|could)|FATAL: ).*)/
+
+/** What may keep PostgreSQL's programs from running, by their errors and those of the shell. */
+const reasons: readonly (readonly [RegExp, string])[] = [
+  [/code 126/, 'Its file system runs no programs, as with the option noexec: use another folder'],
+  [/code 127/, 'It needs glibc, which Alpine does not have'],
+  [/effective user ID/, 'The user that runs it needs an account, a line in /etc/passwd'],
+  [
+    /(change|invalid) permissions/,
+    'Its file system has no permissions, as /mnt/c in WSL: use another folder',
+  ],
+  [
+    /is needed by initdb|contains a newline/,
+    'Its path has a $, `, ", \\ or the end of a line: use another folder',
+  ],
+]
 
 function killGroup({ pid }: ChildProcess): void {
   try {

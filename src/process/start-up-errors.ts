@@ -28,9 +28,15 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (!('syscall' in error)) return error.stack ?? error.message
   const said = printable(error.message)
   // The name lookups for databases are causes of a DatabaseUnavailableError.
-  return error.syscall === 'listen' || error.syscall === 'getaddrinfo'
-    ? `The service cannot listen: ${said}. Set HOST to an address of this machine, or to 0.0.0.0 for all, and PORT (METRICS_PORT for the metrics) to a free port above 1023.`
-    : `${said}.`
+  if (error.syscall !== 'listen' && error.syscall !== 'getaddrinfo') return `${said}.`
+  return `The service cannot listen: ${said}. ${listenAdvice(error)}`
+}
+
+function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unknown }): string {
+  if (code === 'EADDRINUSE')
+    return `Use another port: PORT=${Number(port) + 1} npm start (METRICS_PORT for that of the metrics).`
+  if (code === 'EACCES') return 'Set PORT (METRICS_PORT for the metrics) to a port above 1023.'
+  return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
 }
 
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */

@@ -29,7 +29,9 @@ t.test('a start succeeds if the number of its former process belongs to another 
   await use(directory)
   // PostgreSQL refuses a file without a number, which may be one that another server is writing.
   await writeFile(`${directory}/data/postmaster.pid`, '')
-  await t.rejects(use(directory), { message: /does not start: it exited with code 1\. See .*postgres\.log$/ })
+  await t.rejects(use(directory), {
+    message: /does not start: it exited with code 1: FATAL: .*\. See .*postgres\.log$/,
+  })
 })
 
 t.test('only a wrong password is a reason to remove the folder', async (t) => {

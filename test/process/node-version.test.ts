@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { root } from '../support/root.ts'
 
-const programs = ['dist/server.js', 'dist/cli.js', 'scripts/build.js', 'scripts/run.js']
+const programs = ['dist/server.js', 'dist/cli.js', 'scripts/build.js', 'scripts/run.cjs']
 
 /** Runs a program in this Node, which says that it has another version. */
 function runAs(version: string, program: string) {

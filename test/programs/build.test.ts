@@ -21,7 +21,7 @@ t.test('npm scripts compile what has changed, and only then, without any other s
     stderr: 'Compiling src to dist…\n',
   })
   const upToDate = (prints: string) => ({ ...compiled(prints), stderr: '' })
-  const files = ['scripts/build.js', 'scripts/run.js', 'src/process/node-version.js', 'tsconfig.build.json']
+  const files = ['scripts/build.js', 'scripts/run.cjs', 'src/process/node-version.js', 'tsconfig.build.json']
   for (const file of [...files, 'package.json', 'package-lock.json']) await cp(file, inFolder(file))
   // The compiler is faster without Node's types.
   await writeFile(

@@ -1,10 +1,12 @@
 import { execFile } from 'node:child_process'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
 import { promisify } from 'node:util'
 import type { Command } from 'commander'
 import t from 'tap'
 import { commandLine } from '../../src/cli/commands.ts'
 import { runCommand } from '../support/command.ts'
+import { temporaryFolder } from '../support/program.ts'
 
 t.test('a build can be run as a program, as npx and a link to it do', async (t) => {
   const { stdout } = await promisify(execFile)('dist/cli.js', ['--version'])
@@ -62,4 +64,20 @@ t.test('config shows what takes effect, without secrets, and what is wrong', asy
   const wrong = await runCommand(t, ['config', '--json'], { env: { ...env, PORT: 'x', NODE_ENV: 'prod' } })
   t.match(wrong, { code: 1, stderr: /inventory: PORT must be an integer from 0 to 65535, not "x"\n$/ })
   t.match(JSON.parse(wrong.stdout), { errors: [/^NODE_ENV must be/, /^PORT must be/] })
+})
+
+t.test('a line of .env that is no setting is an error that names it, and not its text', async (t) => {
+  const cwd = await temporaryFolder(t)
+  for (const [text, wrong] of [
+    ['# PORT: 1\n\nexport PORT=3001\r\n  LOG_LEVEL = "info"\nAPI_KEYS="one,\ntwo"\nHOST=\n', ''],
+    ['PORT=3001\nLOG_LEVEL: secret\n', '2'],
+    ['API_KEYS="one,\nPORT: 1"\nsecret\n=secret\nset PORT=3001', '3, 4, 5'],
+  ] as const) {
+    await writeFile(path.join(cwd, '.env'), text)
+    const { code, stderr } = await runCommand(t, ['config'], { cwd })
+    t.equal(code, wrong === '' ? 0 : 1, text)
+    const error =
+      /^inventory: .*:\n {2}\.env must have NAME=value in each line, .*, unlike line (.*)\n$/.exec(stderr)
+    t.equal(error?.[1] ?? stderr, wrong)
+  }
 })

@@ -10,7 +10,7 @@ import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -50,7 +50,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
     stderr: /DATABASE_URL must be set.*and none is running/,
   })
 
-  const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables })
+  const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables, TOKEN: 'secret' })
   t.equal(second.key, first.key)
   t.equal((await second.send('GET', '/v1/inventory')).text, changed)
   t.match(await runCommand(t, ['migrate', 'up'], { cwd }), {
@@ -74,11 +74,17 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
      FROM pg_roles WHERE rolname = 'inventory_server'`,
   )
   t.strictSame({ ...row }, { rolsuper: 'f', addresses: '127.0.0.1', memory: '4MB' })
+  const variables = await onServer(
+    `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    `CREATE TEMPORARY TABLE variables (line text); COPY variables FROM PROGRAM 'env'; SELECT line FROM variables`,
+  )
+  t.notMatch(JSON.stringify(variables), 'secret', 'PostgreSQL has no variable of ours')
 
   const database = await serverProcess(cwd)
   second.server.process.kill('SIGKILL')
+  await writeFile(path.join(cwd, '.data', 'api-key'), '')
   const third = await startLocally(t, cwd)
-  t.equal(third.key, second.key)
+  t.notSame(third.key, second.key, 'an emptied file gets a new key')
   await eventually(
     'the database of the killed process to end',
     async () => !programsBelow(cwd).includes(Number(database)),
@@ -134,7 +140,7 @@ t.test('a start that fails leaves nothing running, even with a Ctrl-C meanwhile'
     [true, { PORT: '0', METRICS_PORT: taken }],
   ] as const) {
     const server = await startProgram(t, 'server', { cwd, env })
-    await server.output(/EADDRINUSE/)
+    await server.output(/EADDRINUSE: .*\. Use another port: PORT=\d+ npm start/)
     if (isInterrupted) server.process.kill('SIGINT')
     const { code, stdout } = await server.ended
     t.equal(code, 1)
@@ -153,6 +159,13 @@ t.test('a server that cannot start a local database says what to do', atOnce(), 
       /^petstore-inventory: The embedded PostgreSQL is not installed, or does not exist for win32-.*Set DATABASE_URL .* WSL 2/,
   })
   const cwd = await temporaryFolder(t)
+  const odd = path.join(cwd, 'a$b')
+  await mkdir(odd)
+  t.match(await (await startProgram(t, 'server', { cwd: odd, env: { PORT: '0' } })).ended, {
+    code: 1,
+    stderr:
+      /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
+  })
   // Root can write to every folder, but not below a file.
   await writeFile(path.join(cwd, '.data'), '')
   t.match(await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended, {
@@ -171,6 +184,19 @@ t.test('as root it runs in a folder that others may not enter', asRoot, async (t
   const [, directory = ''] = /^Starting PostgreSQL in (.*)…$/.exec(running.firstLine) ?? []
   t.match(directory, /^\/var\/lib\/petstore-inventory\//)
   await rm(directory, { recursive: true })
+})
+
+t.test('without an account it says so', asRoot, async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o777)
+  const env = { PATH: process.env['PATH'], PORT: '0' }
+  const server = run(t, process.execPath, [path.resolve('dist/server.js')], {
+    cwd,
+    env,
+    uid: 54321,
+    gid: 54321,
+  })
+  t.match(await server.ended, { code: 1, stderr: /effective user ID 54321: .* needs an account/ })
 })
 
 /** A folder in which a server has run before. */
