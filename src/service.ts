@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
-import { fixedApiKeys } from './api-keys/fixed-keys.ts'
+import { endsOfKeys } from './api-keys/stored-keys.ts'
 import type { Config } from './config/config.ts'
 import { lastBackup } from './database/last-backup.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
@@ -44,8 +44,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   const { version, publicUrls, trustProxy, tracing } = options
   const databases = openDatabases(options, timings, log)
   const { requests, lists, probe } = databases
-  const apiKeys = new ApiKeyCache(probe, timings.apiKeys, log)
-  const findFixed = fixedApiKeys(options.apiKeys)
+  const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
   const inventory = { reader: listReader(lists), repository: updateRepository(requests, probe) }
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
@@ -54,7 +53,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   const app: AppOptions = {
     logger: log,
     version,
-    findApiKey: (key) => findFixed(key) ?? apiKeys.find(key),
+    findApiKey: (key) => apiKeys.find(key),
     inventory,
     tracing,
     readiness,
@@ -75,7 +74,8 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
       requests: requestStatistics,
       inventory: inventoryStatistics,
       pools: { requests, lists, probe },
-      apiKeys,
+      keysReadAt: () => apiKeys.refreshedAt,
+      endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
     }),
     /** Closes the database connections. Call it when no request is in flight. */
     async close() {
@@ -103,7 +103,9 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
   try {
     await checkDatabase(parts.app.readiness, log)
     await warnOfSettings(databases.probe, options.behindPooler, log)
-    await warnOfKeys(options.apiKeys, apiKeys, log)
+    await warnOfKeys(options.apiKeys, databases.probe, log)
+    // Otherwise, the log would say only later that the keys cannot be read.
+    await apiKeys.refresh().catch(() => {})
     const { host, port } = options
     const address = await app.listen({ host, port, backlog: BACKLOG })
     return { address, close }

@@ -1,29 +1,31 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
 import type { StatementRunner } from '../database/database.ts'
-import { type ApiKeyOwner, type FindApiKey, hashApiKey, isApiKey } from './key.ts'
-import { type ActiveKey, endOf, listActiveKeys } from './stored-keys.ts'
+import { type ApiKeyOwner, type FindApiKey, type FixedKey, hashApiKey, isApiKey } from './key.ts'
+import { findActiveKeys } from './stored-keys.ts'
 
 /** How often the key cache reads. */
 export interface ApiKeyIntervals {
-  /** Between two reads of the active keys. A revoked key is accepted for at most this long, plus one query. */
+  /** Between two reads of the cached keys. A revoked key is accepted for at most this long, plus one query. */
   readonly refreshMs: number
   /** Minimum time between two reads. It limits what requests with unknown keys can cost the database. */
-  readonly minRefreshMs: number
+  readonly minReadMs: number
 }
 
-export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minRefreshMs: 250 }
+export const apiKeyIntervals: ApiKeyIntervals = { refreshMs: 2000, minReadMs: 250 }
+
+/** Maximum number of keys that a refresh keeps. It takes 45 ms of CPU time for them, and PostgreSQL 100 ms. */
+const MAX_CACHED_KEYS = 10_000
 
 interface Entry {
   readonly owner: ApiKeyOwner
-  /** When the key expires or its revocation takes effect, in milliseconds since 1970 by the clock of PostgreSQL. */
-  readonly validUntil: number
   /** When the key ends, in `performance.now()` time: the clock of this machine may differ from that of PostgreSQL. */
   readonly endsAt: number
 }
 
 /**
- * The key cache of a running server: the active keys of the database. Logs when the keys cannot be read, once for consecutive
+ * The keys that a running server accepts: the fixed ones, and those of the database, which it reads when they are first used and then
+ * every two seconds. It costs what is in use, however many keys there are. Logs when keys cannot be read, once for consecutive
  * failures, and when they can be read again.
  */
 export class ApiKeyCache {
@@ -32,68 +34,55 @@ export class ApiKeyCache {
   readonly #intervals: ApiKeyIntervals
   readonly #closed = new AbortController()
   readonly #timer: NodeJS.Timeout
-  /** By digest. Looking it up need not be constant-time: callers cannot choose the digest of the key that they present. */
+  /** By digest. A look-up need not be constant-time: callers cannot choose the digest of the key that they present. */
+  readonly #fixed: ReadonlyMap<string, ApiKeyOwner>
   #active = new Map<string, Entry>()
+  /** Digests of unknown keys that the next read looks up. */
+  #wanted = new Set<string>()
+  /** Whether the next read refreshes the cached keys, too. */
+  #isDue = false
   #isStale = false
-  #readAt = 0
+  #refreshedAt = 0
   #lastReadStart = Number.NEGATIVE_INFINITY
   #currentRead: Promise<void> = Promise.resolve()
   #nextRead: Promise<void> | undefined
 
-  /** The cache is empty until the first `refresh`. From now on, it reads the keys periodically. */
-  constructor(database: StatementRunner, intervals: ApiKeyIntervals, log: Logger) {
+  /** From now on, it refreshes the cached keys periodically. */
+  constructor(
+    database: StatementRunner,
+    fixed: readonly FixedKey[],
+    intervals: ApiKeyIntervals,
+    log: Logger,
+  ) {
     this.#database = database
+    this.#fixed = new Map(fixed.map(({ name, key }) => [hashApiKey(key), { name }]))
     this.#intervals = intervals
     this.#log = log
     // The log has the error.
     this.#timer = setInterval(() => this.refresh().catch(() => {}), intervals.refreshMs).unref()
   }
 
-  /**
-   * Finds a key in the cache. A well-formed key that is not cached may have been created a moment ago, so it waits for the next
-   * read, which all waiting callers share. The promise rejects if that read fails.
-   */
+  /** Finds a key. A well-formed key that is not cached waits for the next read, and rejects if that fails. */
   find(key: string): ReturnType<FindApiKey> {
-    if (!isApiKey(key)) return undefined
-    const digest = mapKeyOf(hashApiKey(key))
+    const digest = hashApiKey(key)
+    const owner = this.#fixed.get(digest)
+    if (owner !== undefined) return owner
     const entry = this.#active.get(digest)
     if (entry !== undefined) return activeOwner(entry)
-    return this.refresh().then(() => activeOwner(this.#active.get(digest)))
+    if (!isApiKey(key)) return undefined
+    this.#wanted.add(digest)
+    return this.#read().then(() => activeOwner(this.#active.get(digest)))
   }
 
-  /** Number of active keys. */
-  get size(): number {
-    return this.#active.size
+  /** When the cached keys were last refreshed, in `Date.now()` time; 0 before the first time. */
+  get refreshedAt(): number {
+    return this.#refreshedAt
   }
 
-  /** When the keys were last read, in `Date.now()` time; 0 before the first read. */
-  get readAt(): number {
-    return this.#readAt
-  }
-
-  /** Returns until when, in milliseconds since 1970, each name has a valid key. Omits names with a key that never expires. */
-  validity(): ReadonlyMap<string, number> {
-    const validity = new Map<string, number>()
-    for (const { owner, validUntil } of this.#active.values())
-      validity.set(owner.name, Math.max(validUntil, validity.get(owner.name) ?? 0))
-    return new Map([...validity].filter(([, validUntil]) => Number.isFinite(validUntil)))
-  }
-
-  /**
-   * Reads the keys. Rejects if the database cannot be queried; the cache then keeps the keys of the last read. Coalesces reads: a
-   * caller joins only a read that has not started.
-   */
+  /** Reads the cached keys again. Rejects if the database cannot be queried; the cache then stays as it is. */
   refresh(): Promise<void> {
-    this.#nextRead ??= (async () => {
-      await this.#currentRead.catch(() => {})
-      const wait = this.#lastReadStart + this.#intervals.minRefreshMs - performance.now()
-      await sleep(Math.max(0, wait), undefined, { signal: this.#closed.signal })
-      this.#nextRead = undefined
-      this.#lastReadStart = performance.now()
-      this.#currentRead = this.#read()
-      await this.#currentRead
-    })()
-    return this.#nextRead
+    this.#isDue = true
+    return this.#read()
   }
 
   /** Stops refreshing the cache. */
@@ -103,12 +92,35 @@ export class ApiKeyCache {
     await this.#currentRead.catch(() => {})
   }
 
-  async #read(): Promise<void> {
+  /** Coalesces reads: a caller joins only a read that has not started. */
+  #read(): Promise<void> {
+    this.#nextRead ??= (async () => {
+      await this.#currentRead.catch(() => {})
+      const wait = this.#lastReadStart + this.#intervals.minReadMs - performance.now()
+      await sleep(Math.max(0, wait), undefined, { signal: this.#closed.signal })
+      this.#nextRead = undefined
+      this.#lastReadStart = performance.now()
+      this.#currentRead = this.#update()
+      await this.#currentRead
+    })()
+    return this.#nextRead
+  }
+
+  async #update(): Promise<void> {
+    const isRefresh = this.#isDue
+    this.#isDue = false
+    if (isRefresh) this.#active = new Map([...this.#active].slice(-MAX_CACHED_KEYS))
+    const digests = [...this.#wanted, ...(isRefresh ? this.#active.keys() : [])]
+    this.#wanted.clear()
     try {
-      const keys = await listActiveKeys(this.#database)
+      const keys = await findActiveKeys(this.#database, digests)
       const now = performance.now()
-      this.#active = new Map(keys.map((key) => [mapKeyOf(key.digest), entryOf(key, now)]))
-      this.#readAt = Date.now()
+      for (const digest of digests) this.#active.delete(digest)
+      for (const { digest, name, id, readOnly, remainingMs } of keys) {
+        const owner = { name, id, ...(readOnly ? { isReadOnly: true } : {}) }
+        this.#active.set(digest, { owner, endsAt: now + remainingMs })
+      }
+      if (isRefresh) this.#refreshedAt = Date.now()
       if (this.#isStale) this.#log.info('the API keys can be read again')
       this.#isStale = false
     } catch (err) {
@@ -119,20 +131,6 @@ export class ApiKeyCache {
   }
 }
 
-function entryOf(key: ActiveKey, now: number): Entry {
-  const { name, id, readOnly, remainingMs } = key
-  const end = endOf(key)
-  return {
-    owner: { name, id, ...(readOnly ? { isReadOnly: true } : {}) },
-    validUntil: end === null ? Number.POSITIVE_INFINITY : Date.parse(end),
-    endsAt: now + (remainingMs ?? Number.POSITIVE_INFINITY),
-  }
-}
-
 function activeOwner(entry: Entry | undefined): ApiKeyOwner | undefined {
   return entry !== undefined && performance.now() < entry.endsAt ? entry.owner : undefined
-}
-
-function mapKeyOf(digest: Buffer): string {
-  return digest.toString('latin1')
 }

@@ -10,6 +10,12 @@ export interface ApiKeyOwner {
   readonly isReadOnly?: boolean
 }
 
+/** A key from the configuration, and the name that logs show for it. */
+export interface FixedKey {
+  readonly name: string
+  readonly key: string
+}
+
 /**
  * Returns the owner of a presented key, or undefined if no such key is accepted now. Returns a promise only if the key has to be
  * looked up in the database; it rejects if the key cannot be checked.
@@ -41,11 +47,11 @@ export function isApiKey(text: string): boolean {
 }
 
 /**
- * Returns the SHA-256 digest of a key, 32 bytes for a key of any length. A fast hash is enough because keys are random:
- * no dictionary attack applies.
+ * Returns the SHA-256 digest of a key of any length, in hexadecimal digits. A fast hash is enough because keys are random: no
+ * dictionary attack applies.
  */
-export function hashApiKey(key: string): Buffer {
-  return hash('sha256', key, 'buffer')
+export function hashApiKey(key: string): string {
+  return hash('sha256', key, 'hex')
 }
 
 function checksum(body: string): string {

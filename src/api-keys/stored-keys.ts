@@ -6,36 +6,44 @@ export interface ApiKey {
   /** The first 12 hexadecimal digits of its digest: too short a part to search for the key. */
   readonly id: string
   readonly name: string
-  /** `ending`: the key was rotated and is accepted until `revokedAt`. */
-  readonly state: 'active' | 'ending' | 'expired' | 'revoked'
+  /** `ending`: the key was rotated and is accepted until `revokedAt`. `invalid`: its name is none, so it is not accepted. */
+  readonly state: 'active' | 'ending' | 'expired' | 'revoked' | 'invalid'
   /** Whether the key may be used for reading only. */
   readonly readOnly: boolean
   /** Times are in ISO 8601, in UTC. */
-  readonly createdAt: string
+  readonly createdAt: string | null
   readonly expiresAt: string | null
   readonly revokedAt: string | null
 }
 
-/** Returns when the key expires or its revocation takes effect, whichever is first; null for neither. */
-export function endOf({ expiresAt, revokedAt }: Pick<ApiKey, 'expiresAt' | 'revokedAt'>): string | null {
-  if (expiresAt === null || revokedAt === null) return expiresAt ?? revokedAt
-  return expiresAt < revokedAt ? expiresAt : revokedAt
-}
+/** Logs and the history know only these names. */
+const HAS_NAME = `coalesce(octet_length(name) <= 64 AND name ~ '^[A-Za-z0-9_-]+$', false)`
+
+/** When the key expires or its revocation takes effect, whichever is first; it may be infinite. */
+const END = `coalesce(least(expires_at, revoked_at), 'infinity')`
+
+const IS_ACTIVE = `(${END} > now() AND ${HAS_NAME})`
 
 const STATE = `CASE
   WHEN expires_at <= least(revoked_at, now()) THEN 'expired'
   WHEN revoked_at <= now() THEN 'revoked'
+  WHEN NOT ${HAS_NAME} THEN 'invalid'
   WHEN revoked_at IS NOT NULL THEN 'ending'
   ELSE 'active'
 END`
 
-const IS_ACTIVE = `coalesce(least(expires_at, revoked_at), 'infinity') > now()`
+/** The beginning of the bytes of an invalid name, which may be none of the encoding of this session. */
+const NAME = `CASE WHEN ${HAS_NAME} THEN name
+  ELSE coalesce(encode(convert_to(left(name, 64), getdatabaseencoding()), 'escape'), '') END`
 
-/** Through JSON a missing column reads as null, so that this version also serves callers before its migration has run. */
-const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
-  coalesce((to_jsonb(api_keys) ->> 'is_read_only')::boolean, false) AS "readOnly",
-  ${isoTime('created_at')} AS "createdAt", ${isoTime('expires_at')} AS "expiresAt",
-  ${isoTime('revoked_at')} AS "revokedAt"`
+/** Through JSON a missing column, before its migration has run, reads as false, and null in it as the lesser access. */
+const READ_ONLY = `coalesce(to_jsonb(api_keys) -> 'is_read_only', 'false') <> 'false'`
+
+const ID = `coalesce(left(encode(digest, 'hex'), 12), '') AS id`
+
+const API_KEY = `${ID}, ${NAME} AS name, ${STATE} AS state,
+  ${READ_ONLY} AS "readOnly", ${isoTime('created_at')} AS "createdAt",
+  ${isoTime('expires_at')} AS "expiresAt", ${isoTime('revoked_at')} AS "revokedAt"`
 
 /**
  * Creates a key. `lifetime` is in seconds; without it the key never expires. Returns undefined if another key has the name, and
@@ -44,7 +52,7 @@ const API_KEY = `left(encode(digest, 'hex'), 12) AS id, name, ${STATE} AS state,
 export async function createKey(
   database: StatementRunner,
   name: string,
-  digest: Buffer,
+  digest: string,
   lifetime?: number,
   isReadOnly = false,
 ): Promise<ApiKey | undefined> {
@@ -56,7 +64,7 @@ export async function createKey(
        RETURNING name
      )
      INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-     SELECT $1, $2, now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
+     SELECT $1, decode($2, 'hex'), now() + make_interval(secs => $3), $4 FROM (SELECT count(*) FROM freed) AS freed_count
      ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
      RETURNING ${API_KEY}`,
     [name, digest, lifetime ?? null, isReadOnly],
@@ -72,7 +80,7 @@ export async function createKey(
 export async function rotateKey(
   transaction: StatementRunner,
   name: string,
-  digest: Buffer,
+  digest: string,
   overlap: number,
   lifetime?: number,
 ): Promise<ApiKey | undefined> {
@@ -81,12 +89,13 @@ export async function rotateKey(
     `WITH old AS (
        UPDATE api_keys SET revoked_at = now() + make_interval(secs => $3)
        WHERE name = $1 AND revoked_at IS NULL AND ${IS_ACTIVE}
-       RETURNING name, expires_at - created_at AS lifetime, is_read_only
+       RETURNING name, is_read_only,
+         CASE WHEN expires_at < '9999-01-01' AND isfinite(created_at) THEN expires_at - created_at END AS lifetime
      ), older AS (
        UPDATE api_keys SET revoked_at = now() FROM old WHERE api_keys.name = old.name AND revoked_at > now()
      )
      INSERT INTO api_keys (name, digest, expires_at, is_read_only)
-     SELECT $1, $2, now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
+     SELECT $1, decode($2, 'hex'), now() + coalesce(make_interval(secs => $4), lifetime), is_read_only FROM old
      RETURNING ${API_KEY}`,
     [name, digest, overlap, lifetime ?? null],
   )
@@ -123,20 +132,33 @@ export function listKeys(database: StatementRunner): Promise<ApiKey[]> {
 }
 
 /** A key that is accepted now. */
-export interface ActiveKey extends ApiKey {
-  readonly digest: Buffer
-  /** How long it will be accepted, in milliseconds by the clock of PostgreSQL; null for ever. */
-  readonly remainingMs: number | null
+export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly'> {
+  readonly digest: string
+  /** How long it will be accepted, in milliseconds by the clock of PostgreSQL; may be infinite. */
+  readonly remainingMs: number
 }
 
-/** The statement that lists active keys. */
-export const ACTIVE_KEYS = `SELECT digest, ${API_KEY},
-    (extract(epoch FROM least(expires_at, revoked_at) - now()) * 1000)::float8 AS "remainingMs"
-  FROM api_keys WHERE ${IS_ACTIVE}`
+/** The statement that finds active keys. The difference of an infinite time and now is an error before PostgreSQL 17. */
+export const ACTIVE_KEYS = `SELECT encode(digest, 'hex') AS digest, ${ID}, name, ${READ_ONLY} AS "readOnly",
+    ((extract(epoch FROM ${END}) - extract(epoch FROM now())) * 1000)::float8 AS "remainingMs"
+  FROM (SELECT * FROM api_keys WHERE digest = ANY ($1::bytea[]) OFFSET 0) AS api_keys WHERE ${IS_ACTIVE}`
 
-/** Lists all keys that are accepted now. */
-export function listActiveKeys(database: StatementRunner): Promise<ActiveKey[]> {
-  return database.query<ActiveKey>(ACTIVE_KEYS)
+/** Returns those of the keys that are accepted now. */
+export function findActiveKeys(database: StatementRunner, digests: readonly string[]): Promise<ActiveKey[]> {
+  return database.query<ActiveKey>(ACTIVE_KEYS, [digests.map((digest) => `\\x${digest}`)])
+}
+
+/** Returns whether any key is accepted now. */
+export async function hasActiveKeys(database: StatementRunner): Promise<boolean> {
+  return (await database.query(`SELECT FROM api_keys WHERE ${IS_ACTIVE} LIMIT 1`)).length > 0
+}
+
+/** Returns when the last key of each name ends, in seconds since 1970. Omits names with a key that never ends. */
+export function endsOfKeys(database: StatementRunner): Promise<{ name: string; end: number }[]> {
+  return database.query(
+    `SELECT name, max(extract(epoch FROM ${END}))::float8 AS end FROM api_keys
+     WHERE ${IS_ACTIVE} GROUP BY name HAVING max(${END}) < 'infinity'`,
+  )
 }
 
 /** Describes the sessions that may hold locks on keys, for a person. */

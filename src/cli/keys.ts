@@ -47,16 +47,16 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   keys
     .command('list')
-    .description('list the valid keys; times are in UTC')
+    .description('list the keys that are neither expired nor revoked; times are in UTC')
     .option('--all', 'list expired and revoked keys, too')
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ all, json }: { all?: true; json?: true }) => {
       const found = await withDatabase(await databaseUrl(), listKeys)
-      const shown = found.filter(({ state }) => all || state === 'active' || state === 'ending')
+      const shown = found.filter(({ state }) => all || !['expired', 'revoked'].includes(state))
       const rows = shown.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
         const access = readOnly ? 'read-only' : 'read-write'
-        return [name, id, state, createdAt, expiresAt ?? '-', revokedAt ?? '-', access]
+        return [name, id, state, createdAt ?? '-', expiresAt ?? '-', revokedAt ?? '-', access]
       })
       const headings = ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS']
       await print(json ? JSON.stringify(shown, null, 2) : formatTable(headings, rows))
@@ -122,7 +122,7 @@ async function changeKeys<Result>(
  */
 async function issueKey(
   url: string,
-  create: (transaction: Transaction, digest: Buffer) => Promise<ApiKey>,
+  create: (transaction: Transaction, digest: string) => Promise<ApiKey>,
 ): Promise<void> {
   const key = makeApiKey()
   await changeKeys(url, async (transaction) => {

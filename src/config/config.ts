@@ -1,5 +1,5 @@
 import { parse } from 'pg-connection-string'
-import type { FixedKey } from '../api-keys/fixed-keys.ts'
+import type { FixedKey } from '../api-keys/key.ts'
 import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
 import { ConfigurationError } from './errors.ts'

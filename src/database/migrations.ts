@@ -31,9 +31,8 @@ export async function migrationRecords(
   const rows = isEmpty ? [] : await database.query<{ name: string; time: string }>(text)
   const applied = new Map(rows.map(({ name, time }) => [name, time]))
   return [...new Set([...known, ...applied.keys()])].sort().map((name) => {
-    const appliedAt = applied.get(name) ?? null
-    if (appliedAt === null) return { name, state: 'pending', appliedAt }
-    return { name, state: known.includes(name) ? 'applied' : 'unknown', appliedAt }
+    if (!applied.has(name)) return { name, state: 'pending', appliedAt: null }
+    return { name, state: known.includes(name) ? 'applied' : 'unknown', appliedAt: applied.get(name) ?? null }
   })
 }
 

@@ -1,4 +1,8 @@
-/** Returns an SQL expression of a `timestamptz` as text in ISO 8601, in UTC, whatever the time zone and the DateStyle of the session are. */
+/**
+ * Returns an SQL expression of a `timestamptz` as text in ISO 8601, in UTC, whatever the time zone and the DateStyle of the session are.
+ * A time that ISO 8601 does not know, such as `infinity` and those before Christ, is as PostgreSQL writes it.
+ */
 export function isoTime(time: string): string {
-  return `to_char(${time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+  return `CASE WHEN ${time} >= '0001-01-01' AND ${time} < 'infinity'
+    THEN to_char(${time} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') ELSE (${time})::text END`
 }

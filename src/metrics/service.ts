@@ -1,5 +1,4 @@
 import { Counter, Gauge, Registry } from 'prom-client'
-import type { ApiKeyCache } from '../api-keys/cache.ts'
 import type { Database } from '../database/database.ts'
 import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
@@ -18,7 +17,10 @@ export interface ServiceSources {
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Database>>
-  readonly apiKeys: Pick<ApiKeyCache, 'readAt' | 'validity'>
+  /** Returns when the cached API keys were last refreshed, in milliseconds since 1970; 0 before the first time. */
+  readonly keysReadAt: () => number
+  /** Returns until when, in Unix time, each name has a valid key that expires; undefined if they cannot be read. */
+  readonly endsOfKeys: () => Promise<readonly { name: string; end: number }[] | undefined>
 }
 
 /** A value for each combination of labels. */
@@ -36,11 +38,12 @@ interface Metric {
  * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
  */
 export function serviceMetrics(sources: ServiceSources) {
-  const { requests, inventory, apiKeys, pools } = sources
+  const { requests, inventory, pools } = sources
   const register = new Registry()
   let kind: NotReadyKind | undefined
   let levels: readonly StockLevel[] = []
   let backup: Date | undefined
+  let ends: readonly { name: string; end: number }[] = []
 
   const replace = (metric: Metric, samples: Samples, labelNames: readonly string[]): void => {
     metric.reset()
@@ -127,13 +130,13 @@ export function serviceMetrics(sources: ServiceSources) {
   )
   gauge(
     'inventory_api_keys_read_timestamp_seconds',
-    'When the API keys were last read from the database, in Unix time; 0 before the first read.',
-    () => one(apiKeys.readAt / 1000),
+    'When the API keys in use were last read from the database, in Unix time; 0 before the first read.',
+    () => one(sources.keysReadAt() / 1000),
   )
   gauge(
     'inventory_api_key_expiry_timestamp_seconds',
     'When the last key of a name expires, in Unix time; names with a key that never expires are omitted.',
-    () => Array.from(apiKeys.validity(), ([key, validUntil]) => [{ key }, validUntil / 1000]),
+    () => ends.map(({ name, end }) => [{ key: name }, end]),
     'key',
   )
 
@@ -143,11 +146,14 @@ export function serviceMetrics(sources: ServiceSources) {
     /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
+      const keys = sources.endsOfKeys()
       ;[kind, levels, backup] = await Promise.all([
         sources.notReadyKind(),
         sources.stock(),
         sources.lastBackup(),
       ])
+      // While the keys cannot be read, those of the last time remain valid.
+      ends = (await keys) ?? ends
       return register.metrics()
     },
   }

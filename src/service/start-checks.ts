@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
-import type { ApiKeyCache } from '../api-keys/cache.ts'
-import type { FixedKey } from '../api-keys/fixed-keys.ts'
+import type { FixedKey } from '../api-keys/key.ts'
+import { hasActiveKeys } from '../api-keys/stored-keys.ts'
 import { StartUpError } from '../config/errors.ts'
 import type { Database } from '../database/database.ts'
 import { isRefusal } from '../database/error-meaning.ts'
@@ -51,13 +51,8 @@ export async function warnOfSettings(database: Database, behindPooler: boolean, 
 }
 
 /** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
-export async function warnOfKeys(
-  fixed: readonly FixedKey[],
-  keyCache: ApiKeyCache,
-  log: Logger,
-): Promise<void> {
-  await keyCache.refresh().catch(() => {})
-  if (keyCache.readAt > 0 && keyCache.size === 0 && fixed.length === 0) {
+export async function warnOfKeys(fixed: readonly FixedKey[], database: Database, log: Logger): Promise<void> {
+  if (fixed.length === 0 && !(await hasActiveKeys(database).catch(() => true))) {
     log.warn(
       'there is no API key, so every request under /v1 is refused; create one with "inventory keys create --name ops"',
     )

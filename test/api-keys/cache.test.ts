@@ -10,14 +10,14 @@ import { startRelay } from '../support/relay.ts'
 /** A key cache over a real database. */
 async function openCache(t: Test, url: string): Promise<ApiKeyCache> {
   const { pool } = await openPool(t, { url, limits: probeLimits })
-  const cache = new ApiKeyCache(pool, apiKeyIntervals, pino({ level: 'silent' }))
+  const cache = new ApiKeyCache(pool, [], apiKeyIntervals, pino({ level: 'silent' }))
   t.teardown(() => cache.close())
   return cache
 }
 
 /** The owner of a key, as the cache returns it. */
 function ownerOf(name: string, key: string): { name: string; id: string } {
-  return { name, id: hashApiKey(key).toString('hex', 0, 6) }
+  return { name, id: hashApiKey(key).slice(0, 12) }
 }
 
 t.test('unknown keys cause at most a few queries a second', async (t) => {
@@ -41,12 +41,44 @@ t.test('unknown keys cause at most a few queries a second', async (t) => {
   t.ok(reads - before <= 4 * seconds + 2, `${reads - before} reads in ${seconds} s`)
 })
 
+t.test('a read costs what is in use, and not what the table has', async (t) => {
+  const database = await testDatabase(t)
+  let bytes = 0
+  const relay = await startRelay(t, database.url, {
+    towardsClient(part) {
+      bytes += part.length
+      return part
+    },
+  })
+  const key = await addKey(database, 'billing')
+  const cache = await openCache(t, relay.url)
+  t.strictSame(await cache.find(key), ownerOf('billing', key))
+  const costOf = async (work: () => unknown): Promise<number> => {
+    const before = bytes
+    await work()
+    return bytes - before
+  }
+  const few = await costOf(() => cache.refresh())
+  await database.query(
+    "INSERT INTO api_keys (name, digest) SELECT 'k' || n, sha256(n::text::bytea) FROM generate_series(1, 5000) n",
+  )
+  const many = await costOf(async () => {
+    await cache.refresh()
+    await cache.find(makeApiKey())
+  })
+  t.ok(many < few + 1000, `${few} bytes, then ${many}`)
+  await database.query("DELETE FROM api_keys WHERE name = 'billing'")
+  await cache.refresh()
+  t.equal(await cache.find(key), undefined, 'a deleted key ends, too')
+})
+
 t.test("a key ends at its time by the database's clock, with the database away too", async (t) => {
   const database = await testDatabase(t)
   const outage = await startRelay(t, database.url)
   const key = await addKey(database, 'billing', '1 hour')
   const unending = await addKey(database, 'shop')
   const cache = await openCache(t, outage.url)
+  for (const known of [key, unending]) await cache.find(known)
   for (const hours of [-2, 2]) {
     const skewed = Date.now() + hours * 3_600_000
     t.capture(Date, 'now', () => skewed)

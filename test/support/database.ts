@@ -88,7 +88,7 @@ export async function addKey(
 ): Promise<string> {
   const key = makeApiKey()
   await database.query(
-    "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, $2, now() - interval '1 day', now() + $3::interval)",
+    "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, decode($2, 'hex'), now() - interval '1 day', now() + $3::interval)",
     [name, hashApiKey(key), expires],
   )
   return key
