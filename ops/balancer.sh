@@ -1,7 +1,7 @@
 #!/bin/sh
 # The two programs of the balancer in docker-compose.yml:
-#   balancer.sh settings   check REPLICAS, RATE_LIMIT and the certificate, and hand them over to the balancer, with its configuration
-#   balancer.sh run        run HAProxy, and reload it after each hand-over, which interrupts no request
+#   balancer.sh settings [check]   check RATE_LIMIT and the certificate, and hand them over to the balancer, or only check them
+#   balancer.sh run                run HAProxy, and reload it after each hand-over, which interrupts no request
 # So a change of these settings replaces no container, and settings with an error never reach HAProxy. The former runs as root,
 # because the files may be readable by their owner alone.
 set -eu
@@ -12,7 +12,6 @@ settings() {
     echo "balancer-settings: $1; nothing was changed" >&2
     exit 1
   }
-  [ "$REPLICAS" -ge 1 ] && [ "$REPLICAS" -le 16 ] || fail "REPLICAS must be a whole number from 1 to 16, not $REPLICAS"
   case "$RATE_LIMIT" in
     *[!0-9]* | 0* | ????????*) fail "RATE_LIMIT must be a whole number from 1 to 9999999, not \"$RATE_LIMIT\"" ;;
   esac
@@ -39,6 +38,7 @@ settings() {
     cat ../check.log >&2
     fail "HAProxy refuses the settings${CERTIFICATE:+. CERTIFICATE must be a PEM file with a certificate, its chain and its key}"
   fi
+  if [ "${1:-}" = check ]; then return; fi
   # Independent of the umask with which the files were checked out.
   chmod -R u=rwX,go=rX .
   if [ -n "$CERTIFICATE" ]; then
@@ -70,7 +70,7 @@ run() {
 }
 
 case "${1:-}" in
-  settings) settings ;;
+  settings) settings "${2:-}" ;;
   run) run ;;
   *)
     sed -n '2,4s/^# \{0,1\}//p' "$0" >&2

@@ -1,12 +1,12 @@
 #!/bin/sh
 # Deploys this checkout and the settings in .env with docker compose, or goes back to the image of another version:
-#   ops/deploy.sh            build the image, check all settings, migrate, and replace one container after the other
-#   ops/deploy.sh 2.0.0      the same with an image that was deployed before; the schema stays the newer one
-# Each new container has to be healthy before an old one is stopped, so no request fails. Ends at the first failure; the containers
-# that are not yet replaced keep serving. `docker compose up` cannot do that: it replaces all containers before a service that they
-# depend on could check anything. Leaves the database alone, unless it is not running. The log of each container that goes is kept
-# in the folder `logs`.
+#   ops/deploy.sh            build the image, or pull IMAGE, check all settings, migrate, and replace one container after the other
+#   ops/deploy.sh 2.0.0      the same with an image that was deployed from here before; the schema stays the newer one
+# No request fails, because each old container stays until a new one is healthy. After a failure or Ctrl-C, what served before keeps
+# serving. `docker compose up` cannot do that: it replaces all containers before a service that they depend on could check anything.
+# Leaves running containers of PostgreSQL and, unless its ports change, HAProxy alone. Keeps the log of each removed one in `logs`.
 set -eu
+umask 077
 cd "$(dirname "$0")/.."
 KEEP_LOGS=20
 
@@ -14,131 +14,126 @@ fail() {
   echo "deploy.sh: $1" >&2
   exit 1
 }
+# Without this, a signal would end the shell without its trap on EXIT.
+trap 'exit 143' HUP INT TERM
 
-# Compose ignores what it does not know. The names are those of .env.example, those that docker-compose.yml passes on, those that your
-# files beside it use, and Compose's own.
+mkdir -p logs
+exec 9>>logs/lock
+flock -n 9 || fail "another deployment is running: $(cat logs/lock)"
+echo "process $$ of $(id -un), since $(date -u +%H:%M:%S) UTC" >logs/lock
+
+# Compose ignores every name but its own, and those that the files in use contain, as ${NAME} or to pass them on.
 if [ -f .env ]; then
-  names=$({
-    sed -nE 's/^(# |  )([A-Z_]+)(=.*|:)$/\2/p' .env.example docker-compose.yml
-    grep -ohE '\$\{[A-Za-z0-9_]+' ./*.yml | cut -c 3-
-  } | paste -sd '|' -)
-  compose='ANSI|BAKE|COMPATIBILITY|CONVERT_WINDOWS_PATHS|DISABLE_ENV_FILE|ENV_FILES|EXPERIMENTAL|FILE|IGNORE_ORPHANS|MENU|PARALLEL_LIMIT'
-  compose="$compose|PATH_SEPARATOR|PROFILES|PROGRESS|PROJECT_NAME|REMOVE_ORPHANS|STATUS_STDOUT"
-  wrong=$(grep -nvE "^[[:space:]]*(#.*)?\$|^[[:space:]]*(export[[:space:]]+)?($names|COMPOSE_($compose))[[:space:]]*=" .env |
-    sed -nE 's/^([0-9]+):[[:space:]]*([A-Za-z0-9_.-]*).*/  line \1: \2/p')
-  if [ -n "$wrong" ]; then
-    fail ".env has lines that are not NAME=value with a name that is known here, such as those in .env.example:
+  files="*compose*.y*ml ops/balancer.yml ${COMPOSE_FILE:-$(sed -n 's/^[^A-Z#]*COMPOSE_FILE *=//p' .env)}"
+  # shellcheck disable=SC2046
+  names=$(cat $(echo "$files" | tr ":\"'\r" ' ') |
+    grep -oE '(^|[^$])\$\{?[A-Za-z_][A-Za-z0-9_]*|^ +(- )?[A-Z_][A-Z0-9_]*:?$' | tr -cd '[:alnum:]_\n' | paste -sd '|' -)
+  own='ANSI|BAKE|COMPATIBILITY|CONVERT_WINDOWS_PATHS|DISABLE_ENV_FILE|ENV_FILES|EXPERIMENTAL|FILE|IGNORE_ORPHANS|MENU'
+  own="COMPOSE_($own|PARALLEL_LIMIT|PATH_SEPARATOR|PROFILES|PROGRESS|PROJECT_NAME|REMOVE_ORPHANS|STATUS_STDOUT)"
+  wrong=$(grep -nvE "^[^[:alnum:]_]*(#.*)?\$|^[^[:alnum:]_]*(export[[:space:]]+)?($names|$own)[[:space:]]*=" .env |
+    sed -nE 's/^([0-9]+):[^[:alnum:]_]*([A-Za-z0-9_.-]*).*/  line \1: \2/p')
+  [ -z "$wrong" ] || fail ".env has lines that are not NAME=value, or whose name has no effect with docker compose:
 $wrong"
-  fi
 fi
 
-config=$(docker compose config 2>&1) || {
-  echo "$config" >&2
-  case $config in
-    *services.api.scale*) fail 'REPLICAS must be a whole number from 1 to 16' ;;
-    *) fail 'compose refuses the settings' ;;
-  esac
-}
+config=$(docker compose config) || fail 'compose refuses the settings'
+section() { echo "$config" | awk -v header="  $1:" '/^ ? ?[^ ]/ { inside = $0 == header } inside'; }
 project=$(echo "$config" | sed -n 's/^name: "\{0,1\}\([^"]*\)"\{0,1\}$/\1/p')
-replicas=$(echo "$config" | sed -n 's/^    scale: //p')
-image=$project-inventory
-services=$(docker compose config --services)
-echo "deploy.sh: project $project, $replicas containers"
+replicas=$(section api | sed -n 's/^    scale: //p')
+image=$(section api | sed -n 's/^    image: //p')
+built=$project-inventory
+echo "$built" | grep -qxE '[a-z0-9]+((_|__|-+)[a-z0-9]+)*' ||
+  fail "Docker does not allow an image to be called $built; set COMPOSE_PROJECT_NAME in .env to another name than $project"
+echo "deploy.sh: project $project, $replicas containers of $image"
 
-has() { echo "$services" | grep -qx "$1"; }
 # An external database has no services that create passwords and roles.
-run() { if has "$1"; then docker compose run --rm --no-deps "$@"; fi; }
-# Without those of `docker compose run`.
-containers() {
-  docker ps --all --quiet --no-trunc --filter "label=com.docker.compose.project=$project" \
-    --filter label=com.docker.compose.service=api --filter label=com.docker.compose.oneoff=False
+run() { if [ "$(section "$1")" ]; then docker compose run --rm --no-deps "$@"; fi; }
+list() { docker ps --quiet --no-trunc --filter "label=com.docker.compose.project=$project" "$@"; }
+# Newest first, without those of `docker compose run`.
+containers() { list --all --filter label=com.docker.compose.service=api --filter label=com.docker.compose.oneoff=False "$@"; }
+ports() {
+  format='{{range .HostConfig.PortBindings}}{{range .}}{{println (print .HostIp ":" .HostPort)}}{{end}}{{end}}'
+  list "$@" | xargs -r docker inspect --format "$format" | grep : | sort
 }
-state_of() { docker inspect --format '{{.State.Status}} {{.State.Health.Status}}' "$1"; }
-image_of() { docker inspect --format '{{.Image}}' "$1"; }
-version_of() { docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$1"; }
-
-# Only an image that serves gets the tag of its version.
-previous=
-serving=
-broken=
-for container in $(containers); do
-  if [ "$(state_of "$container")" = 'running healthy' ]; then
-    serving="$serving $container"
-    previous=$(image_of "$container")
-    docker tag "$previous" "$image:$(version_of "$container")"
-  else
-    broken="$broken $container"
-  fi
-done
-# A later `docker compose up` must not start an image that failed.
-restore() { if [ -n "$previous" ]; then docker tag "$previous" "$image"; fi; }
-trap restore EXIT
-
-if [ $# -gt 0 ]; then
-  docker tag "$image:$1" "$image" || fail "there is no image of that version; \"docker images $image\" lists them"
-else
-  docker compose build
-fi
-! has db || docker compose up --detach --wait --no-recreate db
-if [ $# -eq 0 ]; then
-  run password
-  run api inventory config >/dev/null
-  run backup-settings
-  run balancer-settings
-  run roles
-else
-  run balancer-settings
-fi
-# An earlier version leaves newer migrations alone, and grants what it needs.
-run migrate
-
-start_one() {
-  before=$(containers)
-  docker compose up --detach --wait --no-deps --no-recreate --scale "api=$(($(echo "$before" | wc -w) + 1))" api && return
-  for container in $(containers); do
-    case $before in
-      *"$container"*) ;;
-      *)
-        docker logs --tail 20 "$container" >&2
-        remove "$container"
-        ;;
-    esac
-  done
-  fail 'the new container is not healthy, see its log above'
-}
-
 remove() {
   docker stop "$1" >/dev/null
-  (umask 077 && docker logs "$1" 2>&1 | gzip >"logs/$(date -u +%Y%m%dT%H%M%SZ)-$(echo "$1" | cut -c 1-12).log.gz")
+  docker logs "$1" 2>&1 | gzip >"logs/$(date -u +%Y%m%dT%H%M%SZ)-$(echo "$1" | cut -c 1-12).log.gz"
   docker rm "$1" >/dev/null
 }
 
-(umask 077 && mkdir -p logs)
-# Those that do not serve go first, then one for each new one, then those that are too many.
-for container in $broken; do remove "$container"; done
-# shellcheck disable=SC2086
-set -- $serving
-started=0
-while [ "$started" -lt "$replicas" ]; do
-  start_one
-  started=$((started + 1))
-  if [ $# -gt 0 ]; then
-    remove "$1"
-    shift
-  fi
-  # Only now, because the containers of 2.0.0 may publish its port.
-  docker compose up --detach --wait --no-deps balancer
+new_ports=$(section balancer | tr -d "\"'" |
+  awk '$1 == "-" { ip = "" } $1 == "host_ip:" { ip = $2 } $1 == "published:" { print ip ":" $2 }' | sort)
+for port in $new_ports; do
+  ports | grep -q ":${port##*:}\$" || docker compose run --rm --no-deps --publish "${port#:}:1" --entrypoint true balancer ||
+    fail "cannot publish port ${port#:}; see PORT, PUBLISH and PUBLISH_HTTPS in .env"
 done
-for container; do remove "$container"; done
-find logs -name '*.log.gz' | sort -r | tail -n "+$((KEEP_LOGS + 1))" | xargs rm -f
 
-new=$(docker image inspect --format '{{.Id}}' "$image")
-healthy=0
-for container in $(containers); do
-  if [ "$(state_of "$container") $(image_of "$container")" = "running healthy $new" ]; then healthy=$((healthy + 1)); fi
-done
-[ "$healthy" -eq "$replicas" ] || fail "$healthy of $replicas containers are running and healthy"
-docker tag "$image" "$image:$(version_of "$(containers | head -n 1)")"
+# Tags the images that serve with their versions. A later `docker compose up` must not start an image that failed.
 previous=
-if has backup; then docker compose up --detach --no-deps backup; fi
+for container in $(containers --filter status=running); do
+  serving=$(docker inspect --format '{{.Image}}' "$container")
+  docker tag "$serving" "$built:$(docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$container")"
+  if [ "$(docker inspect --format '{{.Config.Image}}' "$container")" = "$image" ]; then previous=$serving; fi
+done
+kept=$(containers)
+starting() { containers | grep -vxF "$kept"; }
+undo() {
+  trap '' HUP INT TERM
+  for container in $(starting); do remove "$container"; done
+  [ -z "$previous" ] || docker tag "$previous" "$image"
+}
+trap undo EXIT
+
+if [ $# -gt 0 ]; then
+  [ "$image" = "$built" ] || fail "to go back, set IMAGE in .env to the image of $1"
+  docker tag "$image:$1" "$image" || fail "there is no image of that version; \"docker images $image\" lists them"
+else
+  docker compose build
+  [ "$image" = "$built" ] || docker pull "$image"
+fi
+[ -z "$(section db)" ] || docker compose up --detach --wait --no-recreate db
+run password
+[ $# -gt 0 ] || run api inventory config >/dev/null
+run backup-settings
+run balancer-settings check
+run roles
+# An earlier version leaves newer migrations alone, and grants what it needs.
+run migrate
+
+# `up` would start them again.
+for stopped in $(containers --filter status=created --filter status=exited --filter status=dead); do remove "$stopped"; done
+# shellcheck disable=SC2046
+set -- $(containers)
+for number in $(seq "$replicas"); do
+  # Without `--wait`, which would wait for the old ones, too.
+  docker compose up --detach --no-deps --no-recreate --scale "api=$(($(containers | wc -l) + 1))" api
+  new=$(starting)
+  until state=$(docker inspect --format '{{.State.Status}} {{.State.Health.Status}} {{.RestartCount}}' "$new") &&
+    [ "$state" = 'running healthy 0' ]; do
+    [ "$state" = 'running starting 0' ] || fail "the new container is not healthy:
+$(docker logs --tail 20 "$new" 2>&1)"
+    sleep 1
+  done
+  kept=$(containers)
+  if [ $# -gt 0 ]; then remove "$1" && shift; fi
+  if [ "$number" -gt 1 ]; then continue; fi
+  # Only now, because a container of 2.0.0 may publish its port. HAProxy must not redirect to a port before it is published.
+  if [ "$(ports --filter label=com.docker.compose.service=balancer --filter health=healthy)" != "$new_ports" ]; then
+    trap '' HUP INT TERM
+    docker compose rm --stop --force balancer
+  fi
+  run balancer-settings
+  docker compose up --detach --wait --no-deps --no-recreate balancer
+  trap 'exit 143' HUP INT TERM
+done
+for old; do remove "$old"; done
+previous=
+find logs -name '*.log.gz' | sort -r | tail -n "+$((KEEP_LOGS + 1))" | xargs rm -f
+healthy=$(containers --filter health=healthy | wc -l)
+[ "$healthy" -eq "$replicas" ] || fail "$healthy of $replicas containers are healthy"
+[ -z "$(section backup)" ] || docker compose up --detach --no-deps backup
+docker compose config --hash '*' | grep -E '^(db|balancer) ' | while read -r service hash; do
+  [ "$(list --filter "label=com.docker.compose.config-hash=$hash")" ] ||
+    echo "deploy.sh: the container of $service has former settings; \"docker compose up --detach --wait $service\" restarts it"
+done
 echo "deploy.sh: $healthy containers are running and healthy"

@@ -1,4 +1,6 @@
+import { once } from 'node:events'
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:net'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { copyProject, type Shell, shellIn } from '../support/compose.ts'
@@ -17,7 +19,7 @@ const CLIENTS = 12
 const DEPLOY = 'ops/deploy.sh'
 
 /** The commits of the releases from which an upgrade starts. A shallow clone lacks them. */
-const releases = { '1.0.0': '197b744', '2.0.0': '93d0fb6' } as const
+const releases = { '1.0.0': '197b744', '2.0.0': '93d0fb6', '3.0.0': 'b6c898e' } as const
 
 // It builds three images, and replaces some thirty containers.
 t.setTimeout(1_800_000)
@@ -131,8 +133,8 @@ async function upgradeAndBack(
   const database = await containers('db')
   const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
 
-  // While the balancer takes over the port.
-  await failsNothing(t, deployment, DEPLOY, /: no answer$|: 503 /)
+  // Former releases have another balancer, or none: it takes over the port.
+  await failsNothing(t, deployment, DEPLOY, release === '3.0.0' ? undefined : /: no answer$|: 503 /)
   t.equal(await versionAt(port), version)
   t.equal((await containers('api')).length, 2)
   await sh('docker compose run --rm --no-deps migrate inventory history on')
@@ -170,7 +172,12 @@ t.test('a single container of 1.0.0 is upgraded and rolled back', async (t) => {
   isError(t, parseResponse(await sendRaw(port, long)), 431, 'headers_too_large')
 
   const before = [await containers('api'), await containers('balancer')]
-  for (const wrong of ['LOG_LEVEL=verbose', 'OTEL_LOG_LEVL=debug', 'RATE_LIMIT=abc', 'REPLICAS=17']) {
+  const busy = createServer().listen(0, '127.0.0.1')
+  await once(busy, 'listening')
+  t.teardown(() => busy.close())
+  const address = busy.address()
+  const taken = `PUBLISH=127.0.0.1:${typeof address === 'object' ? address?.port : ''}`
+  for (const wrong of ['LOG_LEVEL=verbose', 'HOST=0.0.0.0', 'RATE_LIMIT=abc', 'REPLICAS=17', taken]) {
     await deployment.set(wrong)
     const { error, failures } = await underLoad(t, deployment, DEPLOY)
     t.match(error, wrong.split('=')[0], `${wrong} is refused by name`)
@@ -204,4 +211,19 @@ t.test('a single container of 1.0.0 is upgraded and rolled back', async (t) => {
 
 t.test('two containers of 2.0.0 behind its balancer are upgraded and rolled back', async (t) => {
   await upgradeAndBack(t, '2.0.0', 'COMPOSE_FILE=docker-compose.yml:ops/compose.replicas.yml', 'REPLICAS=2')
+})
+
+t.test('two containers of 3.0.0 are upgraded and rolled back', async (t) => {
+  const deployment = await upgradeAndBack(t, '3.0.0')
+  const { sh } = deployment
+
+  // As on a machine that is too busy for it.
+  const check = '{test: [CMD, "false"], interval: 1s, retries: 1, start_period: 0s}'
+  await sh(`echo 'services: {api: {healthcheck: ${check}}}' >docker-compose.override.yml`)
+  await sh('docker compose up --detach --no-deps api')
+  await eventually('the containers to be unhealthy', async () =>
+    /^unhealthy\s+unhealthy$/.test(await sh("docker compose ps --format '{{.Health}}' api")),
+  )
+  await sh('rm docker-compose.override.yml')
+  await failsNothing(t, deployment, DEPLOY)
 })
