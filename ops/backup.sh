@@ -2,12 +2,13 @@
 # Backs up the database of docker-compose.yml, in the profile "backup":
 #   backup.sh every           write a backup now, and then every BACKUP_INTERVAL_HOURS hours; the container runs this
 #   backup.sh now             write one backup
-#   backup.sh list            list the backups, oldest first, by their time in UTC
+#   backup.sh list            list the backups in the order in which they were written, by their time in UTC
 #   backup.sh drill [file]    restore the backup, or the newest, into a scratch database, count its rows, and drop it
 #   backup.sh restore [file]  replace the database with the backup, or the newest; the former one stays under another name
 #   backup.sh settings        fail if a setting is wrong
-#   backup.sh health          fail if the newest backup is older than one and a half intervals
-# For file, - is a backup on standard input. After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted.
+#   backup.sh health          fail if the newest backup is older than one and a half intervals, or the time of any is in the future
+# For file, - is a backup on standard input. After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted, but no
+# other files.
 set -eu
 
 fail() {
@@ -36,14 +37,25 @@ backup() {
   mv "$name.part" "$name"
   # For `inventory status` and the metrics: every role can read it, and no dump contains it.
   query inventory "COMMENT ON DATABASE inventory IS 'Last backup: $time'"
-  find . -name 'inventory-*.dump' -mmin "+$((BACKUP_KEEP_DAYS * 1440))" -exec rm {} +
+  files -mmin "+$((BACKUP_KEEP_DAYS * 1440))" | xargs rm -f
   # What a killed container left. A younger one may belong to another container that is writing it now.
-  find . -name 'inventory-*.dump.part' -mtime +0 -exec rm {} +
+  find . -maxdepth 1 -name 'inventory-*.dump.part' -mtime +0 -exec rm {} +
   echo "backup.sh: wrote $name, $(wc -c <"$name") bytes; $(list | wc -l) backups kept"
 }
 
+# Lists the backups of this script that match conditions of `find`.
+files() { find . -maxdepth 1 -type f "$@" | sed 's|^\./||' | grep -xE 'inventory-[0-9]{8}T[0-9]{6}Z\.dump'; }
+
+# The clock was ahead when those with a time in the future were written, so they are not the newest.
 list() {
-  find . -name 'inventory-*.dump' | sed 's|^\./||' | sort
+  files -mmin -0 | sort
+  files ! -mmin -0 | xargs -r ls -tr
+}
+
+health() {
+  ahead=$(files -mmin -0 | sort) || true
+  [ -z "$ahead" ] || fail 1 "the clock is wrong, or was when these were written; set it, then delete or rename them: $ahead"
+  files -mmin "-$((BACKUP_INTERVAL_HOURS * 90))" | grep -q .
 }
 
 # Makes the backup that is named, by default the newest, the standard input.
@@ -83,7 +95,8 @@ compose stop api\", and try again"
   restore_into inventory_restored
   former="inventory_before_$(date -u +%Y%m%dT%H%M%SZ | tr TZ tz)"
   query postgres "ALTER DATABASE inventory RENAME TO $former; ALTER DATABASE inventory_restored RENAME TO inventory"
-  if [ "$tables" = 0 ]; then dropdb "$former"; else echo "backup.sh: the former database is now $former"; fi
+  if [ "$tables" = 0 ]; then dropdb "$former"; return; fi
+  echo "backup.sh: the former database, with its replication slots, is now $former"
 }
 
 check_number BACKUP_INTERVAL_HOURS "$BACKUP_INTERVAL_HOURS"
@@ -106,7 +119,7 @@ if [ $# -gt 0 ]; then shift; fi
 case "$command" in
   now) backup ;;
   list) list ;;
-  health) find . -name 'inventory-*.dump' -mmin "-$((BACKUP_INTERVAL_HOURS * 90))" | grep -q . ;;
+  health) health ;;
   drill)
     open "$@"
     restore_into inventory_drill
@@ -127,7 +140,7 @@ case "$command" in
     done
     ;;
   *)
-    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

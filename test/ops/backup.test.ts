@@ -9,11 +9,11 @@ const DAY = 86_400
 interface Situation {
   /** What `pg_dump` does after it has written its file. */
   readonly pgDump: string
-  /** Names of the files in the folder of the backups, with their ages in days. */
+  /** Names of the files in the folder of the backups, or in folders in it, with their ages in days. */
   readonly files?: Readonly<Record<string, number>>
   readonly intervalHours?: string
   readonly keepDays?: string
-  readonly command?: 'every' | 'now' | 'health'
+  readonly command?: 'every' | 'now' | 'health' | 'list'
 }
 
 /** Runs `backup.sh`, `every` up to its first pause, with a stand-in for each program that needs a database. */
@@ -28,6 +28,7 @@ async function backUpOnce(
   await mkdir(programs)
   for (const [name, days] of Object.entries(files)) {
     const file = path.join(backups, name)
+    await mkdir(path.dirname(file), { recursive: true })
     await writeFile(file, 'old')
     const time = Date.now() / 1000 - days * DAY
     await utimes(file, time, time)
@@ -70,6 +71,26 @@ t.test('a backup that succeeds replaces those that are too old, until the next d
   t.match(second, /^inventory-.*\.dump$/)
   t.match(stdout, 'pause of 86400 seconds')
 })
+
+t.test('files of others and folders are neither backups nor deleted', async (t) => {
+  const others = ['inventory-before-import.dump', 'copies/inventory-20260101T000000Z.dump', 'lost+found/x']
+  const files = Object.fromEntries(others.map((name) => [name, 20]))
+  t.strictSame((await backUpOnce(t, { pgDump: 'exit 0', files })).files.length, 4)
+  t.equal((await backUpOnce(t, { pgDump: 'exit 0', files, command: 'list' })).stdout, '')
+  const recent = Object.fromEntries(others.map((name) => [name, 0]))
+  t.equal((await backUpOnce(t, { pgDump: 'exit 0', files: recent, command: 'health' })).exitCode, 1)
+})
+
+t.test(
+  'a backup with a time in the future is not the newest, and makes the container unhealthy',
+  async (t) => {
+    const files = { 'inventory-20990101T000000Z.dump': -1, [OLD]: 0.1 }
+    t.match((await backUpOnce(t, { pgDump: '', files, command: 'list' })).stdout, new RegExp(`${OLD}\n$`))
+    const { exitCode, stderr } = await backUpOnce(t, { pgDump: '', files, command: 'health' })
+    t.match(stderr, 'set it, then delete or rename them: inventory-20990101T000000Z.dump\n')
+    t.equal(exitCode, 1)
+  },
+)
 
 t.test('a backup that fails half-way is no backup, deletes none, and is retried soon', async (t) => {
   for (const days of [0, 20]) {
