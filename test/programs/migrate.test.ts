@@ -201,9 +201,16 @@ t.test('the newest migration is the last by name, whatever the times say', async
     "run_on = run_on + interval '14 hours' WHERE name LIKE '%create-inventory'",
     "run_on = run_on - interval '1 hour' WHERE name LIKE '%add-history'",
     'run_on = now(), id = 100 - id',
+    "run_on = run_on + interval '14 hours'",
   ]) {
     await database.query(`UPDATE pgmigrations SET ${disorder}`)
     t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${newest}\n` })
     t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${newest}\n` })
+    const ordered = await database.query('SELECT name FROM pgmigrations ORDER BY run_on, id')
+    t.strictSame(
+      ordered.map(({ name }) => name),
+      await knownMigrations(),
+      'earlier versions, which go by the times, accept them',
+    )
   }
 })
