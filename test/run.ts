@@ -4,6 +4,7 @@
  */
 import { readdir } from 'node:fs/promises'
 import path from 'node:path'
+import { chooseBalancer } from './support/containers.ts'
 import { runTap } from './support/run-tap.ts'
 
 const [kind, ...args] = process.argv.slice(2)
@@ -20,4 +21,5 @@ const chosen = files.filter((file) => names.length === 0 || names.some((name) =>
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // What other programs break must not fail another test.
 const options = kind === 'test' ? [] : ['--jobs=1', '--timeout=900']
-await runTap(chosen, [...options, ...args.filter((arg) => arg.startsWith('-'))])
+const variables = kind === 'fault' ? await chooseBalancer() : {}
+await runTap(chosen, [...options, ...args.filter((arg) => arg.startsWith('-'))], variables)

@@ -162,7 +162,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   const former = await install('former')
   const backend = await startBackend(t)
   const securePort = await freePort()
-  const { port, process } = await startBalancer(t, [backend.port], {
+  const { port, reload } = await startBalancer(t, [backend.port], {
     CERTIFICATE: certificate,
     LISTEN_HTTPS: `127.0.0.1:${securePort}`,
     PUBLIC_HTTPS_PORT: `:${securePort}`,
@@ -189,7 +189,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   }
   const clients = [true, true, false, false].map(client)
   await eventually('requests', async () => served > 100)
-  process.kill('SIGUSR2')
+  await reload()
   await eventually('the new certificate', async () => {
     const fresh = new SecureAgent({ ca: authorities[1] })
     return secureGet(fresh, securePort).then(

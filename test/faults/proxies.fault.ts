@@ -2,21 +2,21 @@ import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { giveTo, serverAccount } from '../support/account.ts'
-import { startBalancer } from '../support/balancer.ts'
+import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { addMany, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { type Program, temporaryFolder } from '../support/program.ts'
+import { temporaryFolder } from '../support/program.ts'
 import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 /** Starts nginx with ops/nginx.conf, in front of two ports. */
 async function startNginx(
   t: Test,
   [one, two]: readonly number[],
-): Promise<Program & { readonly port: number }> {
+): Promise<Pick<Balancer, 'port' | 'output'>> {
   const given = await readFile('ops/nginx.conf', 'utf8')
   const port = await freePort()
   const folder = await temporaryFolder(t)

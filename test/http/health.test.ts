@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
-import { longTimings, startApp, startService } from '../support/app.ts'
+import { serviceTimings, startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -28,7 +28,7 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
   const outage = await startRelay(t, role.urlOf(database.url))
-  const { send, log, scrape } = await startApp(t, outage.url)
+  const { send, log, scrape } = await startApp(t, outage.url, { timings: serviceTimings })
   /** Waits until the check has a result: ready, or this kind of reason, in these words. */
   const see = async (kind?: string, words = /./): Promise<void> => {
     const answer = await eventually(kind ?? 'ready', async () => {
@@ -102,7 +102,7 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   await addEntries(database, [['1', 0, 'available']])
-  const { send, log } = await startApp(t, role.urlOf(database.url), { timings: longTimings })
+  const { send, log } = await startApp(t, role.urlOf(database.url))
   const update = async (): Promise<number> =>
     (await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status
   t.equal(await update(), 200)

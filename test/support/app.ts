@@ -3,7 +3,7 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { loadConfig } from '../../src/config/config.ts'
 import { version } from '../../src/config/version.ts'
-import { listLimits, requestLimits } from '../../src/database/pool-options.ts'
+import { listLimits, probeLimits, requestLimits } from '../../src/database/pool-options.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
@@ -13,21 +13,22 @@ import { callerOf, type Send } from './http.ts'
 import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './running-server.ts'
 
-export { apiKey }
+export { apiKey, serviceTimings }
 
 /**
- * Limits that a busy machine does not reach, for tests that drive many callers into each other and expect an answer for
- * each. A statement still gives up a locked row as soon as in production.
+ * The default: limits that a busy machine does not reach. A statement still gives up a locked row as soon as in production. Tests
+ * whose point is a limit ask for `serviceTimings`, or for limits of their own.
  */
-export const longTimings: Partial<ServiceTimings> = {
+const longTimings: ServiceTimings = {
+  ...serviceTimings,
   requests: { ...requestLimits, connect: 60_000, statement: 60_000, answer: 61_000 },
   lists: { ...listLimits, connect: 60_000, lock: 60_000, answer: 61_000 },
-  app: { ...appTimeouts, updates: { ...updateTimes, wait: 60_000 } },
+  probe: { ...probeLimits, connect: 60_000, statement: 60_000, answer: 61_000 },
+  app: { ...appTimeouts, arrivalMs: 60_000, updates: { ...updateTimes, wait: 60_000 } },
 }
 
-/** As `longTimings`, and with as much time for locks: nothing but the test ends a wait. */
+/** As the default, and with as much time for locks: nothing but the test ends a wait. */
 export const endlessTimings: Partial<ServiceTimings> = {
-  ...longTimings,
   requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 61_000 },
 }
 
@@ -45,6 +46,7 @@ export interface TestApp {
 export interface TestAppOptions {
   /** Replaces options of the HTTP side that production would set. */
   readonly app?: Partial<AppOptions>
+  /** Replaces time limits that no busy machine reaches. */
   readonly timings?: Partial<ServiceTimings>
   /** Environment variables that are added to, or replace, those of the database, the port and the key. */
   readonly env?: Readonly<Record<string, string>>
@@ -67,7 +69,7 @@ export async function startApp(
   const logger = pino({ base: null }, stream)
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
   const options = { ...config, version, databaseUrl, tracing }
-  const parts = await connectService(options, { ...serviceTimings, ...timings }, logger)
+  const parts = await connectService(options, { ...longTimings, ...timings }, logger)
   const service = await serve({ ...parts, app: { ...parts.app, ...app } }, options, logger)
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {

@@ -1,32 +1,73 @@
+import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
+import { eventually } from './eventually.ts'
 import { freePort } from './other-program.ts'
-import { type Program, run } from './program.ts'
+import { run } from './program.ts'
 import { root } from './root.ts'
 
 /** HAProxy with `ops/haproxy.cfg`. */
-export interface Balancer extends Program {
+export interface Balancer extends HAProxy {
   readonly port: number
 }
+
+interface HAProxy {
+  /** Resolves once the output has a match. */
+  output(pattern: RegExp): Promise<unknown>
+  /** Has it read its configuration and certificate again. */
+  reload(): Promise<unknown>
+}
+
+type Environment = Readonly<Record<string, string>>
+
+const COMMAND = ['haproxy', '-W', '-db', '-f', path.join(root, 'ops/haproxy.cfg')]
+const READY = /Loading success/
 
 /** Starts HAProxy in front of two processes, or of one that it uses twice, and waits until it listens. */
 export async function startBalancer(
   t: Test,
   [one = 0, two = one]: readonly number[],
-  env: Readonly<Record<string, string>> = {},
+  env: Environment = {},
 ): Promise<Balancer> {
   const port = await freePort()
-  const balancer = run(t, 'haproxy', ['-W', '-db', '-f', path.join(root, 'ops/haproxy.cfg')], {
-    env: {
-      PATH: process.env['PATH'],
-      LISTEN: `127.0.0.1:${port}`,
-      SERVER_1: `127.0.0.1:${one}`,
-      SERVER_2: `127.0.0.1:${two}`,
-      ...env,
-    },
-  })
-  await balancer.output(/Loading success/)
-  return { ...balancer, port }
+  const image = process.env['TEST_HAPROXY_IMAGE']
+  const start = image === undefined ? startProgram : startContainer
+  const addresses = {
+    LISTEN: `127.0.0.1:${port}`,
+    SERVER_1: `127.0.0.1:${one}`,
+    SERVER_2: `127.0.0.1:${two}`,
+  }
+  return { port, ...(await start(t, { ...addresses, ...env }, image)) }
+}
+
+async function startProgram(t: Test, env: Environment): Promise<HAProxy> {
+  const [name = '', ...args] = COMMAND
+  const { output, process: haproxy } = run(t, name, args, { env: { PATH: process.env['PATH'], ...env } })
+  await output(READY)
+  return { output, reload: async () => haproxy.kill('SIGUSR2') }
+}
+
+async function startContainer(t: Test, env: Environment, image = ''): Promise<HAProxy> {
+  const { GenericContainer, Wait } = await import('testcontainers')
+  const haproxy = await new GenericContainer(image)
+    .withNetworkMode('host')
+    // The tests' certificates are for nobody else.
+    .withUser('root')
+    .withBindMounts(
+      [path.join(root, 'ops'), tmpdir()].map((source) => ({ source, target: source, mode: 'ro' })),
+    )
+    .withEnvironment(env)
+    .withCommand(COMMAND)
+    .withWaitStrategy(Wait.forLogMessage(READY))
+    .start()
+  t.teardown(() => haproxy.stop())
+  let text = ''
+  const log = await haproxy.logs()
+  log.on('data', (chunk) => (text += chunk))
+  return {
+    output: (pattern) => eventually(`${pattern} in the output`, async () => pattern.test(text)),
+    reload: () => haproxy.exec(['sh', '-c', 'kill -USR2 1']),
+  }
 }
 
 /** Where clients reach a service: its own port, and that of HAProxy in front of it. */

@@ -36,7 +36,10 @@ export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}
   const url = urlOf(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})
+  const holding = new Set<pg.PoolClient>()
   t.teardown(async () => {
+    // Otherwise, a test that fails while it holds a lock would not end.
+    for (const client of holding) client.release(true)
     await pool.end()
     await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
   })
@@ -44,10 +47,12 @@ export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}
     url,
     hold: async (statement, end = 'ROLLBACK') => {
       const client = await pool.connect()
+      holding.add(client)
       await client.query('BEGIN')
       await client.query(statement)
       return async () => {
         await client.query(end)
+        holding.delete(client)
         client.release()
       }
     },

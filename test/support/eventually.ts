@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises'
 
 /** How long to wait by default, in milliseconds: far more than it takes, for busy machines. */
-const LIMIT_MS = 30_000
+const LIMIT_MS = 120_000
 
 /** Waits until a condition of this process holds. Fails with what it waited for. */
 export async function until(what: string, isTrue: () => boolean, limitMs = LIMIT_MS): Promise<void> {

@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
+import { createInterface } from 'node:readline'
 import { root } from './root.ts'
 import { startTestServer } from './server.ts'
 
@@ -16,8 +17,13 @@ const JOBS = 2 * availableParallelism()
  * All temporary files are in one folder.
  *
  * @param files paths from the root of the project, as TypeScript
+ * @param variables of the environment of the tests
  */
-export async function runTap(files: readonly string[], options: readonly string[] = []): Promise<void> {
+export async function runTap(
+  files: readonly string[],
+  options: readonly string[] = [],
+  variables: Readonly<Record<string, string>> = {},
+): Promise<void> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
   // For the account that the server runs as where this is root.
   await chmod(folder, 0o755)
@@ -33,7 +39,7 @@ export async function runTap(files: readonly string[], options: readonly string[
     console.log(`PostgreSQL for the tests: ${server.source}`)
     try {
       if (!interruption.signal.aborted) {
-        const env = { ...process.env, ...server.env, TMPDIR: folder }
+        const env = { ...process.env, ...variables, ...server.env, TMPDIR: folder }
         const isOk = await run(files, options, env, interruption.signal)
         process.exitCode ??= isOk ? 0 : 1
       }
@@ -46,7 +52,7 @@ export async function runTap(files: readonly string[], options: readonly string[
   }
 }
 
-/** Returns whether all tests passed. */
+/** Returns whether all tests passed. In a terminal tap shows how they go; elsewhere, each file is a line, and errors are whole. */
 async function run(
   files: readonly string[],
   options: readonly string[],
@@ -54,16 +60,34 @@ async function run(
   interruption: AbortSignal,
 ): Promise<boolean> {
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
-  const tap = spawn('tap', ['run', '--reporter=terse', `--jobs=${JOBS}`, ...options, ...compiled], {
+  const isShown = process.stdout.isTTY || options.some((option) => option.startsWith('--reporter'))
+  const args = ['run', `--reporter=${isShown ? 'terse' : 'tap'}`, `--jobs=${JOBS}`, ...options, ...compiled]
+  const tap = spawn('tap', args, {
     cwd: root,
     env,
-    stdio: ['ignore', 'inherit', 'inherit'],
+    stdio: ['ignore', isShown ? 'inherit' : 'pipe', 'inherit'],
     // A process group of its own, so that a signal reaches the tests and the programs that they started.
     detached: true,
   })
   interruption.addEventListener('abort', () => endGroup(tap))
-  const [code] = await once(tap, 'exit')
+  const ended = once(tap, 'exit')
+  if (tap.stdout) await printBriefly(createInterface(tap.stdout))
+  const [code] = await ended
   return code === 0
+}
+
+/** Prints a line of TAP for each test file, and before that of one that fails everything in it that has not passed. */
+async function printBriefly(lines: AsyncIterable<string>): Promise<void> {
+  let details: string[] = []
+  for await (const line of lines) {
+    if (line.startsWith(' ')) {
+      if (!/^ +(ok \d|# Subtest|1\.\.\d)/.test(line)) details.push(line)
+      continue
+    }
+    if (line.startsWith('not ok')) console.log(details.join('\n'))
+    if (!/^(TAP|# Subtest|1\.\.|$)/.test(line)) console.log(line)
+    details = []
+  }
 }
 
 /** Kills the process group of a process, even if that process itself has ended. */

@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import path from 'node:path'
 import { migrate } from '../../src/database/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
+import { imageOf, reasonOf } from './containers.ts'
 import { onServer } from './on-server.ts'
 
 /** A PostgreSQL server for one run of the tests, with a database that has the newest schema and no rows, which tests clone. */
@@ -45,26 +46,27 @@ export async function startTestServer(folder: string): Promise<TestServer> {
 async function startServer(folder: string): Promise<Server> {
   const url = process.env['TEST_DATABASE_URL']
   if (url) return { url, source: 'the one at TEST_DATABASE_URL, because that is set', stop: async () => {} }
+  const image = await imageOf('postgres')
   try {
-    return await startContainer()
+    return await startContainer(image)
   } catch (error) {
-    const reason = error instanceof Error ? error.message.split('\n', 1)[0] : String(error)
     const server = await startEmbeddedServer(path.join(folder, 'postgres'), settings)
-    const why = `TEST_DATABASE_URL is not set, and no container could be started: ${reason}`
-    return { ...server, source: `the embedded one, because ${why}` }
+    const source = `the embedded one, because TEST_DATABASE_URL is not set, and ${reasonOf(image, error)}`
+    return { ...server, source }
   }
 }
 
-async function startContainer(): Promise<Server> {
+async function startContainer(image: string): Promise<Server> {
   const { PostgreSqlContainer } = await import('@testcontainers/postgresql')
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const container = await new PostgreSqlContainer('postgres:18-alpine')
+  const container = await new PostgreSqlContainer(image)
     .withCommand(['postgres', ...flags])
+    // The default is too small for parallel queries.
+    .withSharedMemorySize(256 * 1024 ** 2)
     .start()
   return {
     url: container.getConnectionUri(),
-    source:
-      'postgres:18-alpine in a container, because TEST_DATABASE_URL is not set and a Docker engine answers',
+    source: `${image} in a container, because TEST_DATABASE_URL is not set and a Docker engine answers`,
     stop: () => container.stop(),
   }
 }

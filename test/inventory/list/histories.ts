@@ -5,7 +5,7 @@ import { from as copyFrom } from 'pg-copy-streams'
 import type { Test } from 'tap'
 import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { longTimings, startApp } from '../../support/app.ts'
+import { startApp } from '../../support/app.ts'
 import { SERVICE } from '../../support/cluster.ts'
 import type { OwnServer } from '../../support/own-server.ts'
 import { randomOf } from '../../support/random.ts'
@@ -144,8 +144,8 @@ export async function compareLists(t: Test, server: OwnServer, steps: number): P
   const statistics = new InventoryStatistics()
   const app = { inventoryStatistics: statistics }
   const apps = await Promise.all([
-    startApp(t, server.url, { app, timings: longTimings }),
-    startApp(t, server.url, { timings: longTimings, env: { DATABASE_POOLER: 'transaction' } }),
+    startApp(t, server.url, { app }),
+    startApp(t, server.url, { env: { DATABASE_POOLER: 'transaction' } }),
   ])
   let rejected = 0
   /** Those with a transaction that stays open. */

@@ -5,7 +5,7 @@ import t from 'tap'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { longTimings, startApp } from '../../support/app.ts'
+import { startApp } from '../../support/app.ts'
 import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
@@ -46,7 +46,6 @@ t.test('lists asked for during a read share the next one, with what was committe
   const statistics = new InventoryStatistics()
   const { send } = await startApp(t, database.url, {
     app: { inventoryStatistics: statistics },
-    timings: longTimings,
   })
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
   const first = send('GET', '/v1/inventory')

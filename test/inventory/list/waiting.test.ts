@@ -1,6 +1,6 @@
 import t from 'tap'
 import { listLimits } from '../../../src/database/pool-options.ts'
-import { longTimings, startApp } from '../../support/app.ts'
+import { startApp } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
 import { addMany, type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
@@ -23,7 +23,7 @@ const sessionsWait = (database: TestDatabase, application: string, count = 1, se
 t.test('a list or an export that waited for a transaction that replaces the rows is whole', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, ENTRIES)
-  const apps = await Promise.all([1, 2].map(() => startApp(t, database.url, { timings: longTimings })))
+  const apps = await Promise.all([1, 2].map(() => startApp(t, database.url)))
   // One has read the list before and asks what has changed; the other reads it for the first time.
   await apps[0]?.send('GET', '/v1/inventory')
   await database.query('UPDATE inventory SET quantity = 7 WHERE pet_id = 7')
@@ -53,7 +53,6 @@ for (const pooler of ['', 'transaction']) {
       const database = await testDatabase(t)
       const settings = `-c default_transaction_isolation=serializable${pooler && ' -c statement_timeout=300'}`
       const { send } = await startApp(t, `${database.url}?options=${encodeURIComponent(settings)}`, {
-        timings: longTimings,
         env: { DATABASE_POOLER: pooler },
       })
       t.equal((await send('GET', '/v1/inventory')).text, '[]')

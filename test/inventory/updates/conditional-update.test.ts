@@ -1,6 +1,6 @@
 import { Agent } from 'node:http'
 import t from 'tap'
-import { apiKey, longTimings, startApp, startService } from '../../support/app.ts'
+import { apiKey, startApp, startService } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
@@ -146,7 +146,7 @@ t.test('a condition waits for a locked row, and is decided by what is there then
     ['1', 0, 'sold'],
     ['2', 0, 'sold'],
   ] as const
-  const { database, send } = await startService(t, entries, { timings: longTimings })
+  const { database, send } = await startService(t, entries)
   const update = (petId: number, quantity: number, tag: string): Promise<Answer> =>
     send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, { 'If-Match': tag }))
   for (const [end, status] of [
@@ -173,7 +173,7 @@ t.test('a condition waits for a locked row, and is decided by what is there then
 t.test('two writers that increment by compare and set from the tag in each 412 lose nothing', async (t) => {
   const database = await testDatabase(t)
   await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
-  const apps = [1, 2].map(() => startApp(t, database.url, { timings: longTimings }))
+  const apps = [1, 2].map(() => startApp(t, database.url))
   const ports = (await Promise.all(apps)).map(({ port }) => port)
   let conflicts = 0
   const increment = async (port: number, petId: number): Promise<void> => {

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { endlessTimings, longTimings, startApp } from '../../support/app.ts'
+import { endlessTimings, startApp } from '../../support/app.ts'
 import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, json, type Send } from '../../support/http.ts'
@@ -79,7 +79,7 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
     const database = await testDatabase(t)
     await addMany(database, 50)
     await database.query(definition)
-    const { send } = await startApp(t, database.url, { timings: longTimings })
+    const { send } = await startApp(t, database.url)
     const release = await database.hold(lock)
     const update = async (petId: number): Promise<number> =>
       (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
@@ -107,7 +107,7 @@ t.test('updates that have waited for the same lock share statements once it is f
     CREATE TRIGGER total BEFORE UPDATE ON inventory EXECUTE FUNCTION total()`)
   const statements = async (): Promise<number> =>
     Number((await database.query('SELECT last_value FROM statements'))[0]?.['last_value'])
-  const { send } = await startApp(t, database.url, { timings: longTimings })
+  const { send } = await startApp(t, database.url)
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
   const updates = updateAll(send, 200, 5)
   let before = 0
@@ -125,7 +125,7 @@ t.test('a locked table is not a locked entry, and is served once it is free', as
   const database = await testDatabase(t)
   await addMany(database, 50)
   const hasty = await startApp(t, database.url)
-  const patient = await startApp(t, database.url, { timings: longTimings })
+  const patient = await startApp(t, database.url)
   for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
     const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
     for (const { status, text } of await updateAll(hasty.send, 3, 5)) {

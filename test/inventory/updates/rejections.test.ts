@@ -1,6 +1,6 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { apiKey, endlessTimings, longTimings, startApp } from '../../support/app.ts'
+import { apiKey, endlessTimings, startApp } from '../../support/app.ts'
 import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
@@ -140,7 +140,7 @@ t.test('a quantity that the store does not allow is refused, and no older update
     const database = await testDatabase(t)
     await addMany(database, 1)
     await database.query(`${definition}; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-    const { port } = await startApp(t, role.urlOf(database.url), { timings: longTimings })
+    const { port } = await startApp(t, role.urlOf(database.url))
     const requests = Array.from({ length: 10 }, (_, index) => updateRequest(index + 41))
     const statuses = statusesIn(await sendRaw(port, requests.join('') + listRequest(close)))
     t.strictSame(statuses, [...Array.from({ length: 9 }, () => 200), 400, 200], way)
