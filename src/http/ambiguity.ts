@@ -24,7 +24,8 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
       400,
       'The request must have one Host header: a host name or an IP address, with or without a port.',
     )
-  return targetError(target)
+  // What the router gets as it is has been checked.
+  return request.url === target ? undefined : targetError(target)
 }
 
 /**

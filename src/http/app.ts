@@ -69,7 +69,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     loggerInstance: logger,
     logController: requestLog,
     genReqId: requestId,
-    trustProxy: [...options.trustProxy],
+    // With an empty list, Fastify would parse the addresses of each request.
+    trustProxy: options.trustProxy.length > 0 && [...options.trustProxy],
     bodyLimit: MAX_BODY_BYTES,
     ajv: ajvOptions,
     schemaErrorFormatter: validationError,
