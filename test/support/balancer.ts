@@ -59,6 +59,7 @@ async function startContainer(t: Test, env: Environment, image = ''): Promise<HA
     .withEnvironment(env)
     .withCommand(COMMAND)
     .withWaitStrategy(Wait.forLogMessage(READY))
+    .withStartupTimeout(120_000)
     .start()
   t.teardown(() => haproxy.stop())
   let text = ''

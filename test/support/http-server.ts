@@ -1,22 +1,18 @@
-import type { RequestListener, Server } from 'node:http'
+import type { RequestListener } from 'node:http'
 import type { Test } from 'tap'
 import { type ConnectionLimits, connectionLimits } from '../../src/http/connections/guard.ts'
 import { HttpServer } from '../../src/http/connections/http-server.ts'
 import { listen } from './listen.ts'
 
-/** The connections of the service with requests of a test's own. */
-export interface TestHttpServer {
-  readonly http: HttpServer
-  readonly server: Server
-  readonly port: number
-}
-
-/** Starts a server that has no timeout unless told otherwise, and whose responses say when their connection closes. */
+/**
+ * Starts a server with the connections of the service and with requests of a test's own. It has no timeout by default, and its
+ * responses say when their connection closes.
+ */
 export async function startHttpServer(
   t: Test,
   handler: RequestListener,
   limits: Partial<ConnectionLimits> = {},
-): Promise<TestHttpServer> {
+) {
   const http = new HttpServer({
     onRefused: () => {},
     arrivalMs: 60_000,

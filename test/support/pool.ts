@@ -2,18 +2,13 @@ import type { Test } from 'tap'
 import type { Database } from '../../src/database/database.ts'
 import { openDatabase } from '../../src/database/pool.ts'
 import { type DatabaseOptions, requestLimits } from '../../src/database/pool-options.ts'
-import { type TestDatabase, testDatabase } from './database.ts'
+import { testDatabase } from './database.ts'
 
-/** A pool on a database of its own. */
-export interface TestPool {
-  readonly owner: TestDatabase
-  readonly pool: Database
-  /** Why connections were lost. */
-  readonly lost: string[]
-}
-
-/** Opens a pool of one connection by default, so that each statement has the connection of the one before. */
-export async function openPool(t: Test, options: Partial<DatabaseOptions> = {}): Promise<TestPool> {
+/**
+ * Opens a pool on a database of its own, of one connection by default, so that each statement has the connection of the one before.
+ * `lost` has why connections were lost.
+ */
+export async function openPool(t: Test, options: Partial<DatabaseOptions> = {}) {
   const owner = await testDatabase(t)
   const lost: string[] = []
   const pool = openDatabase({

@@ -5,27 +5,15 @@ import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { imageOf, reasonOf } from './containers.ts'
 import { onServer } from './on-server.ts'
 
-/** A PostgreSQL server for one run of the tests, with a database that has the newest schema and no rows, which tests clone. */
-export interface TestServer {
-  /** Which one it is, and why that one. */
-  readonly source: string
-  /** Environment variables by which `testDatabase` finds both. */
-  readonly env: Readonly<Record<string, string>>
-  stop(): Promise<void>
-}
-
-interface Server {
-  /** Its address, as a role that may create databases. */
-  readonly url: string
-  readonly source: string
-  stop(): Promise<unknown>
-}
-
 /** Speed over safety: the data of a run is thrown away. */
 const settings = { fsync: 'off', max_connections: '300' }
 
-/** Finds or starts the server: the one that `TEST_DATABASE_URL` names, else one in a container, else the embedded one. */
-export async function startTestServer(folder: string): Promise<TestServer> {
+/**
+ * Finds or starts the PostgreSQL server for one run of the tests: the one that `TEST_DATABASE_URL` names, else one in a container,
+ * else the embedded one. Adds a database that has the newest schema and no rows, which tests clone. Returns which server it is, and
+ * why that one, and the environment variables by which `testDatabase` finds both.
+ */
+export async function startTestServer(folder: string) {
   const { url, source, stop } = await startServer(folder)
   const template = `test_template_${randomBytes(6).toString('hex')}`
   await onServer(url, `CREATE DATABASE ${template}`)
@@ -43,7 +31,7 @@ export async function startTestServer(folder: string): Promise<TestServer> {
   }
 }
 
-async function startServer(folder: string): Promise<Server> {
+async function startServer(folder: string) {
   const url = process.env['TEST_DATABASE_URL']
   if (url) return { url, source: 'the one at TEST_DATABASE_URL, because that is set', stop: async () => {} }
   const image = await imageOf('postgres')
@@ -56,13 +44,14 @@ async function startServer(folder: string): Promise<Server> {
   }
 }
 
-async function startContainer(image: string): Promise<Server> {
+async function startContainer(image: string) {
   const { PostgreSqlContainer } = await import('@testcontainers/postgresql')
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const container = await new PostgreSqlContainer(image)
     .withCommand(['postgres', ...flags])
     // The default is too small for parallel queries.
     .withSharedMemorySize(256 * 1024 ** 2)
+    .withStartupTimeout(120_000)
     .start()
   return {
     url: container.getConnectionUri(),
