@@ -4,11 +4,10 @@
 #   ops/deploy.sh 2.0.0      the same with an image that was deployed from here before; the schema stays the newer one
 # No request fails, because each old container stays until a new one is healthy. After a failure or Ctrl-C, what served before keeps
 # serving. `docker compose up` cannot do that: it replaces all containers before a service that they depend on could check anything.
-# Leaves running containers of PostgreSQL and, unless its ports change, HAProxy alone. Keeps the log of each removed one in `logs`.
+# Leaves running containers of PostgreSQL and, unless its ports change, HAProxy alone. Keeps the logs of the last 20 removed ones in `logs`.
 set -eu
 umask 077
 cd "$(dirname "$0")/.."
-KEEP_LOGS=20
 
 fail() {
   echo "deploy.sh: $1" >&2
@@ -68,19 +67,18 @@ for port in $new_ports; do
     fail "cannot publish port ${port#:}; see PORT, PUBLISH and PUBLISH_HTTPS in .env"
 done
 
-# Tags the images that serve with their versions. A later `docker compose up` must not start an image that failed.
-previous=
-for container in $(containers --filter status=running); do
-  serving=$(docker inspect --format '{{.Image}}' "$container")
-  docker tag "$serving" "$built:$(docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$container")"
-  if [ "$(docker inspect --format '{{.Config.Image}}' "$container")" = "$image" ]; then previous=$serving; fi
-done
+# Only images that serve get the tags of their versions.
+format='{{.Image}} {{index .Config.Labels "org.opencontainers.image.version"}} {{.Config.Image}}'
+serving=$(containers --filter status=running | xargs -r docker inspect --format "$format")
+echo "$serving" | while read -r id version _; do [ -z "$id" ] || docker tag "$id" "$built:$version"; done
+previous=$(echo "$serving" | awk -v image="$image" '$3 == image { id = $1 } END { print id }')
 kept=$(containers)
 starting() { containers | grep -vxF "$kept"; }
 undo() {
   trap '' HUP INT TERM
-  for container in $(starting); do remove "$container"; done
+  # A later `docker compose up` must not start an image that failed.
   [ -z "$previous" ] || docker tag "$previous" "$image"
+  for container in $(starting); do remove "$container"; done
 }
 trap undo EXIT
 
@@ -107,11 +105,10 @@ set -- $(containers)
 for number in $(seq "$replicas"); do
   # Without `--wait`, which would wait for the old ones, too.
   docker compose up --detach --no-deps --no-recreate --scale "api=$(($(containers | wc -l) + 1))" api
-  new=$(starting)
-  until state=$(docker inspect --format '{{.State.Status}} {{.State.Health.Status}} {{.RestartCount}}' "$new") &&
+  until state=$(docker inspect --format '{{.State.Status}} {{.State.Health.Status}} {{.RestartCount}}' "$(starting)") &&
     [ "$state" = 'running healthy 0' ]; do
     [ "$state" = 'running starting 0' ] || fail "the new container is not healthy:
-$(docker logs --tail 20 "$new" 2>&1)"
+$(docker logs --tail 20 "$(starting)" 2>&1)"
     sleep 1
   done
   kept=$(containers)
@@ -128,12 +125,11 @@ $(docker logs --tail 20 "$new" 2>&1)"
 done
 for old; do remove "$old"; done
 previous=
-find logs -name '*.log.gz' | sort -r | tail -n "+$((KEEP_LOGS + 1))" | xargs rm -f
-healthy=$(containers --filter health=healthy | wc -l)
-[ "$healthy" -eq "$replicas" ] || fail "$healthy of $replicas containers are healthy"
+find logs -name '*.log.gz' | sort -r | tail -n +21 | xargs rm -f
+[ "$(containers --filter health=healthy | wc -l)" -eq "$replicas" ] || fail 'a container has become unhealthy'
 [ -z "$(section backup)" ] || docker compose up --detach --no-deps backup
 docker compose config --hash '*' | grep -E '^(db|balancer) ' | while read -r service hash; do
   [ "$(list --filter "label=com.docker.compose.config-hash=$hash")" ] ||
     echo "deploy.sh: the container of $service has former settings; \"docker compose up --detach --wait $service\" restarts it"
 done
-echo "deploy.sh: $healthy containers are running and healthy"
+echo "deploy.sh: $replicas containers are running and healthy"
