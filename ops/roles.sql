@@ -14,5 +14,5 @@ REVOKE EXECUTE ON FUNCTION lo_close(integer), lo_creat(integer), lo_create(oid),
   lo_get(oid, bigint, integer), lo_lseek(integer, integer, integer), lo_lseek64(integer, bigint, integer), lo_open(oid, integer),
   lo_put(oid, bigint, bytea), lo_tell(integer), lo_tell64(integer), lo_truncate(integer, integer), lo_truncate64(integer, bigint),
   lo_unlink(oid), loread(integer, integer), lowrite(integer, bytea) FROM PUBLIC;
--- Only a superuser may set this limit; otherwise leave it out.
-ALTER ROLE inventory_server SET temp_file_limit = '1GB';
+-- Enough for a list of 50 million entries. Only a superuser may set it; otherwise leave it out.
+ALTER ROLE inventory_server SET temp_file_limit = '4GB';

@@ -63,7 +63,14 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
   const store = await startDeployment(t)
 
   t.test('any name in the folder of the backups is the name of a backup', async (t) => {
+    await store.sh(
+      `docker compose exec -T backup sh -c 'cd /backup && mkdir -m 0 lost+found && cp *.dump inventory-20990101T000000Z.dump &&
+       touch -d @4070908800 inventory-2099*'`,
+    )
     const name = await backUp(store)
+    t.match(await store.sh(`${BACKUP} drill`), `restored ${name}`, 'a time in the future is not the newest')
+    t.equal((await store.run('docker compose exec -T backup backup.sh health')).code, 1)
+    await store.sh("docker compose exec -T backup sh -c 'rm -r /backup/lost+found /backup/inventory-2099*'")
     for (const other of ["it's.dump", '-x.dump', 'a b\\c.dump', '"; $(id).dump']) {
       const quoted = `'${other.replaceAll("'", String.raw`'\''`)}'`
       await store.sh(`docker compose exec -T backup cp /backup/${name} /backup/${quoted}`)
