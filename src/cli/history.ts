@@ -4,9 +4,10 @@ import type { Database } from '../database/database.ts'
 import { requestLimits } from '../database/pool-options.ts'
 import { inTransaction, type Transaction } from '../database/transaction.ts'
 import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
-import { startRecording, stopRecording } from '../inventory/history/recording.ts'
+import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
 import { historyState, pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
+import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals, InterruptedError } from '../process/signals.ts'
 import { matching, readLifetime } from './arguments.ts'
 import { countLimits, withDatabase } from './connection.ts'
@@ -26,19 +27,31 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
 
   const history = program
     .command('history')
-    .description('list the changes of the stock, newest first: who changed what, and when (UTC)')
+    .description('list the changes of the stock: who changed what, and when; turn that on and off')
+    .addHelpText('after', '\nExample:\n  inventory history 17 --since 24h')
+
+  // A command without others below it, because only there a negative petId is no option.
+  history
+    .command('list', { isDefault: true })
+    .description('list changes, newest first (UTC); "list" may be left out')
     .argument('[petId]', 'list only the changes of this pet', matching(/^-?\d{1,19}$/, 'a petId, such as 17'))
     .option('--since <duration>', 'list only the changes of this time, such as 24h', readLifetime)
     .option('--by <name>', 'list only the changes by this API key or database role')
     .option('--json', 'print one JSON object per line')
-    .addHelpText('after', '\nExample:\n  inventory history 17 --since 24h')
+    .addHelpText('after', '\nExample:\n  inventory history list -17 --since 24h')
     .action(async (petId: string | undefined, { json, ...filter }: ChangeFilter & { json?: true }) => {
       const url = await databaseUrl()
       const { signal } = abortOnSignals()
       await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
+        const isOn = await isRecording(transaction)
         if (!json) await print(TABLE_HEADING)
         const changes = transaction.copyOut(copyChanges({ ...filter, petId }, json === true))
         await writeOutput(printablePieces(changes), signal)
+        if (isOn) return
+        process.exitCode = exitCodes.refused
+        report(
+          'inventory: the history is off, so later changes are missing; "inventory history on" turns it on',
+        )
       })
     })
 
@@ -93,10 +106,9 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .description('show whether changes are recorded, and the size of the history')
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory history status')
-    .action(async (_options: object, command: Command) => {
+    .action(async ({ json }: { json?: true }) => {
       const status = await withDatabase(await databaseUrl(), historyState, countLimits)
-      // The option is also one of "inventory history", which takes it.
-      if (command.optsWithGlobals()['json']) return print(JSON.stringify(status, null, 2))
+      if (json) return print(JSON.stringify(status, null, 2))
       const { recording, changes, bytes, oldest } = status
       await print(`Recording  ${recording ? 'on' : 'off'}
 Changes    ${formatNumber(changes)}, the oldest ${oldest === null ? '-' : `of ${oldest}`}

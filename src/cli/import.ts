@@ -1,15 +1,10 @@
-import { createReadStream } from 'node:fs'
+import { createReadStream, fstatSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
 import { isRuleViolation, messageWithDetail } from '../database/error-meaning.ts'
 import { inTransaction } from '../database/transaction.ts'
-import {
-  type ImportCounts,
-  type ImportMode,
-  mergeStaged,
-  previewImport,
-} from '../inventory/transfer/import.ts'
+import { type ImportCounts, type ImportMode, mergeStaged } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
 import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
 import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
@@ -70,16 +65,18 @@ async function importFrom(
   addAbortSignal(signal, source.stream)
   return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
+    if (source.isPipe && !endsInNewline)
+      throw new InvalidInputError(
+        `does not end in a newline, so it may be incomplete; if the file ends so, send it with "awk 1 FILE", and count its rows with "awk 'END { print NR - 1 }' FILE"`,
+      )
     if (expectedRows !== undefined && rows !== expectedRows)
       throw new InvalidInputError(
         `has ${formatNumber(rows)} rows in place of the expected ${formatNumber(expectedRows)}`,
       )
-    if (source.isPipe && !endsInNewline)
-      throw new InvalidInputError('does not end in a newline, so it may be incomplete')
     await checkStaged(transaction, errors)
-    if (dryRun) return previewImport(transaction, mode)
     const counts = await mergeStaged(transaction, mode, rows)
-    if (!allowRemovals) refuseManyRemovals(counts)
+    if (dryRun) await transaction.query('ROLLBACK AND CHAIN')
+    else if (!allowRemovals) refuseManyRemovals(counts)
     return counts
   })
 }
@@ -107,26 +104,36 @@ function explainRefusal(name: string): (error: unknown) => never {
   }
 }
 
+/** Imports a file through a pipe, also one whose last line has no end, which `awk` adds and counts. */
+const PIPE_EXAMPLE = `  awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"`
+
 /**
  * Opens a file by its name, or standard input by `-`, and returns it with its name for messages. As the end of a pipe does not
  * prove that all of it arrived, the operator must know the number of its rows.
  *
- * @throws {CommandFailure} if it is standard input with an unknown number of rows, or a pipe by its name
+ * @throws {CommandFailure} if it is a folder, standard input with an unknown number of rows, or a pipe by its name
  * @throws the error of a system call; the stream reports others
  */
 async function openSource(file: string, expectedRows: number | undefined) {
+  const isStandardInput = file === '-'
+  const status = isStandardInput ? fstatSync(0) : await stat(file)
+  if (status.isDirectory())
+    throw new CommandFailure(
+      `${printable(file)} is a folder; name a file in it. Nothing was done.`,
+      exitCodes.wrongUsage,
+    )
   /** Its end looks the same if the program that writes to it was killed. */
-  const isPipe = file === '-'
-  if (isPipe ? expectedRows === undefined : !(await stat(file)).isFile()) {
+  const isPipe = !status.isFile()
+  if (isPipe && (!isStandardInput || expectedRows === undefined)) {
     throw new CommandFailure(
       `Only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:
-  inventory import - --rows "$(($(wc -l <stock.csv) - 1))"
+${PIPE_EXAMPLE}
 Nothing was done.`,
       exitCodes.wrongUsage,
     )
   }
-  const stream = isPipe ? process.stdin : createReadStream(file)
+  const stream = isStandardInput ? process.stdin : createReadStream(file)
   // Whoever reads the stream gets the error, also an earlier one.
   stream.on('error', () => {})
-  return { name: isPipe ? 'standard input' : printable(file), stream, isPipe }
+  return { name: isStandardInput ? 'standard input' : printable(file), stream, isPipe }
 }

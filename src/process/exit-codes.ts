@@ -19,7 +19,8 @@ Exit codes:
   0  done
   1  failed; 2 wrong usage. Nothing was changed, unless the message says what was
   3  import: the file has errors or is incomplete, or the database rejects its
-     entries; status and migrate status: something is missing, as they show
+     entries; status and migrate status: something is missing, as they show;
+     history: it is off, so that changes are missing
   4  it is unknown whether the change was made; the message says how to find out
   5  nothing was changed: confirmation is required, as the message says
   130, 143, 129

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
-import { hasCause, isInFunction, isRefusal } from '../database/error-meaning.ts'
+import { hasCause, isInFunction, isRefusal, messageWithDetail } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, MigrationError, OutcomeUnknownError } from '../database/errors.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
@@ -24,6 +24,8 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
   const isConnecting = error instanceof AggregateError || ('syscall' in error && error.syscall === 'connect')
   if (hasCause(error, 'forbidden') || isRefusal(error) || isConnecting) return explainOutage(error, variable)
+  if (error instanceof pg.DatabaseError)
+    return `PostgreSQL rejects a statement: ${printable(messageWithDetail(error))}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   // Any other error than that of a system call is a bug.
   if (!('syscall' in error)) return error.stack ?? error.message
   const said = printable(error.message)

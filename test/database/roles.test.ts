@@ -67,7 +67,7 @@ t.test("the operators' role can run every command but migrations, and can do not
     ['keys', 'revoke', 'ops'],
     ['import', '-', '--rows', '1', '--allow-removals', '--mode', 'replace'],
     ['export'],
-    ['history'],
+    ['history', 'status'],
     ['status'],
   ]) {
     const { code, stderr } = await runCommand(t, args, { env, input: 'petId,quantity\n1,1\n' })

@@ -99,6 +99,11 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
   ] as const)
     t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
   t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
+  for (const pet of ['-5', '2'])
+    t.equal(
+      changesIn(await history(t, database.url, pet, '--since', '3h', '--json')).length,
+      pet === '2' ? 3 : 1,
+    )
 })
 
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
@@ -175,7 +180,11 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
   await open()
   t.equal(await history(t, database.url, 'off'), 'The history is off.')
   await database.query('UPDATE inventory SET quantity = 2')
-  t.equal(changesIn(await history(t, database.url, '--json')).length, 1)
+  for (const args of [['--json'], ['list'], ['1', '--since', '1h']]) {
+    const { code, stdout, stderr } = await inventory(t, database.url, 'history', ...args)
+    t.strictSame([code, stdout.trim().split('\n').length], [3, args[0] === '--json' ? 1 : 2])
+    t.match(stderr, /^inventory: the history is off, so later changes are missing; .*\n$/)
+  }
   const triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'inventory'::regclass"
   t.strictSame(await database.query(triggers), [])
   t.match(await history(t, database.url, 'status'), /^Recording {2}off\nChanges {4}1, the oldest of /)

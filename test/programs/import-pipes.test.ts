@@ -37,15 +37,26 @@ t.test('standard input is imported with the right number of rows, and no other p
     t.equal(code, 2, line)
     t.match(
       stderr,
-      /^inventory: Only the end of a file .*\n {2}inventory import - --rows .*\nNothing was done\.\n$/m,
+      /^inventory: Only the end of a file .*\n {2}awk 1 .* inventory import - --rows .*\nNothing was done\.\n$/m,
     )
   }
   const tooMany = await bash(t, database.url, '$INVENTORY import - --rows 2 <stock.csv')
   t.match(tooMany, { code: 3, stderr: /standard input has 3 rows in place of the expected 2; nothing/ })
   t.equal(await stockOf(database), before)
-  const right = 'cat stock.csv | $INVENTORY import - --rows "$(($(wc -l <stock.csv) - 1))"'
+  // Google Sheets writes no end of the last line.
+  const rows = '"$(awk \'END { print NR - 1 }\' stock.csv)"'
+  const open = `printf %s "$(cat stock.csv)" >open.csv; mv open.csv stock.csv;`
+  const cut = await bash(t, database.url, `${open} cat stock.csv | $INVENTORY import - --rows ${rows}`)
+  t.match(cut, {
+    code: 3,
+    stderr: /does not end in a newline.*"awk 1 FILE".*"awk 'END { print NR - 1 }' FILE"; nothing/,
+  })
+  t.equal(await stockOf(database), before)
+  const right = `${open} awk 1 stock.csv | $INVENTORY import - --rows ${rows}`
   t.match(await bash(t, database.url, right), { code: 0, stdout: '1 added, 2 changed, 0 unchanged\n' })
   t.equal(await stockOf(database), '1,5,available\n2,9,sold\n3,7,sold\n4,9,sold\n20,600,sold')
+  const file = await bash(t, database.url, `${open} $INVENTORY import - <stock.csv`)
+  t.match(file, { code: 0, stdout: '0 added, 0 changed, 3 unchanged\n' }, 'a file ends where it ends')
 })
 
 t.test('a pipe that is cut anywhere changes nothing', async (t) => {

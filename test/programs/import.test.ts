@@ -144,7 +144,7 @@ t.test('an import accepts what the API accepts, and stores it; but in CSV a numb
   const words = `0 -0 5 007 -1 -5 00 -00 01 123456789 1234567890 2147483647 2147483648 1.000 12.0 1.5 1e2 1E2 0x10 0b1 0o7
     9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 1_000 1,000 +5 ５ ٥ NaN Infinity`
   const texts = [...words.split(/\s+/), ' 5', '5 ', '5\u00a0', '', '9'.repeat(5000)]
-  const notDigits = ['1.000', '12.0', '1e2', '1E2', ' 5', '5 ']
+  const notDigits = ['-0', '1.000', '12.0', '1e2', '1E2', ' 5', '5 ']
   const readRow = rowReader('petId,quantity')
   const lines: string[] = []
   const stored: string[] = []
@@ -232,3 +232,68 @@ t.test(
     }
   },
 )
+
+t.test(
+  'an import that the table does not have as the file says is refused, and so is its dry run',
+  async (t) => {
+    const csv = 'petId,quantity,status\n1,5,\n2,5,sold\n3,5,\n100,6,pending\n'
+    const trigger = (when: string, body: string): string => `
+    CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN ${body} END$$;
+    CREATE ${when} ON inventory FOR EACH ROW EXECUTE FUNCTION act()`
+    const skip =
+      'IF coalesce(NEW, OLD).pet_id IN (3, 100) THEN RETURN NULL; END IF; RETURN coalesce(NEW, OLD);'
+    const clamp = "UPDATE inventory SET quantity = 4 WHERE quantity = 5 AND status = 'sold'; RETURN NULL;"
+    const before = '1,5,available\n2,9,available\n3,9,sold\n7,9,sold'
+    for (const [code, wrong, args = []] of [
+      [trigger('TRIGGER act BEFORE INSERT OR UPDATE', skip), '2, such as petId 3, 100'],
+      [trigger('TRIGGER act BEFORE UPDATE', "NEW.status := 'sold'; RETURN NEW;"), ''],
+      [trigger('TRIGGER act BEFORE UPDATE', "NEW.status := 'pending'; RETURN NEW;"), '2, such as petId 2, 3'],
+      [trigger('TRIGGER act AFTER UPDATE', clamp), '1, such as petId 2'],
+      [
+        trigger('CONSTRAINT TRIGGER act AFTER UPDATE', clamp).replace(
+          ' FOR EACH',
+          ' INITIALLY DEFERRED FOR EACH',
+        ),
+        '1, such as petId 2',
+      ],
+      ['CREATE RULE act AS ON UPDATE TO inventory DO INSTEAD NOTHING', '2, such as petId 2, 3'],
+      ['CREATE RULE act AS ON DELETE TO inventory DO INSTEAD NOTHING', '1, such as petId 7', replace],
+      [
+        trigger(
+          'TRIGGER act AFTER INSERT',
+          "INSERT INTO inventory VALUES (8, 1, 'sold') ON CONFLICT DO NOTHING; RETURN NULL;",
+        ),
+        '1, such as petId 8',
+        replace,
+      ],
+    ] as const) {
+      const database = await testDatabase(t)
+      await load(t, database.url, `petId,quantity,status\n${before}`)
+      await database.query(code)
+      for (const more of [['--dry-run'], []]) {
+        const outcome = await load(t, database.url, csv, ...args, ...more)
+        t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: '' }, code)
+        if (wrong !== '')
+          t.match(
+            outcome.stderr,
+            `: ${wrong}; a trigger or rule of the table may skip or change rows; nothing was changed\n`,
+          )
+        if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before)
+      }
+    }
+  },
+)
+
+t.test('an error of PostgreSQL that nobody foresaw is a sentence, and so is a folder', async (t) => {
+  const database = await testDatabase(t)
+  await database.query('ALTER TABLE inventory ALTER pet_id ADD GENERATED ALWAYS AS IDENTITY')
+  t.match(await load(t, database.url, 'petId,quantity\n1,5\n'), {
+    code: 1,
+    stderr:
+      /^inventory: PostgreSQL rejects a statement: cannot insert a non-DEFAULT value into column "pet_id" \(.*\n$/,
+  })
+  t.match(await runCommand(t, ['import', '.'], { env: { DATABASE_URL: database.url } }), {
+    code: 2,
+    stderr: 'inventory: . is a folder; name a file in it. Nothing was done.\n',
+  })
+})

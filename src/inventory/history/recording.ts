@@ -11,6 +11,14 @@ const events = {
 /** SQL condition for a row of `pg_trigger` which shows that updates of its table are recorded. */
 export const IS_RECORDING = "(tgname = 'inventory_history_update' AND tgenabled <> 'D')"
 
+/** Returns whether changes are recorded now. */
+export async function isRecording(database: StatementRunner): Promise<boolean> {
+  const rows = await database.query(
+    `SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}`,
+  )
+  return rows.length > 0
+}
+
 /**
  * Records all changes of the stock that are made after the transaction. Updates of servers name their callers once these have
  * noticed. Needs the owner of the tables. Waits for the writers of the table, for at most a second.

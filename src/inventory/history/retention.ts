@@ -1,7 +1,7 @@
 import type { Database, StatementRunner } from '../../database/database.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import { isoTime } from '../../database/time.ts'
-import { IS_RECORDING } from './recording.ts'
+import { isRecording } from './recording.ts'
 
 /** Whether changes of the stock are recorded, and what the history holds. */
 export interface HistoryState {
@@ -15,12 +15,11 @@ export interface HistoryState {
 
 /** Returns the state of the history. Counts the changes, which takes a while for a long history. */
 export async function historyState(database: StatementRunner): Promise<HistoryState> {
-  const rows = await database.query<HistoryState>(
-    `SELECT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = to_regclass('inventory') AND ${IS_RECORDING}) AS recording,
-            (SELECT count(*) FROM inventory_history)::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
+  const rows = await database.query<Omit<HistoryState, 'recording'>>(
+    `SELECT (SELECT count(*) FROM inventory_history)::float8 AS changes, pg_total_relation_size('inventory_history')::float8 AS bytes,
             (SELECT ${isoTime('changed_at')} FROM inventory_history ORDER BY statement_id LIMIT 1) AS oldest`,
   )
-  return onlyRow(rows)
+  return { recording: await isRecording(database), ...onlyRow(rows) }
 }
 
 /** Changes that one statement and one commit delete. */

@@ -1,6 +1,7 @@
 import { onlyRow } from '../../database/only-row.ts'
 import type { Transaction } from '../../database/transaction.ts'
-import { COLUMN_NAMES, type Column, columns, valueColumns, valueOrInitial } from '../entry/columns.ts'
+import { COLUMN_NAMES, type Column, valueColumns, valueOrInitial } from '../entry/columns.ts'
+import { InvalidInputError } from './lines.ts'
 
 /** Whether an import adds and changes entries, or also removes those that are not in the file. */
 export type ImportMode = 'upsert' | 'replace'
@@ -14,35 +15,28 @@ const stagedOrCurrent = ({ column, initial }: Column): string =>
 
 const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${stagedOrCurrent(column)}`).join(', ')
 
-const DIFFERS = `(${valueColumns.map(({ column }) => `entry.${column}`).join(', ')})
-  IS DISTINCT FROM (${valueColumns.map(stagedOrCurrent).join(', ')})`
+/** What the entry of a line must have, and what it has. */
+const expected = valueColumns.map((column) => valueOrInitial(stagedOrCurrent(column), column))
+const STORED = valueColumns.map(({ column }) => `entry.${column}`).join(', ')
 
-const NEW_VALUES = columns.map((column) => valueOrInitial(column.column, column)).join(', ')
+const EXPECTED_NAMES = valueColumns.map(({ column }) => `expected_${column}`).join(', ')
 
-/**
- * Returns how importing the staged lines, which must be right, would change the inventory now. Removals are computed from the other
- * counts, because Citus does not support an anti-join of a distributed table with a temporary one.
- */
-export async function previewImport(transaction: Transaction, mode: ImportMode): Promise<ImportCounts> {
-  const rows = await transaction.query<Record<'staged' | 'found' | 'changed' | 'total', string>>(
-    `SELECT count(*) AS staged, count(entry.pet_id) AS found,
-            count(*) FILTER (WHERE entry.pet_id IS NOT NULL AND ${DIFFERS}) AS changed,
-            (SELECT count(*) FROM inventory) AS total
-     FROM staged LEFT JOIN inventory AS entry USING (pet_id)`,
-  )
-  const { staged, found, changed, total } = onlyRow(rows)
-  return {
-    added: Number(staged) - Number(found),
-    changed: Number(changed),
-    unchanged: Number(found) - Number(changed),
-    removed: mode === 'replace' ? Number(total) - Number(found) : 0,
-  }
-}
+/** Finds the written entries that are not as the file says. */
+const DIFFERENT = `SELECT pet_id FROM written LEFT JOIN inventory AS entry USING (pet_id)
+  WHERE (${STORED}) IS DISTINCT FROM (${EXPECTED_NAMES})`
+
+/** Finds the entries that the file does not have. */
+const MISSING =
+  'SELECT pet_id FROM inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL'
 
 /**
- * Imports the staged lines, which must be right. If a line has no status, an existing entry keeps its status and a new entry becomes
- * `available`. Entries that the file does not change are neither written nor locked. Temporary tables list what to remove and to
- * add, because Citus supports joins of a distributed table with a temporary one only in queries.
+ * Imports the staged lines, which must be right, and compares what is stored with them. If a line has no status, an existing entry
+ * keeps its status and a new entry becomes `available`. Entries that the file does not change are neither written nor locked, so
+ * that others may change them meanwhile. Temporary tables list what to remove and to write, because Citus supports joins of a
+ * distributed table with a temporary one only in queries.
+ *
+ * @param rows the number of staged lines
+ * @throws {InvalidInputError} if the entries are not as the file says, because the operator's own trigger or rule skips or changes rows
  */
 export async function mergeStaged(
   transaction: Transaction,
@@ -51,27 +45,42 @@ export async function mergeStaged(
 ): Promise<ImportCounts> {
   let removed = 0
   if (mode === 'replace') {
+    removed = await transaction.change(`CREATE TEMPORARY TABLE missing ON COMMIT DROP AS ${MISSING}`)
     await transaction.query(
-      `CREATE TEMPORARY TABLE missing ON COMMIT DROP AS
-       SELECT pet_id FROM inventory AS entry LEFT JOIN staged USING (pet_id) WHERE staged.pet_id IS NULL`,
-    )
-    removed = await transaction.change(
       'DELETE FROM inventory AS entry USING (SELECT pet_id FROM missing) AS missing WHERE missing.pet_id = entry.pet_id',
     )
   }
   // In the order of the index, new entries take less time.
-  await transaction.query(
-    `CREATE TEMPORARY TABLE added ON COMMIT DROP AS
-     SELECT staged.* FROM staged LEFT JOIN inventory AS entry USING (pet_id)
-     WHERE entry.pet_id IS NULL ORDER BY pet_id`,
+  const written = await transaction.change(
+    `CREATE TEMPORARY TABLE written ON COMMIT DROP AS
+     SELECT staged.*, entry.pet_id IS NULL AS is_new, ${valueColumns.map(({ column }, index) => `${expected[index]} AS expected_${column}`).join(', ')}
+     FROM staged LEFT JOIN inventory AS entry USING (pet_id)
+     WHERE (${STORED}) IS DISTINCT FROM (${expected.join(', ')}) ORDER BY pet_id`,
   )
-  const changed = await transaction.change(
-    `UPDATE inventory AS entry SET ${ASSIGNMENTS} FROM (SELECT * FROM staged) AS staged
-     WHERE staged.pet_id = entry.pet_id AND ${DIFFERS}`,
+  await transaction.query(
+    `UPDATE inventory AS entry SET ${ASSIGNMENTS} FROM (SELECT * FROM written WHERE NOT is_new) AS staged
+     WHERE staged.pet_id = entry.pet_id`,
   )
   // Not ON CONFLICT, which takes twice as long for new rows, and locks those that do not change.
   const added = await transaction.change(
-    `INSERT INTO inventory (${COLUMN_NAMES}) SELECT ${NEW_VALUES} FROM added`,
+    `INSERT INTO inventory (${COLUMN_NAMES}) SELECT pet_id, ${EXPECTED_NAMES} FROM written WHERE is_new`,
   )
-  return { added, changed, unchanged: rows - changed - added, removed }
+  // Triggers that wait for the commit may also change rows.
+  await transaction.query('SET CONSTRAINTS ALL IMMEDIATE')
+  await refuseIfAny(transaction, DIFFERENT, 'are not stored as it says')
+  if (mode === 'replace') await refuseIfAny(transaction, MISSING, 'it does not have, but the table keeps')
+  return { added, changed: written - added, unchanged: rows - written, removed }
+}
+
+/** Throws an InvalidInputError if a query finds entries. */
+async function refuseIfAny(transaction: Transaction, query: string, what: string): Promise<void> {
+  const rows = await transaction.query<{ count: number; first: string }>(
+    `SELECT count(*)::float8 AS count, array_to_string((array_agg(pet_id ORDER BY pet_id))[1:5], ', ') AS first
+     FROM (${query}) AS wrong`,
+  )
+  const { count, first } = onlyRow(rows)
+  if (count > 0)
+    throw new InvalidInputError(
+      `cannot be imported: entries that ${what}: ${count}, such as petId ${first}; a trigger or rule of the table may skip or change rows`,
+    )
 }

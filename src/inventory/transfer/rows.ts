@@ -57,7 +57,7 @@ function ruleOf({ field, type, values, initial }: Column) {
   const { minimum = 0, maximum = MAX_QUANTITY }: IntegerOptions = InventoryItem.properties[field]
   const [least, most] = type === 'bigint' ? [INT64_MIN, INT64_MAX] : [minimum, maximum]
   const isInRange = (text: string): boolean =>
-    /^-?(0|[1-9][0-9]{0,9})$/.test(text) && least <= Number(text) && Number(text) <= most
+    /^(0|-?[1-9][0-9]{0,9})$/.test(text) && least <= Number(text) && Number(text) <= most
   const isInteger = type === 'bigint' ? isInt64Text : isInRange
   const expected =
     values === undefined
