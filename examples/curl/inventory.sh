@@ -51,9 +51,10 @@ update() {
   call 200 "$base/inventory/$pet" --request PATCH --json "{\"quantity\": $quantity}" "${retry[@]}"
 }
 
-# Adds to the quantity by compare and set: no other writer's update is lost. The update is not retried: a tag says what an
-# entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
+# Adds to the quantity by compare and set: no other writer's update is lost. The update is retried only if nothing was
+# changed: a tag says what an entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
 add() {
+  local condition retries=4
   call 200 "$base/inventory" --compressed "${retry[@]}"
   tag=$(tr '{' '\n' <"$answer" |
     sed -En "s/^\"petId\":$pet,\"quantity\":([0-9]+),\"status\":\"([a-z]+)\".*/\"\1-\2\"/p")
@@ -63,9 +64,14 @@ add() {
   fi
   # A 412 leaves the entry's current tag in $tag.
   while [[ $tag =~ \"([0-9]+)-[a-z]+\" ]]; do
-    call '200 412' "$base/inventory/$pet" --request PATCH --header "If-Match: ${BASH_REMATCH[0]}" \
+    condition=${BASH_REMATCH[0]}
+    call '200 412 429 503' "$base/inventory/$pet" --request PATCH --header "If-Match: $condition" \
       --json "{\"quantity\": $((BASH_REMATCH[1] ${quantity:0:1} 10#${quantity:1}))}"
-    [[ $status == 412 ]] || return 0
+    [[ $status != 200 ]] || return 0
+    if [[ $status != 412 ]] && grep -Eq '"code":"(nothing_changed|too_many_requests)"' "$answer" && ((retries-- > 0)); then
+      tag=$condition
+      sleep $((1 + RANDOM % 2))
+    fi
   done
   cat "$answer" >&2
   exit 1

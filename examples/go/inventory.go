@@ -33,6 +33,9 @@ var retried = map[int]bool{
 	http.StatusGatewayTimeout:     true,
 }
 
+// unchanged has the codes that say that nothing was changed, so that a retry is always safe.
+var unchanged = map[string]bool{"nothing_changed": true, "too_many_requests": true}
+
 // Item is one entry. An int64 holds every petId exactly.
 type Item struct {
 	PetID    int64  `json:"petId"`
@@ -66,7 +69,7 @@ func (i *Inventory) List(etag string) ([]Item, string, error) {
 	if etag != "" {
 		header.Set("If-None-Match", etag)
 	}
-	response, body, err := i.send(http.MethodGet, "/inventory", header, nil, maxTries)
+	response, body, err := i.send(http.MethodGet, "/inventory", header, nil, true)
 	if err != nil || response.StatusCode == http.StatusNotModified {
 		return nil, etag, err
 	}
@@ -77,13 +80,13 @@ func (i *Inventory) List(etag string) ([]Item, string, error) {
 // Update sets the quantity of one pet and returns its entry. A retry is safe if you are the only writer of the entry.
 func (i *Inventory) Update(petID int64, quantity int32) (Item, error) {
 	// This header is not sent. It makes net/http retry the request if an idle connection was closed, as it does with a GET.
-	return i.update(petID, quantity, http.Header{"Idempotency-Key": {}}, maxTries)
+	return i.update(petID, quantity, http.Header{"Idempotency-Key": {}}, true)
 }
 
-// UpdateIf sets the quantity of one pet if its entry has the tag. It is not retried: a tag says what an entry is, not who
-// made it so, and a retry could not tell its own first attempt from another writer.
+// UpdateIf sets the quantity of one pet if its entry has the tag. It is retried only if nothing was changed: a tag says what
+// an entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
 func (i *Inventory) UpdateIf(petID int64, quantity int32, tag string) (Item, error) {
-	return i.update(petID, quantity, http.Header{"If-Match": {tag}}, 1)
+	return i.update(petID, quantity, http.Header{"If-Match": {tag}}, false)
 }
 
 // Add adds to the quantity of one pet by compare and set, and returns its entry: no other writer's update is lost.
@@ -121,23 +124,24 @@ func find(items []Item, petID int64) (Item, bool) {
 	return Item{}, false
 }
 
-func (i *Inventory) update(petID int64, quantity int32, header http.Header, tries int) (item Item, err error) {
+func (i *Inventory) update(petID int64, quantity int32, header http.Header, repeatable bool) (item Item, err error) {
 	content, err := json.Marshal(map[string]int32{"quantity": quantity})
 	if err != nil {
 		return item, err
 	}
 	header.Set("Content-Type", "application/json")
 	path := "/inventory/" + strconv.FormatInt(petID, 10)
-	response, body, err := i.send(http.MethodPatch, path, header, content, tries)
+	response, body, err := i.send(http.MethodPatch, path, header, content, repeatable)
 	if err != nil {
 		return item, err
 	}
 	return item, read(response, body, &item)
 }
 
-// send sends a request, and retries it after a timeout, a lost connection or one of the statuses above.
+// send sends a request, and retries it after a timeout, a lost connection or one of the statuses above. Unless it is
+// repeatable, it is retried only if nothing was changed.
 func (i *Inventory) send(
-	method, path string, header http.Header, content []byte, tries int,
+	method, path string, header http.Header, content []byte, repeatable bool,
 ) (*http.Response, []byte, error) {
 	for tried := 1; ; tried++ {
 		request, err := http.NewRequest(method, i.base+path, bytes.NewReader(content))
@@ -151,20 +155,22 @@ func (i *Inventory) send(
 		response, body, err := i.try(request)
 		switch {
 		case err != nil:
-			if tried == tries && method != http.MethodGet {
-				err = fmt.Errorf("%w. It may have been applied", err)
-			}
-			if tried == tries {
+			if tried == maxTries || !repeatable {
+				if method != http.MethodGet {
+					err = fmt.Errorf("%w. It may have been applied", err)
+				}
 				return nil, nil, err
 			}
 		case response.StatusCode == http.StatusOK || response.StatusCode == http.StatusNotModified:
 			return response, body, nil
 		default:
 			wait := retryAfter(response)
-			if !retried[response.StatusCode] || tried == tries || wait > maxPause {
-				failure := &Error{Tag: response.Header.Get("ETag")}
-				if err := read(response, body, failure); err != nil {
-					return nil, nil, err
+			failure := &Error{Tag: response.Header.Get("ETag")}
+			unreadable := read(response, body, failure)
+			mayRetry := unchanged[failure.Code] || repeatable && retried[response.StatusCode]
+			if !mayRetry || tried == maxTries || wait > maxPause {
+				if unreadable != nil {
+					return nil, nil, unreadable
 				}
 				return nil, nil, failure
 			}

@@ -23,6 +23,9 @@ MAX_PAUSE_SECONDS = 60
 # Statuses of the service, or of a proxy in front of it, after which a retry may succeed.
 RETRIED_STATUSES = {429, 502, 503, 504}
 
+# Codes that say that nothing was changed, so that a retry is always safe.
+UNCHANGED_CODES = {"nothing_changed", "too_many_requests"}
+
 
 class InventoryError(Exception):
     """An unexpected response.
@@ -56,15 +59,14 @@ class Inventory:
     def update(self, pet_id, quantity, if_match=None):
         """Sets the quantity and returns the entry.
 
-        A retry is safe if you are the only writer of the entry. With a condition it is not retried: a tag says what an
-        entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
+        A retry is safe if you are the only writer of the entry. With a condition it is retried only if nothing was changed:
+        a tag says what an entry is, not who made it so, and a retry could not tell its own first attempt from another writer.
         """
         headers = {"Content-Type": "application/json"}
         if if_match is not None:
             headers["If-Match"] = if_match
         body = json.dumps({"quantity": quantity})
-        tries = TRIES if if_match is None else 1
-        return self._send("PATCH", f"/inventory/{pet_id}", headers, body, tries)[1]
+        return self._send("PATCH", f"/inventory/{pet_id}", headers, body, repeatable=if_match is None)[1]
 
     def add(self, pet_id, difference):
         """Adds to the quantity by compare and set, and returns the entry: no other writer's update is lost."""
@@ -81,16 +83,19 @@ class Inventory:
                     raise
                 quantity, tag = int(current[1]), current[0]
 
-    def _send(self, method, path, headers, body=None, tries=TRIES):
-        """Sends a request, and retries it after a timeout, a lost connection or one of the statuses above."""
-        for tried in range(1, tries + 1):
+    def _send(self, method, path, headers, body=None, repeatable=True):
+        """Sends a request, and retries it after a timeout, a lost connection or one of the statuses above.
+
+        Unless it is repeatable, it is retried only if nothing was changed.
+        """
+        for tried in range(1, TRIES + 1):
             # Jitter, so that clients that failed together do not retry together.
             pause = random.uniform(0, FIRST_PAUSE_SECONDS * 2 ** (tried - 1))
             try:
                 response, content = self._try(method, path, headers, body)
             except (OSError, http.client.HTTPException) as error:
                 self._connection.close()  # The next request opens a new one.
-                if tried == tries:
+                if tried == TRIES or not repeatable:
                     reason = str(error) or type(error).__name__
                     outcome = "" if method == "GET" else ". It may have been applied"
                     raise ConnectionError(f"No response to {method} {path}: {reason}{outcome}") from error
@@ -99,9 +104,11 @@ class Inventory:
                     return response, None
                 if response.status == 200:
                     return response, parse(response, content)
+                error = error_of(response, content)
                 wait = retry_after_seconds(response)
-                if response.status not in RETRIED_STATUSES or tried == tries or wait > MAX_PAUSE_SECONDS:
-                    raise error_of(response, content)
+                may_retry = response.status in RETRIED_STATUSES if repeatable else error.code in UNCHANGED_CODES
+                if not may_retry or tried == TRIES or wait > MAX_PAUSE_SECONDS:
+                    raise error
                 pause += wait
             time.sleep(pause)
 

@@ -29,6 +29,7 @@ export type ErrorCode =
   | 'precondition_failed'
   | 'internal_error'
   | 'service_unavailable'
+  | 'nothing_changed'
   | 'too_many_requests'
   // Keeps the known codes in an editor's suggestions.
   | (string & {})
@@ -91,6 +92,9 @@ const MAX_ROUNDS = 100
 /** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
 const RETRIED_STATUSES = [429, 502, 503, 504]
 
+/** Codes that say that nothing was changed, so that a retry is always safe. */
+const UNCHANGED_CODES: readonly (ErrorCode | undefined)[] = ['nothing_changed', 'too_many_requests']
+
 /** The entity tag of an entry, for `ifMatch`: the `ETag` of an update that returned it. */
 export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
@@ -124,7 +128,7 @@ export class InventoryClient {
   async list({ signal }: RequestOptions = {}): Promise<readonly InventoryItem[]> {
     const known = this.#lastList
     const headers: Record<string, string> = known === undefined ? {} : { 'if-none-match': known.etag }
-    const { response, text } = await this.#send('GET', '/inventory', { headers, signal, tries: this.#tries })
+    const { response, text } = await this.#send('GET', '/inventory', { headers, signal, isRepeatable: true })
     if (response.status === 304 && known !== undefined) return known.items
     const items = readBody(response, text, readItems)
     const etag = response.headers.get('etag')
@@ -134,11 +138,12 @@ export class InventoryClient {
 
   /**
    * Sets the quantity of one pet and returns its entry. Throws an InventoryError (`not_found` if there is no entry) or
-   * an InventoryConnectionError. After the latter, or a status of 500 or more, the outcome is unknown.
+   * an InventoryConnectionError. After the latter, or a status of 500 or more, the outcome is unknown, unless the code is
+   * `nothing_changed`.
    *
    * Without `ifMatch` it is retried, which is safe if you are the only writer of this entry: the value is absolute. With
-   * `ifMatch` it is not retried, because a tag says what an entry is, not who made it so: a retry could not tell its own
-   * first attempt from another writer's update.
+   * `ifMatch` it is retried only if nothing was changed, because a tag says what an entry is, not who made it so: a retry could
+   * not tell its own first attempt from another writer's update.
    */
   async update(
     petId: bigint,
@@ -153,7 +158,7 @@ export class InventoryClient {
       },
       body: JSON.stringify({ quantity }),
       signal,
-      tries: ifMatch === undefined ? this.#tries : 1,
+      isRepeatable: ifMatch === undefined,
     })
     return readBody(response, text, readItem)
   }
@@ -184,12 +189,16 @@ export class InventoryClient {
     }
   }
 
-  /** Sends a request up to `tries` times and returns the response with a status below 400. */
+  /**
+   * Sends a request, several times if it fails, and returns the response with a status below 400. Unless it is repeatable, it is
+   * sent again only if nothing was changed.
+   */
   async #send(
     method: string,
     path: string,
-    { headers, body, signal, tries }: Try & { readonly tries: number },
+    { headers, body, signal, isRepeatable }: Try & { readonly isRepeatable: boolean },
   ): Promise<Received> {
+    const tries = this.#tries
     for (let tried = 1; ; tried++) {
       // Full jitter, so that clients that failed together do not retry together.
       let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
@@ -197,16 +206,18 @@ export class InventoryClient {
         const received = await this.#try(method, path, { headers, body, signal })
         const { response, text } = received
         if (response.ok || response.status === 304) return received
+        const error = readError(response, text)
         const retryAfterMs = readRetryAfter(response)
-        if (!RETRIED_STATUSES.includes(response.status) || tried >= tries || retryAfterMs > MAX_PAUSE_MS) {
-          throw readError(response, text)
-        }
+        const mayRetry = isRepeatable
+          ? RETRIED_STATUSES.includes(response.status)
+          : UNCHANGED_CODES.includes(error.code)
+        if (!mayRetry || tried >= tries || retryAfterMs > MAX_PAUSE_MS) throw error
         pauseMs += retryAfterMs
       } catch (error) {
         if (error instanceof InventoryError) throw error
         if (signal?.aborted) throw signal.reason
-        if (tried >= tries) {
-          const count = tries === 1 ? '1 try' : `${tries} tries`
+        if (tried >= tries || !isRepeatable) {
+          const count = tried === 1 ? '1 try' : `${tried} tries`
           const outcome = method === 'GET' ? '' : '. It may have been applied'
           throw new InventoryConnectionError(
             `No response to ${method} ${path} in ${count}: ${reasonOf(error)}${outcome}`,

@@ -1,7 +1,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 
 /**
- * The machine-readable error code of each status; see `ApiError.body` for the others. Callers branch on the codes, so within a
+ * The machine-readable error code of each status; see `ApiError.code` for the others. Callers branch on the codes, so within a
  * version of the interface none is renamed or removed.
  */
 const codeOfStatus = {
@@ -19,7 +19,10 @@ const codeOfStatus = {
   500: 'internal_error',
   503: 'service_unavailable',
 } as const
-export const errorCodes = Object.values(codeOfStatus)
+/** The code of a 503 that says for certain that the update was not made, so that any caller may send it again. */
+const NOTHING_CHANGED = 'nothing_changed'
+
+export const errorCodes = [...Object.values(codeOfStatus), NOTHING_CHANGED] as const
 type ErrorCode = (typeof errorCodes)[number]
 
 /** The body of every response with a status of 400 or more. */
@@ -47,6 +50,8 @@ export type ErrorBody = Static<typeof ErrorBody>
 /** Why the service cannot serve a request: in the log, and as the label of a metric. Callers see only the message. */
 export type UnavailableCause =
   | 'database_unreachable'
+  /** PostgreSQL could not execute the statement, for example because its disk, or a server that a trigger uses, failed. */
+  | 'database_error'
   /** The database accepts no writes here: it is a standby, a former primary, or read-only. */
   | 'read_only'
   /** Another transaction has locked the entry or the table. */
@@ -63,32 +68,35 @@ export type UnavailableCause =
 export class ApiError extends Error {
   override readonly name = 'ApiError'
   readonly status: number
+  readonly code: ErrorCode
   readonly headers: Readonly<Record<string, string>>
   /** Only for a 503. */
   override readonly cause: UnavailableCause | undefined
 
+  /** Without `code`, an error has that of its status, and a 4xx without one is `invalid_request`, a 5xx `internal_error`. */
   constructor(
     status: number,
     message: string,
     headers: Record<string, string> = {},
     cause?: UnavailableCause,
+    code?: ErrorCode,
   ) {
     // Nobody reads the stack trace, and capturing it would be a large part of the cost of refusing a request.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super(message)
     Error.stackTraceLimit = stackTraceLimit
+    const codes: Readonly<Record<number, ErrorCode>> = codeOfStatus
     this.status = status
+    this.code = code ?? codes[status] ?? codeOfStatus[status < 500 ? 400 : 500]
     // A shared cache may otherwise keep a 404 or a 405 for minutes, also one of a version that lacks a path.
     this.headers = { 'cache-control': 'no-store', ...headers }
     this.cause = cause
   }
 
-  /** The response body. A 4xx status without a code of its own is `invalid_request`, a 5xx `internal_error`. */
+  /** The response body. */
   get body(): ErrorBody {
-    const codes: Readonly<Record<number, ErrorCode>> = codeOfStatus
-    const code = codes[this.status] ?? codeOfStatus[this.status < 500 ? 400 : 500]
-    return { code, message: this.message, status: this.status }
+    return { code: this.code, message: this.message, status: this.status }
   }
 }
 
@@ -100,9 +108,14 @@ export function routeNotFound(): ApiError {
   )
 }
 
-/** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3). */
-export function serviceUnavailable(cause: UnavailableCause, message: string): ApiError {
-  return new ApiError(503, message, { 'retry-after': '1' }, cause)
+/** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3): the outcome of an update is unknown. */
+export function serviceUnavailable(cause: UnavailableCause, message: string, code?: ErrorCode): ApiError {
+  return new ApiError(503, message, { 'retry-after': '1' }, cause, code)
+}
+
+/** Creates a 503 for an update that was certainly not made. */
+export function nothingChanged(cause: UnavailableCause, reason: string): ApiError {
+  return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`, NOTHING_CHANGED)
 }
 
 /** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */

@@ -1,32 +1,30 @@
 import pg from 'pg'
 import { causeOf, DatabaseUnavailableError } from './errors.ts'
 
-/** Causes that concern the server or the connection, which must not be used again: it is closed, or its state is unknown. */
-const fatalCauses = [
-  'busy',
-  'formerPrimary',
-  'internal',
-  'late',
-  'lost',
-  'other',
-  'outOfConnections',
-  'outdated',
-  'settings',
-  'untrusted',
-] as const
-
-/** Causes that may be gone when the statement is sent again. */
-const passingCauses = ['canceled', 'conflict', 'locked', 'readOnly'] as const
-
 /** The login or the statement itself is not possible here: a table, a privilege or a feature is missing, as readiness finds out. */
 const statementCauses = ['forbidden', 'refused', 'unknownColumn', 'unknownTable', 'unsupported'] as const
 
+/** A statement of the same text may succeed: it met a lock or another transaction, or was canceled. */
+const passingCauses = ['canceled', 'conflict', 'locked'] as const
+
 /** What has happened. With any cause but `rule`, the server cannot serve now, and the statement is correct. */
 type Cause =
-  | (typeof fatalCauses)[number]
-  | (typeof passingCauses)[number]
   | (typeof statementCauses)[number]
+  | (typeof passingCauses)[number]
+  /** The server, or another one that it uses, has failed to do it: its disk is full, its data are damaged. */
+  | 'failed'
+  | 'formerPrimary'
+  | 'late'
+  | 'lost'
+  | 'other'
+  | 'outdated'
+  | 'outOfConnections'
+  | 'readOnly'
   | 'rule'
+  | 'settings'
+  /** A statement of its own left a transaction open, or ended one. */
+  | 'transactions'
+  | 'untrusted'
 
 /** What this process finds out itself about a connection. */
 export class ConnectionFault extends Error {
@@ -64,15 +62,15 @@ const reportedCauses: Readonly<Record<string, Cause | undefined>> = {
   '42883': 'unsupported', // undefined function
   '42P01': 'unknownTable',
   '44000': 'rule', // the check option of a view
-  '53': 'busy', // insufficient resources
+  '53': 'failed', // insufficient resources
   '53300': 'outOfConnections',
   '55P03': 'locked', // lock_timeout
-  '57': 'busy', // operator intervention
+  '57': 'failed', // operator intervention
   '57014': 'canceled', // for example by statement_timeout
   '57P': 'lost', // shutdown or crash
-  '58': 'lost', // system errors
+  '58': 'failed', // system errors
   P0001: 'rule', // RAISE
-  XX: 'internal', // damage; Citus reports some failures of its workers like that
+  XX: 'failed', // damage; Citus reports some failures of its workers like that
 }
 
 /** The causes of errors without SQLSTATE: those of pg and pg-pool by message, those of the system and OpenSSL by message or code. */
@@ -105,18 +103,20 @@ function causeNameOf(error: unknown): Cause | undefined {
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
 function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
   const { code = '', routine, message } = error
-  if (POOLER_REFUSAL.test(message)) return 'settings'
-  // The type of a result column has changed since the connection prepared the statement. Nothing has run.
-  if (routine === 'RevalidateCachedQuery') return 'outdated'
-  // A row security policy has the SQLSTATE of a missing privilege.
-  if (routine === 'ExecWithCheckOptions') return 'rule'
   const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in reportedCauses)
   const cause = reportedCauses[known ?? '']
-  const isOfOperator =
-    cause === undefined || (isInFunction(error) && statementCauses.some((name) => name === cause))
-  if (!isOfOperator) return cause
+  // A row security policy has the SQLSTATE of a missing privilege.
+  if (routine === 'ExecWithCheckOptions') return 'rule'
   // A trigger may reject values with any SQLSTATE.
-  return routine === 'exec_stmt_raise' ? 'rule' : undefined
+  const ofOperator = routine === 'exec_stmt_raise' ? 'rule' : undefined
+  if (isInFunction(error)) {
+    if (cause === 'rule' || passingCauses.some((name) => name === cause)) return cause
+    // Otherwise, its connection to another server would pass for ours, and that server's state for that of this one.
+    return cause === undefined || statementCauses.some((name) => name === cause) ? ofOperator : 'failed'
+  }
+  if (POOLER_REFUSAL.test(message)) return 'settings'
+  // The type of a result column has changed since the connection prepared the statement. Nothing has run.
+  return routine === 'RevalidateCachedQuery' ? 'outdated' : (cause ?? ofOperator)
 }
 
 /**
@@ -139,11 +139,6 @@ export function isUnavailable(error: unknown): boolean {
   return !hasCause(error, 'rule') && causeNameOf(error) !== undefined
 }
 
-/** Whether the connection is lost or in an unknown state, so that it must not be used again. */
-export function isFatal(error: unknown): boolean {
-  return hasCause(error, ...fatalCauses)
-}
-
 /**
  * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name, a certificate or a
  * connection pooler is wrong. Waiting does not help.
@@ -163,13 +158,15 @@ export function lossOf(error: unknown): string | undefined {
 
 /** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */
 export function wasRefused(error: unknown): boolean {
-  const cause = causeOf(error)
-  return cause instanceof pg.DatabaseError && !isFatal(cause) && !hasCause(cause, 'canceled')
+  // A pool returns an error of PostgreSQL as it is only if the server was ready for the next statement.
+  return error instanceof DatabaseUnavailableError
+    ? error.outcome === 'refused'
+    : error instanceof pg.DatabaseError
 }
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
 export function mayConcernOneRow(error: unknown): boolean {
-  return wasRefused(error) && (!(error instanceof DatabaseUnavailableError) || hasCause(error, 'conflict'))
+  return wasRefused(error) && !hasCause(error, 'readOnly')
 }
 
 /** Whether the database rejects the values, for example because of a constraint or the RAISE of a trigger. */

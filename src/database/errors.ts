@@ -1,30 +1,36 @@
 /**
+ * What is known about a statement that failed: it was not sent; PostgreSQL responded with an error and stayed ready for the next
+ * statement, so that it has changed nothing; or neither.
+ */
+export type Outcome = 'notSent' | 'refused' | 'unknown'
+
+/**
  * PostgreSQL cannot serve now: it cannot be reached, is too busy, or refuses this service. The request itself is correct, so a
  * retry may succeed later. The cause is for logs only.
  */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
+  readonly outcome: Outcome
 
-  constructor(cause: unknown) {
+  constructor(cause: unknown, outcome: Outcome) {
     super('The database is unavailable', { cause })
+    this.outcome = outcome
   }
 }
 
-/** Returns why the database is unavailable; any other error is returned unchanged. */
-export function causeOf(error: unknown): unknown {
-  return error instanceof DatabaseUnavailableError ? error.cause : error
-}
-
-/**
- * The connection was lost during COMMIT, so that nobody knows whether the transaction was committed, or PostgreSQL warned about
- * the commit, so that the change may be lost or take effect later.
- */
+/** Nobody knows whether a change was committed, because the response was lost, or it may be lost or take effect later. */
 export class OutcomeUnknownError extends Error {
   override readonly name = 'OutcomeUnknownError'
 
   constructor(cause: unknown) {
     super('The outcome of the transaction is unknown', { cause })
   }
+}
+
+/** Returns why the database is unavailable or the outcome unknown; any other error is returned unchanged. */
+export function causeOf(error: unknown): unknown {
+  const isWrapped = error instanceof DatabaseUnavailableError || error instanceof OutcomeUnknownError
+  return isWrapped ? causeOf(error.cause) : error
 }
 
 /** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */

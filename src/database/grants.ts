@@ -1,6 +1,6 @@
 import pg from 'pg'
 import type { StatementRunner } from './database.ts'
-import { hasCause, isFatal, messageWithDetail } from './error-meaning.ts'
+import { hasCause, messageWithDetail } from './error-meaning.ts'
 import { MigrationError } from './errors.ts'
 import { readScript } from './migration-files.ts'
 import { APPLIED_TABLE } from './migrations.ts'
@@ -39,7 +39,7 @@ export async function grantPrivileges(options: ConnectionOptions, roles: Roles):
 
 /** Returns a MigrationError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
 export function explained(what: string, error: unknown, outcome: string): unknown {
-  if (!(error instanceof pg.DatabaseError) || isFatal(error)) return error
+  if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
   const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
   return new MigrationError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`)
 }

@@ -2,12 +2,13 @@ import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { CommitWatch } from './commit-warnings.ts'
 import type { Database, Statement, Value } from './database.ts'
-import { ConnectionFault, hasCause, isFatal, isUnavailable } from './error-meaning.ts'
+import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import { type Descriptions, queryNamed } from './prepared-statement.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
+import { expectState, isOnlyRefused } from './transaction-state.ts'
 
 /** How long a connection may be idle before it is closed, unless the pool's stay open. */
 const IDLE_TIMEOUT_MS = 30_000
@@ -46,6 +47,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   const verify = async (client: pg.ClientBase): Promise<void> => {
     opened++
     const found = await askServer(client, limits)
+    expectState(client.getTransactionStatus(), 'I')
     if (session.options !== '' && !found.hasSettings)
       throw new ConnectionFault(
         'settings',
@@ -96,9 +98,8 @@ export function openDatabase(options: DatabaseOptions): Database {
     work: (client: Connection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
     const client = await take().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error)
+      throw new DatabaseUnavailableError(error, 'notSent')
     })
-    client.commit.begin()
     let timer: NodeJS.Timeout | undefined
     const response = work(client, () => timer?.refresh())
     const timeout = new Promise<never>((_, reject) => {
@@ -109,15 +110,20 @@ export function openDatabase(options: DatabaseOptions): Database {
       // Otherwise, the response may come from a server that is no longer in use.
       if (!isCurrent(client))
         throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
+      expectState(client.getTransactionStatus(), 'I')
       client.commit.check()
       client.release()
       return result
     } catch (error) {
-      if (hasCause(error, 'readOnly') && isCurrent(client)) server?.refuse()
-      client.release(isFatal(error))
+      const isRefused = await Promise.race([isOnlyRefused(client, error), timeout.catch(() => false)])
+      const isOutdated = isRefused && hasCause(error, 'outdated')
+      if (isRefused && hasCause(error, 'readOnly') && isCurrent(client)) server?.refuse()
+      client.release(!isRefused || isOutdated)
       // Nothing has run: the type of a column has changed. A new connection prepares the statement again.
-      if (hasCause(error, 'outdated')) return run(work)
-      throw isUnavailable(error) ? new DatabaseUnavailableError(error) : error
+      if (isOutdated) return run(work)
+      if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRefused))
+        throw new DatabaseUnavailableError(error, isRefused ? 'refused' : 'unknown')
+      throw error
     } finally {
       clearTimeout(timer)
     }
@@ -151,7 +157,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       })
     },
 
-    refuseServer: () => new DatabaseUnavailableError(server?.refuse()),
+    refuseServer: () => new DatabaseUnavailableError(server?.refuse(), 'refused'),
 
     statistics() {
       const { totalCount, idleCount, waitingCount } = pool

@@ -1,6 +1,5 @@
 import pg from 'pg'
 import type { TimeLimits } from './database.ts'
-import { isFatal } from './error-meaning.ts'
 import { onlyRow } from './only-row.ts'
 import { IS_READ_ONLY } from './server-status.ts'
 import { HAS_SETTINGS } from './session.ts'
@@ -45,7 +44,7 @@ export async function askServer(client: pg.ClientBase, limits: TimeLimits): Prom
     return onlyRow((await client.query<SessionServer>(query)).rows)
   }
   return ask(IDENTITY).catch((error: unknown) => {
-    if (!(error instanceof pg.DatabaseError) || isFatal(error)) throw error
+    if (!(error instanceof pg.DatabaseError)) throw error
     return ask(NO_IDENTITY)
   })
 }

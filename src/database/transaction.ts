@@ -1,10 +1,11 @@
 import type { Readable, Writable } from 'node:stream'
-import pg from 'pg'
+import pg, { type TransactionStatus } from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { CommitWatch } from './commit-warnings.ts'
-import { ConnectionFault, hasCause, isUnavailable, wasRefused } from './error-meaning.ts'
+import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from './session.ts'
+import { expectState, isOnlyRefused } from './transaction-state.ts'
 
 /** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
@@ -58,6 +59,7 @@ export async function onConnection<Result>(
   signal.addEventListener('abort', close, { once: true })
   const watch = new CommitWatch(client)
   let isCommitting = false
+  let stateBefore: TransactionStatus = null
   let working: Promise<Result>
   // Seen here, because node-pg-migrate commits its transaction, and does not say when.
   const send = client.connection.query.bind(client.connection)
@@ -65,7 +67,7 @@ export async function onConnection<Result>(
     if (text === 'COMMIT' && !signal.aborted) {
       isCommitting = true
       signal.removeEventListener('abort', close)
-      watch.begin(true)
+      stateBefore = client.getTransactionStatus()
       onCommit?.(working.then(() => {}))
     }
     send(text)
@@ -73,24 +75,28 @@ export async function onConnection<Result>(
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error)
+      throw new DatabaseUnavailableError(error, 'notSent')
     })
     if ((await client.query(`SELECT WHERE ${HAS_SETTINGS}`)).rowCount === 0)
       throw new ConnectionFault('settings', 'the settings of the session did not take effect')
     await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
       if (!(error instanceof pg.DatabaseError)) throw error
     })
+    expectState(client.getTransactionStatus(), 'I')
     working = work(client)
     const result = await working
-    if (isCommitting) watch.check()
+    if (!isCommitting) return result
+    expectState(stateBefore, 'T')
+    expectState(client.getTransactionStatus(), 'I')
+    watch.check()
     return result
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof DatabaseUnavailableError) throw error
-    if (isCommitting && !wasRefused(error)) throw new OutcomeUnknownError(error)
+    if (isCommitting && !(await isOnlyRefused(client, error))) throw new OutcomeUnknownError(error)
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
-    throw isOutage ? new DatabaseUnavailableError(error) : error
+    throw isOutage ? new DatabaseUnavailableError(error, 'refused') : error
   } finally {
     await client.end()
     signal.removeEventListener('abort', close)
@@ -112,8 +118,10 @@ export function inTransaction<Result>(
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     try {
       const result = await work(transactionOf(client))
+      const state = client.getTransactionStatus()
+      if (readOnly) expectState(state, 'T')
       if (readOnly) return result
-      if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
+      if (state === 'E') throw new Error('PostgreSQL has rolled back the transaction')
       options.signal?.throwIfAborted()
       await client.query('COMMIT')
       return result

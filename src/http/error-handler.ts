@@ -1,7 +1,13 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, routeNotFound, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
-import { hasCause } from '../database/error-meaning.ts'
-import { DatabaseUnavailableError } from '../database/errors.ts'
+import {
+  ApiError,
+  nothingChanged,
+  routeNotFound,
+  serviceUnavailable,
+  type UnavailableCause,
+} from '../contract/errors.ts'
+import { hasCause, wasRefused } from '../database/error-meaning.ts'
+import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
@@ -35,7 +41,7 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   if (response.cause !== undefined) {
-    const reason = error instanceof DatabaseUnavailableError ? reasonOf(error.cause) : response.message
+    const reason = reasonOf(error instanceof ApiError ? response : causeOf(error))
     request.unavailable = { cause: response.cause, reason }
   }
   reply
@@ -45,11 +51,20 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
     .send(response.body)
 }
 
-function responseTo(error: FastifyError | ApiError, { headers }: FastifyRequest): ApiError {
+function responseTo(error: FastifyError | ApiError, { headers, method }: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
+  if (error instanceof OutcomeUnknownError) {
+    const message = 'The database did not confirm the update. It may have been made, or may still be made.'
+    return serviceUnavailable(unavailableCauseOf(error), message)
+  }
   if (error instanceof DatabaseUnavailableError) {
-    const message = 'The database cannot be reached or is too busy. Try again shortly.'
-    return serviceUnavailable(causeOf(error), message)
+    const cause = unavailableCauseOf(error)
+    const reason = 'The database cannot be reached or is too busy.'
+    // A request that only reads never changes anything, and needs no code that says so.
+    const isUpdate = method !== 'GET' && method !== 'HEAD'
+    return isUpdate
+      ? nothingChanged(cause, reason)
+      : serviceUnavailable(cause, `${reason} Try again shortly.`)
   }
   const { statusCode: status = 500 } = error
   if (status === 413)
@@ -62,10 +77,11 @@ function responseTo(error: FastifyError | ApiError, { headers }: FastifyRequest)
   )
 }
 
-function causeOf(error: DatabaseUnavailableError): UnavailableCause {
+function unavailableCauseOf(error: unknown): UnavailableCause {
   if (hasCause(error, 'readOnly', 'formerPrimary')) return 'read_only'
   if (hasCause(error, 'locked')) return 'locked'
-  return hasCause(error, 'canceled', 'late') ? 'late' : 'database_unreachable'
+  if (hasCause(error, 'canceled', 'late')) return 'late'
+  return wasRefused(error) ? 'database_error' : 'database_unreachable'
 }
 
 /** Returns the message of an error. That of a host with several addresses has none, but a code. */

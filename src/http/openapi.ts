@@ -55,6 +55,10 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
 function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
   const describe = (description: string, headers: Record<string, SchemaOptions> = {}): TSchema =>
     Reference(ErrorBody, { description, headers })
+  const unavailable =
+    body === undefined
+      ? 'The service cannot answer now; the same request may succeed later'
+      : 'The service cannot answer now; with the code nothing_changed, the update was certainly not made, else it may have been'
   return {
     400: describe('The request is malformed, or a value in it is missing or invalid'),
     408: describe('The request did not arrive in time'),
@@ -70,7 +74,7 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
     ...(params !== undefined && { 414: describe('The path is too long') }),
     431: describe('The request line and headers are too large, or there are too many headers'),
     500: describe('Internal error'),
-    503: describe('The service cannot answer now; the same request may succeed later', {
+    503: describe(unavailable, {
       'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
     }),
     // Not 4XX and 5XX, for which some client generators emit code that does not compile.

@@ -2,6 +2,7 @@ import t from 'tap'
 import { startService } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addMany } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
 import { json } from '../support/http.ts'
 
 /** What a function of a trigger can do wrong that readiness would report for a statement of the service. */
@@ -37,3 +38,50 @@ for (const [what, code] of Object.entries(faults)) {
     t.notMatch(stderr, /migrate|at .*\.js/)
   })
 }
+
+/** What a trigger can raise that would mean something else if the service's own statement met it, and the status of its update. */
+const raised = {
+  ...{ P0001: 400, '42P01': 400, '28000': 400, '22P02': 400, P0004: 400, '0A000': 400 },
+  ...{ '08006': 503, '08P01': 503, '25006': 503, '40001': 503, '40003': 503, '40P01': 503, '53100': 503 },
+  ...{ '53300': 503, '57014': 503, '57P01': 503, '57P03': 503, '58030': 503, XX000: 503, XX002: 503 },
+}
+
+t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', async (t) => {
+  const { database, send, log } = await startService(t)
+  await addMany(database, 30)
+  const { username, password, port, pathname } = new URL(database.url)
+  const mapping = `USER MAPPING FOR CURRENT_USER SERVER`
+  const login = `OPTIONS (user '${decodeURIComponent(username)}', password '${decodeURIComponent(password)}')`
+  await database.query(`CREATE EXTENSION postgres_fdw; CREATE TABLE audit (pet_id bigint);
+    CREATE SERVER down FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '1');
+    CREATE SERVER standby FOREIGN DATA WRAPPER postgres_fdw OPTIONS (
+      host '127.0.0.1', port '${port}', dbname '${pathname.slice(1)}', options '-c default_transaction_read_only=on');
+    CREATE ${mapping} down ${login}; CREATE ${mapping} standby ${login};
+    CREATE FOREIGN TABLE audit_down (pet_id bigint) SERVER down OPTIONS (table_name 'audit');
+    CREATE FOREIGN TABLE audit_standby (pet_id bigint) SERVER standby OPTIONS (table_name 'audit');
+    CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+      IF TG_ARGV[0] LIKE 'audit%' THEN EXECUTE 'INSERT INTO ' || TG_ARGV[0] || ' VALUES (1)';
+      ELSE RAISE 'unsupported startup parameter' USING ERRCODE = TG_ARGV[0]; END IF; RETURN NEW; END $$`)
+  const update = (pet: number, quantity: number) => send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))
+  const sessions = async () => {
+    const rows = await database.query(
+      "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%server' AND datname = current_database()",
+    )
+    return rows.map(({ pid }) => pid)
+  }
+  await Promise.all([1, 2, 3, 4, 5, 6].map((pet) => update(pet, 1)))
+  const before = await sessions()
+  for (const [argument, status] of Object.entries({ ...raised, audit_down: 503, audit_standby: 503 })) {
+    await database.query(`CREATE OR REPLACE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 15)
+      EXECUTE FUNCTION audit('${argument}')`)
+    const answers = await Promise.all(Array.from({ length: 30 }, (_, index) => update(index + 1, 5)))
+    for (const [index, answer] of answers.entries()) {
+      if (index !== 14) t.equal(answer.status, 200, argument)
+      else isError(t, answer, status, status === 400 ? 'invalid_request' : 'nothing_changed', argument)
+    }
+  }
+  const after = await sessions()
+  const closed = before.filter((pid) => !after.includes(pid))
+  t.ok(closed.length <= 1, 'no connection was replaced, but the one of the probe after five seconds')
+  t.notMatch(JSON.stringify(log), /renewed|lost/)
+})

@@ -1,5 +1,6 @@
 import t from 'tap'
 import { requestLimits } from '../../src/database/pool-options.ts'
+import { inTransaction } from '../../src/database/transaction.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -38,4 +39,45 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   isError(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })), 503, 'service_unavailable')
   await release()
   t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
+})
+
+/** The end of a response outside of a transaction, in one, or in a failed one (PostgreSQL manual, section 54.7). */
+const ready = (state: string): Buffer => Buffer.from(`Z\0\0\0\x05${state}`)
+
+t.test('a connection on which somebody else begins or ends transactions acknowledges nothing', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'available']])
+  // Imitates pgpool-II in raw mode, which sends a BEGIN of its own.
+  let [found, said] = ['-', '-']
+  const relay = await startRelay(t, database.url, {
+    towardsClient: (bytes) => {
+      const at = bytes.lastIndexOf(ready(found))
+      return at < 0 ? bytes : Buffer.concat([bytes.subarray(0, at), ready(said), bytes.subarray(at + 6)])
+    },
+  })
+  const { send, log } = await startApp(t, relay.url)
+  const update = () => send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+  t.equal((await update()).status, 200)
+  for (const state of ['T', 'E']) {
+    ;[found, said] = ['I', state]
+    isError(t, await update(), 503, 'service_unavailable', state)
+    ;[found, said] = ['-', '-']
+    t.equal((await update()).status, 200, 'another connection is used')
+  }
+  t.match(
+    JSON.stringify(log),
+    /"cause":"database_unreachable","reason":"a transaction was open after [^"]* pgpool-II/,
+  )
+
+  const change = inTransaction({ url: relay.url, readOnly: false }, async ({ query }) => {
+    ;[found, said] = ['T', 'I']
+    await query('UPDATE inventory SET quantity = 6')
+  })
+  await t.rejects(change, {
+    name: 'OutcomeUnknownError',
+    cause: { message: /^the transaction ended before/ },
+  })
+  ;[found, said] = ['T', 'I']
+  const read = inTransaction({ url: relay.url, readOnly: true }, async () => t.fail('it must not begin'))
+  await t.rejects(read, { name: 'DatabaseUnavailableError' })
 })

@@ -92,11 +92,16 @@ t.test('the warning of a commit is received, whatever messages the role asks for
   await rejected
 })
 
-t.test('a warning that a trigger raises says nothing about the commit', async (t) => {
+t.test('a warning of a trigger or of auto_explain says nothing about the commit', async (t) => {
   await database.query(
-    `CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
+    `ALTER ROLE service SET session_preload_libraries = 'auto_explain';
+     ALTER ROLE service SET auto_explain.log_min_duration = 0;
+     ALTER ROLE service SET auto_explain.log_level = warning;
+     CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
   )
   const { send } = await startApp(t, database.url)
+  for (const path of ['/v1/inventory', '/v1/inventory', '/readyz'])
+    t.equal((await send('GET', path)).status, 200)
   for (const trigger of [
     'TRIGGER warn BEFORE UPDATE ON inventory',
     // Runs during the commit.

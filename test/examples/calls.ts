@@ -169,6 +169,11 @@ async function changes(t: Test, { run, service }: Example): Promise<void> {
   )
   t.match(disturbed.requests.map(({ method }) => method).join(), 'PATCH,PATCH', 'the 412 has the new tag')
 
+  const putOff = await startFront(t, service.port, inTurn({ PATCH: ['unchanged', 'unchanged'] }))
+  const repeated = await run(PET, '-8', putOff.port)
+  t.strictSame([repeated.code, repeated.stderr], [0, ''], 'what has changed nothing is sent again')
+  t.match(repeated.stdout, /9007199254740993\D+100\b.*pending/)
+
   for (const [fault, expected] of [
     ['reset', /may have been applied/],
     ['cut in the body', /may have been applied/],

@@ -24,12 +24,12 @@ const page =
       .end('<html>\n<body>\n<h1>A page for people</h1>\n</body>\n</html>\n')
 
 const putOff =
-  (retryAfter: () => string): Handle =>
+  (retryAfter: () => string, code = 'service_unavailable'): Handle =>
   (response) =>
     response
       .setHeader('retry-after', retryAfter())
       .writeHead(503, { 'content-type': 'application/json' })
-      .end('{"code":"service_unavailable","message":"Try again shortly.","status":503}')
+      .end(`{"code":"${code}","message":"Try again shortly.","status":503}`)
 
 /** What the front can do once a request is in, instead of handing it on. */
 const faults = {
@@ -46,6 +46,7 @@ const faults = {
   // A second from now at least; a date has whole seconds.
   date: putOff(() => new Date(Math.ceil(Date.now() / 1000 + 1) * 1000).toUTCString()),
   '1 second': putOff(() => '1'),
+  unchanged: putOff(() => '1', 'nothing_changed'),
   '1 hour': putOff(() => '3600'),
 } as const
 

@@ -1,5 +1,5 @@
 import { TransientMap } from '../../collections/transient-map.ts'
-import { serviceUnavailable } from '../../contract/errors.ts'
+import { nothingChanged } from '../../contract/errors.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { BatchResult } from './batch.ts'
 import type { Update } from './quantity-update.ts'
@@ -175,7 +175,7 @@ export class Backlogs {
     const [cause, reason] = this.#lockedPets.has(petId)
       ? (['locked', 'Another transaction has locked the entry or the whole inventory.'] as const)
       : (['late', 'The database is too busy.'] as const)
-    return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`)
+    return nothingChanged(cause, reason)
   }
 }
 

@@ -34,10 +34,10 @@ export interface BatchResult {
  * | lock timeout (55P03)                         | nothing changed                   | sent again, those whose row is    |
  * |                                              |                                   | locked individually; if no row    |
  * |                                              |                                   | is, all of them                   |
- * | refusal that one update may have caused,     | nothing changed                   | sent again in halves              |
- * | batch of several                             |                                   |                                   |
- * | refusal of a single update; any other error; | failed, or the outcome is unknown | rejected, never sent again        |
- * | statement timeout (57014); no answer         |                                   |                                   |
+ * | any other ERROR, batch of several            | nothing changed                   | sent again in halves              |
+ * | any other ERROR, single update; read-only    | nothing changed                   | rejected                          |
+ * | server                                       |                                   |                                   |
+ * | connection lost, FATAL, no answer            | the outcome is unknown            | rejected, never sent again        |
  */
 export async function sendBatch(
   repository: UpdateRepository,
@@ -47,8 +47,9 @@ export async function sendBatch(
   try {
     entries = await repository.setQuantities(inOrder(batch))
   } catch (error) {
-    if (hasCause(error, 'locked')) return { undecided: batch, locked: await lockedAmong(repository, batch) }
     const isRefused = mayConcernOneRow(error)
+    if (isRefused && hasCause(error, 'locked'))
+      return { undecided: batch, locked: await lockedAmong(repository, batch) }
     if (isRefused && batch.length > 1) return { undecided: batch, isRefused }
     for (const update of batch) update.reject(error)
     return { undecided: [], isRefused }

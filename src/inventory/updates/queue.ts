@@ -76,7 +76,8 @@ export class UpdateQueue {
    *
    * @throws {ApiError} 412 if the entry does not meet the condition; 503 if the update has waited for too long; 400 if a
    *   constraint or trigger of the database rejects it
-   * @throws {DatabaseUnavailableError} if the outcome is unknown
+   * @throws {OutcomeUnknownError} if the update may have been made
+   * @throws {DatabaseUnavailableError} if the database cannot serve; nothing has changed
    */
   set({ petId, quantity, condition, caller }: QuantityUpdate): Promise<InventoryItem | undefined> {
     return new Promise((resolve, reject) => {

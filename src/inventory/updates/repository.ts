@@ -1,4 +1,6 @@
 import type { Database } from '../../database/database.ts'
+import { hasCause } from '../../database/error-meaning.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/errors.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'
@@ -44,13 +46,20 @@ export function updateRepository(database: Database, probe: Database) {
     /**
      * Sets the quantities of different pets in one transaction, and returns their entries as stored, by petId. An update whose
      * condition is not met, or whose pet has no entry, is not made, and has no entry in the result. When the promise resolves,
-     * every change is committed. If it rejects with an error for which `wasRefused` is true, nothing has changed; otherwise the
-     * outcome is unknown.
+     * every change is committed.
+     *
+     * @throws {OutcomeUnknownError} if the changes may have been committed; after any other error, nothing has changed
      */
     async setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, InventoryItem>> {
       table.refresh()
       const { statement, values } = updateStatement(updates, table.namesCallers)
-      const rows = await database.query<UpdatedRow>(statement, values)
+      const rows = await database.query<UpdatedRow>(statement, values).catch((error: unknown) => {
+        // An ERROR of Citus may report a lost connection to the server that commits.
+        const isKnown = !(error instanceof DatabaseUnavailableError) || error.outcome !== 'unknown'
+        throw isKnown && !(table.isDistributed && hasCause(error, 'failed', 'lost'))
+          ? error
+          : new OutcomeUnknownError(error)
+      })
       return new Map(rows.map(({ key, ...entry }) => [key, entry]))
     },
 

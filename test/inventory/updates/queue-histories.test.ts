@@ -86,9 +86,9 @@ class RandomRepository implements UpdateRepository {
   #decide(updates: readonly QuantityUpdate[]): Map<bigint, InventoryItem> {
     const outcome = outcomes[this.#random() % outcomes.length]
     if (outcome === 'row lock' || outcome === 'table lock')
-      throw new DatabaseUnavailableError(refusal('55P03'))
+      throw new DatabaseUnavailableError(refusal('55P03'), 'refused')
     if (outcome === 'refuse') throw refusal('23514')
-    if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'))
+    if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'), 'unknown')
     const skipped = outcome === 'skip a row' ? updates[0]?.petId : undefined
     const entries = new Map<bigint, InventoryItem>()
     for (const { petId, quantity, caller } of updates) {
