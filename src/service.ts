@@ -43,9 +43,12 @@ export type ServiceParts = Awaited<ReturnType<typeof connectService>>
 export async function connectService(options: ServiceOptions, timings: ServiceTimings, log: Logger) {
   const { version, publicUrls, trustProxy, tracing } = options
   const databases = openDatabases(options, timings, log)
-  const { requests, lists, probe } = databases
-  const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
-  const inventory = { reader: listReader(lists), repository: updateRepository(requests, probe) }
+  const { requests, lists, probe, forRequests } = databases
+  const apiKeys = new ApiKeyCache(forRequests.probe, options.apiKeys, timings.apiKeys, log)
+  const inventory = {
+    reader: listReader(forRequests.lists),
+    repository: updateRepository(forRequests.requests, forRequests.probe),
+  }
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const readiness = await readinessOf(databases)

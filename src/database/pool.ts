@@ -4,6 +4,7 @@ import { CommitWatch } from './commit-warnings.ts'
 import type { Database, Statement, Value } from './database.ts'
 import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
+import { textOf } from './only-planned.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import { type Descriptions, queryNamed } from './prepared-statement.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
@@ -136,8 +137,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       return run((client) => {
         if (typeof statement !== 'string' && session.hasNames)
           return queryNamed<Row>(client, statement, values)
-        const text = typeof statement === 'string' ? statement : statement.text
-        return client.query<Row>(text, [...values]).then(({ rows }) => rows)
+        return client.query<Row>(textOf(statement), [...values]).then(({ rows }) => rows)
       })
     },
 

@@ -1,11 +1,13 @@
 import type { Logger } from 'pino'
+import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Config } from '../config/config.ts'
 import type { Database } from '../database/database.ts'
+import { onlyPlanned } from '../database/only-planned.ts'
 import { openDatabase } from '../database/pool.ts'
 import { type DatabaseOptions, listLimits, probeLimits, requestLimits } from '../database/pool-options.ts'
 import { PrimaryServer } from '../database/primary.ts'
-import { listSettings } from '../inventory/list/reads/sql.ts'
-import { updateSettings } from '../inventory/updates/repository.ts'
+import { listSettings, listTexts } from '../inventory/list/reads/sql.ts'
+import { updateSettings, updateTexts } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 
 /**
@@ -44,7 +46,18 @@ export function openDatabases(options: DatabasesOptions, limits: typeof database
   )
   // Another connection may be one to a server that has crashed meanwhile, so the next list would be read in full.
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
+  const { required, optional } = listTexts(lists.backend)
+  const planned = { required: [...required, ...updateTexts, ACTIVE_KEYS], optional }
+  const texts = new Set(Object.values(planned).flat())
   return {
+    /** The texts of all statements of requests, which readiness plans. */
+    planned,
+    /** The same pools for requests, which run no other statements. */
+    forRequests: {
+      requests: onlyPlanned(requests, texts),
+      lists: onlyPlanned(lists, texts),
+      probe: onlyPlanned(probe, texts),
+    },
     /** For updates, and for the count of the entries. */
     requests,
     lists,

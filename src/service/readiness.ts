@@ -1,11 +1,8 @@
-import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
 import { knownMigrations } from '../database/migration-files.ts'
 import { type NotReady, reasonNotReady } from '../database/readiness.ts'
 import type { Readiness } from '../http/health.ts'
-import { listTexts } from '../inventory/list/reads/sql.ts'
-import { updateTexts } from '../inventory/updates/repository.ts'
 import type { Databases } from './databases.ts'
 
 /** How long it is cached that the service is ready. */
@@ -15,14 +12,13 @@ const MAX_AGE_MS = 1000
  * Returns the readiness check of a service. A call shares the check in progress, or that the service was ready in the last second.
  * A reason is not cached, so that several failures for a load balancer are several checks.
  */
-export async function readinessOf({ probe, requests }: Databases): Promise<Readiness> {
+export async function readinessOf({ probe, requests, planned }: Databases): Promise<Readiness> {
   const migrations = await knownMigrations()
   const check = (database: Database): Promise<NotReady | undefined> =>
     reasonNotReady(database, {
       migrations,
       tables: ['inventory', 'api_keys'],
-      // Without the one that finds changes, each list is read in full.
-      statements: [...listTexts(database.backend), ...updateTexts, ACTIVE_KEYS],
+      statements: planned,
     })
   const checkEither = async (): Promise<NotReady | undefined> => {
     const notReady = await check(probe)

@@ -9,6 +9,7 @@ import {
 } from '@opentelemetry/api'
 import type { Database, Statement } from '../database/database.ts'
 import { causeOf } from '../database/errors.ts'
+import { textOf } from '../database/only-planned.ts'
 import { linksOf } from './batches.ts'
 
 /**
@@ -55,8 +56,7 @@ export function traceStatements(database: Database, pool: string, tracer: Tracer
 }
 
 function namesOf(statement: Statement): [name: string, operation: string] {
-  const text = typeof statement === 'string' ? statement : statement.text
-  const operation = /^\s*(\w+)/.exec(text)?.[1]?.toUpperCase() ?? 'UNKNOWN'
+  const operation = /^\s*(\w+)/.exec(textOf(statement))?.[1]?.toUpperCase() ?? 'UNKNOWN'
   return [typeof statement === 'string' ? operation : statement.name, operation]
 }
 

@@ -94,6 +94,19 @@ t.test("the operators' role can run every command but migrations, and can do not
   ])
 })
 
+t.test(
+  'a service that may read only the columns of the table is not ready, and says what to grant',
+  async (t) => {
+    const { database, server } = await setUp(t)
+    await database.query(`REVOKE SELECT ON inventory FROM ${server.name};
+    GRANT SELECT (pet_id, quantity, status) ON inventory TO ${server.name}`)
+    const { send } = await startApp(t, server.urlOf(database.url))
+    const { status, text } = await send('GET', '/readyz')
+    t.equal(status, 503)
+    t.match(text, 'The database role lacks SELECT on inventory. Run ')
+  },
+)
+
 t.test('docker compose revokes what ops/roles.sql does', async (t) => {
   const compose = (await readFile(path.join(root, 'docker-compose.yml'), 'utf8')).replaceAll(/\s+/g, ' ')
   for (const statement of (await rolesSql()).split(';\n').filter((text) => text.startsWith('REVOKE')))

@@ -4,7 +4,7 @@ import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/er
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'
-import { TableState } from './table-state.ts'
+import { TABLE_STATE, TableState } from './table-state.ts'
 
 /** Maximum updates in one statement. */
 export const MAX_BATCH_SIZE = 500
@@ -23,7 +23,7 @@ const LOCKED = `SELECT pet_id::bigint AS "petId" FROM inventory
 const TAGS = `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1::bigint[])`
 
 /** The texts of the statements of updates. */
-export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS]
+export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS, TABLE_STATE]
 
 export type UpdateRepository = ReturnType<typeof updateRepository>
 

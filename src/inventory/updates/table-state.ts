@@ -11,7 +11,8 @@ export const MAX_AGE_MS = 2000
 /** Citus creates a trigger of this name on each table that it manages: one that it distributes or copies, or a local one. */
 const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
 
-const STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
+/** The statement that reads the state. */
+export const TABLE_STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
     coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed"
   FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`
 
@@ -53,7 +54,7 @@ export class TableState {
 
   async #read(startedAt: number): Promise<void> {
     try {
-      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(STATE)
+      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(TABLE_STATE)
       const { isRecorded, isDistributed } = onlyRow(rows)
       this.#isRecorded = isRecorded
       this.isDistributed = isDistributed

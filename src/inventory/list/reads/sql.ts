@@ -134,9 +134,8 @@ export const piecesText = (backend: string): string => {
 /** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
 export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
-/** The texts of the statements without which no list can be read. */
-export const listTexts = (backend: string): readonly string[] => [
-  validatorText(backend),
-  piecesText(backend),
-  ENTRIES,
-]
+/** The texts of the statements of lists, and of the one without which each list is read in full, as that of a view. */
+export const listTexts = (backend: string) => ({
+  required: [validatorText(backend), piecesText(backend), ENTRIES],
+  optional: [changesText(backend)],
+})
