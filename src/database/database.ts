@@ -9,7 +9,7 @@ export interface TimeLimits {
   readonly lock: number
   /** For a statement, measured by PostgreSQL. */
   readonly statement: number
-  /** For the response to a statement, measured by this process. */
+  /** For a statement, from the wait for a connection to its response, or to the next row, measured by this process. */
   readonly answer: number
 }
 

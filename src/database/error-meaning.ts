@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { causeOf, DatabaseUnavailableError } from './errors.ts'
+import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
 
 /** The login or the statement itself is not possible here: a table, a privilege or a feature is missing, as readiness finds out. */
 const statementCauses = ['forbidden', 'refused', 'unknownColumn', 'unknownTable', 'unsupported'] as const
@@ -93,7 +93,8 @@ const POOLER_REFUSAL = /^unsupported startup parameter|support command-line opti
 function causeNameOf(error: unknown): Cause | undefined {
   const cause = causeOf(error)
   if (cause instanceof ConnectionFault) return cause.kind
-  if (cause instanceof pg.DatabaseError) return reportedCauseOf(cause)
+  if (cause instanceof pg.DatabaseError)
+    return reportedCauseOf(cause, isInFunction(cause) && !hasEndedConnection(error))
   // pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call.
   if (!(cause instanceof Error) || /^(Type|Range|Syntax)Error$/.test(cause.name)) return undefined
   const texts = [cause.message, 'code' in cause ? String(cause.code) : '']
@@ -101,7 +102,7 @@ function causeNameOf(error: unknown): Cause | undefined {
 }
 
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
-function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
+function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
   const { code = '', routine, message } = error
   const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in reportedCauses)
   const cause = reportedCauses[known ?? '']
@@ -109,7 +110,7 @@ function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
   if (routine === 'ExecWithCheckOptions') return 'rule'
   // A trigger may reject values with any SQLSTATE.
   const ofOperator = routine === 'exec_stmt_raise' ? 'rule' : undefined
-  if (isInFunction(error)) {
+  if (isOfFunction) {
     if (cause === 'rule' || passingCauses.some((name) => name === cause)) return cause
     // Otherwise, its connection to another server would pass for ours, and that server's state for that of this one.
     return cause === undefined || statementCauses.some((name) => name === cause) ? ofOperator : 'failed'
@@ -117,6 +118,12 @@ function reportedCauseOf(error: pg.DatabaseError): Cause | undefined {
   if (POOLER_REFUSAL.test(message)) return 'settings'
   // The type of a result column has changed since the connection prepared the statement. Nothing has run.
   return routine === 'RevalidateCachedQuery' ? 'outdated' : (cause ?? ofOperator)
+}
+
+/** Whether the connection has ended with the error, which then is no error of a function in which it was reported. */
+function hasEndedConnection(error: unknown): boolean {
+  if (error instanceof OutcomeUnknownError) return hasEndedConnection(error.cause)
+  return error instanceof DatabaseUnavailableError && error.outcome === 'unknown'
 }
 
 /**
@@ -153,7 +160,7 @@ export function isRefusal(error: unknown): boolean {
  */
 export function lossOf(error: unknown): string | undefined {
   const cause = causeOf(error)
-  return cause instanceof Error && hasCause(cause, 'lost') ? cause.message : undefined
+  return cause instanceof Error && hasCause(error, 'lost') ? cause.message : undefined
 }
 
 /** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */

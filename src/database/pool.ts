@@ -98,14 +98,17 @@ export function openDatabase(options: DatabaseOptions): Database {
   const run = async <Result>(
     work: (client: Connection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
-    const client = await take().catch((error: unknown) => {
-      throw new DatabaseUnavailableError(error, 'notSent')
-    })
     let timer: NodeJS.Timeout | undefined
-    const response = work(client, () => timer?.refresh())
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(lateResponse()), limits.answer)
     })
+    const taken = take()
+    const client = await Promise.race([taken, timeout]).catch((error: unknown) => {
+      clearTimeout(timer)
+      taken.then((late) => late.release()).catch(() => {})
+      throw new DatabaseUnavailableError(error, 'notSent')
+    })
+    const response = work(client, () => timer?.refresh())
     try {
       const result = await Promise.race([response, timeout])
       // Otherwise, the response may come from a server that is no longer in use.

@@ -116,6 +116,7 @@ export function inTransaction<Result>(
 ): Promise<Result> {
   return onConnection(options, async (client) => {
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
+    expectState(client.getTransactionStatus(), 'T')
     try {
       const result = await work(transactionOf(client))
       const state = client.getTransactionStatus()

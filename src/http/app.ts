@@ -22,6 +22,8 @@ import { ajvOptions, validationError } from './validation.ts'
 export const appTimeouts = {
   /** For a client to send a request, including its body. */
   arrivalMs: 10_000,
+  /** For load balancers and clients to notice that the service stops. */
+  drainMs: 1000,
   connections: connectionLimits,
   updates: updateTimes,
 }
@@ -56,9 +58,10 @@ export interface RequestTracing {
 /** Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. */
 export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   const { logger, requestStatistics: statistics, timeouts } = options
-  const { arrivalMs, connections: limits } = timeouts
+  const { arrivalMs, drainMs, connections: limits } = timeouts
   const http = new HttpServer({
     arrivalMs,
+    drainMs,
     limits,
     onRefused: (refused) => {
       statistics.malformed.inc({ http_response_status_code: String(refused.status) })

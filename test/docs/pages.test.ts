@@ -4,6 +4,7 @@ import path from 'node:path'
 import type { Command } from 'commander'
 import t from 'tap'
 import { commandLine } from '../../src/cli/commands.ts'
+import { serviceTimings } from '../../src/service.ts'
 import { root } from '../support/root.ts'
 import { readPages } from './pages.ts'
 
@@ -101,4 +102,25 @@ t.test('the changelog begins with the version of package.json', async (t) => {
   const newest = changelog.split('\n').find((line) => line.startsWith('## '))
   if (version.includes('-')) t.equal(newest, '## Unreleased')
   else t.match(newest, new RegExp(`^## ${version} - \\d{4}-\\d\\d-\\d\\d$`))
+})
+
+t.test('a request gets its 503 before its caller or the balancer gives up', async (t) => {
+  const { requests, lists, probe, apiKeys, app } = serviceTimings
+  const longest = Math.max(
+    app.updates.wait + app.updates.check + requests.answer,
+    lists.answer,
+    // For an unknown key, the keys are read once more after the read in progress.
+    2 * probe.answer + apiKeys.minReadMs,
+  )
+  for (const [file, limit] of [
+    ['docs/reliability.md', /answers 503 with `Retry-After` within (\d+) seconds/],
+    ['ops/haproxy.cfg', /timeout server (\d+)s/],
+    ['examples/curl/inventory.sh', /INVENTORY_TIMEOUT_SECONDS:-(\d+)/],
+    ['examples/typescript/client.ts', /timeoutMs = (\d+)_000/],
+    ['examples/python/inventory.py', /timeout_seconds=(\d+)/],
+    ['examples/go/inventory.go', /"INVENTORY_TIMEOUT_SECONDS", "(\d+)"/],
+  ] as const) {
+    const [, seconds] = limit.exec(await readFile(path.join(root, file), 'utf8')) ?? []
+    t.ok(longest < Number(seconds) * 1000, `${file}: ${longest} ms and ${seconds} s`)
+  }
 })

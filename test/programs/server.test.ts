@@ -83,6 +83,17 @@ t.test('a stop is announced to clients, and cuts off none of them', atOnce(), as
   t.equal((await server.ended).code, 0)
 })
 
+t.test('a stop is announced to load balancers that open a connection for each check', atOnce(), async (t) => {
+  const database = await testDatabase(t)
+  const server = await startServer(t, { DATABASE_URL: database.url })
+  // Each check has a connection of its own, so none is open when the signal arrives.
+  t.equal((await server.send('GET', '/readyz')).status, 200)
+  server.process.kill('SIGTERM')
+  await server.output(/"SIGTERM: stopping"/)
+  t.match(await server.send('GET', '/readyz'), { status: 404, text: /shutting down/ })
+  t.equal((await server.ended).code, 0)
+})
+
 t.test('a stop has a time limit, and a second signal exits at once', atOnce(), async (t) => {
   const database = await testDatabase(t)
   // Larger than the buffers of a connection.

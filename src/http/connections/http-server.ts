@@ -29,9 +29,6 @@ const KEEP_ALIVE_TIMEOUT_MS = 620_000
  */
 export const MAX_HEADERS = 256
 
-/** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
-const DRAIN_MS = 1000
-
 /** Grace period: how long a connection must have waited for a request, or the rest of one, to be closed once the port is closed. */
 const IDLE_GRACE_MS = 500
 
@@ -47,6 +44,8 @@ export interface HttpServerOptions {
   readonly onRefused: (refused: RefusedRequest) => void
   /** How long a client may take to send a request, including its body. */
   readonly arrivalMs: number
+  /** Drain period: how long the server keeps listening after it has begun to send `Connection: close`. */
+  readonly drainMs: number
   readonly limits: ConnectionLimits
 }
 
@@ -115,7 +114,8 @@ export class HttpServer {
     this.#isStopping = true
     if (!server.listening) return
     this.#limits = { ...this.#limits, maxOpen: 0, minIdleMs: Number.POSITIVE_INFINITY }
-    if (this.#connections.size > 0) await setTimeout(DRAIN_MS)
+    // Also without connections: a load balancer may open one for each of its health checks.
+    await setTimeout(this.#options.drainMs)
     const closed = once(server, 'close')
     await closePort(server, this.#queue)
     this.#limits = { ...this.#limits, minIdleMs: IDLE_GRACE_MS }
