@@ -17,7 +17,7 @@ import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
 import type { InventoryStatistics } from './statistics.ts'
-import { ruleViolation } from './updates/batch.ts'
+import { ruleViolation, SkippedRowError } from './updates/batch.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
 
@@ -135,7 +135,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
       const item = await updates
         .set({ petId: BigInt(params.petId), quantity: body.quantity, condition, caller })
         .catch((error: unknown) => {
-          if (!isRuleViolation(error)) throw error
+          if (!isRuleViolation(error) && !(error instanceof SkippedRowError)) throw error
           log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')
           throw ruleViolation()
         })

@@ -18,8 +18,9 @@ export function entryTag({ quantity, status }: InventoryItem): string {
   return `"${quantity}-${status}"`
 }
 
-/** Returns whether an entry with this tag, which has no quotes, meets the condition. */
-export function isMet({ anyOf, noneOf }: Condition = {}, tag: string): boolean {
+/** Returns whether an entry meets the condition. */
+export function isMet({ anyOf, noneOf }: Condition = {}, entry: InventoryItem): boolean {
+  const tag = entryTag(entry).slice(1, -1)
   return anyOf?.includes(tag) !== false && noneOf?.includes(tag) !== true
 }
 

@@ -1,39 +1,46 @@
 import { ApiError } from '../../contract/errors.ts'
 import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
-import { isMet } from '../entry/condition.ts'
+import { entryTag, isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
-import type { Update } from './quantity-update.ts'
+import type { QueuedState, Update } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
-/**
- * How often an update is sent whose statement returns no row, although its entry exists and meets its condition: another
- * transaction may have changed or replaced the entry between the statement and the lookup, or a trigger has skipped the row.
- */
-const MAX_ATTEMPTS = 3
+/** Updates of different pets for one statement. */
+export interface Batch {
+  /** The state in which its updates were queued. */
+  readonly state: QueuedState
+  readonly updates: readonly Update[]
+  readonly skipsLocked: boolean
+}
 
 /** What a batch has left. */
 export interface BatchResult {
   /** The updates to send again: they are not decided, and nothing has changed. */
   readonly undecided: readonly Update[]
-  /** The pets whose row another transaction has locked. */
-  readonly locked?: ReadonlySet<bigint>
-  /** Whether PostgreSQL has refused the statement, which a single update may have caused. */
-  readonly isRefused?: boolean
+  /**
+   * Why they are not decided: the statement has waited for a lock for too long; the row was locked, or replaced at the same time;
+   * or PostgreSQL has refused the statement, which a single update may have caused, and which is then rejected.
+   */
+  readonly reason?: 'lock timeout' | 'no row' | 'refusal' | undefined
+}
+
+/** A trigger or a rule of the operator's own has skipped the row. */
+export class SkippedRowError extends Error {
+  override readonly name = 'SkippedRowError'
 }
 
 /**
- * Sends a batch, of updates of different pets, and decides what happens to them:
+ * Sends a batch and decides what happens to its updates:
  *
  * | Response of PostgreSQL                       | Meaning                           | Next                              |
  * | -------------------------------------------- | --------------------------------- | --------------------------------- |
  * | the entry as stored                          | committed                         | answered, 200                     |
+ * | the entry, locked but unchanged              | condition not met, or skipped by  | answered, 412, 400, or 200 if it  |
+ * |                                              | a trigger                         | has the quantity                  |
  * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
- * | no row, and the entry does not meet the      | nothing changed                   | answered, 412                     |
- * | condition                                    |                                   |                                   |
- * | no row, though the entry meets the condition | see `MAX_ATTEMPTS`                | sent again, at last answered, 400 |
- * | lock timeout (55P03)                         | nothing changed                   | sent again, those whose row is    |
- * |                                              |                                   | locked individually; if no row    |
- * |                                              |                                   | is, all of them                   |
+ * | no row, and the condition is not met         | nothing changed                   | answered, 412                     |
+ * | no row, though the condition is met          | locked, replaced, or skipped      | sent again as locked              |
+ * | lock timeout (55P03)                         | nothing changed                   | sent again                        |
  * | any other ERROR, batch of several            | nothing changed                   | sent again in halves              |
  * | any other ERROR, single update; read-only    | nothing changed                   | rejected                          |
  * | server                                       |                                   |                                   |
@@ -41,56 +48,60 @@ export interface BatchResult {
  */
 export async function sendBatch(
   repository: UpdateRepository,
-  batch: readonly Update[],
+  { updates, skipsLocked }: Batch,
 ): Promise<BatchResult> {
-  let entries: ReadonlyMap<bigint, InventoryItem>
+  let rows: Awaited<ReturnType<UpdateRepository['setQuantities']>>
   try {
-    entries = await repository.setQuantities(inOrder(batch))
+    rows = await repository.setQuantities(inOrder(updates), skipsLocked)
   } catch (error) {
-    const isRefused = mayConcernOneRow(error)
-    if (isRefused && hasCause(error, 'locked'))
-      return { undecided: batch, locked: await lockedAmong(repository, batch) }
-    if (isRefused && batch.length > 1) return { undecided: batch, isRefused }
-    for (const update of batch) update.reject(error)
-    return { undecided: [], isRefused }
+    const reason = mayConcernOneRow(error) ? 'refusal' : undefined
+    if (reason && hasCause(error, 'locked')) return { undecided: updates, reason: 'lock timeout' }
+    if (reason && updates.length > 1) return { undecided: updates, reason }
+    for (const update of updates) update.reject(error)
+    return { undecided: [], reason }
   }
   const without: Update[] = []
-  for (const update of batch) {
-    const entry = entries.get(update.petId)
-    if (entry === undefined) without.push(update)
-    else update.resolve(entry)
+  for (const update of updates) {
+    const row = rows.get(update.petId)
+    if (row === undefined) without.push(update)
+    else if (!row.isUnchanged) update.resolve(row)
+    else if (!decideUnchanged(update, row)) update.reject(skippedRow(repository.skippingRules()))
   }
-  return { undecided: without.length === 0 ? [] : await decideWithoutRow(repository, without) }
+  if (without.length === 0) return { undecided: [] }
+  return { undecided: await decideWithoutRow(repository, without, skipsLocked), reason: 'no row' }
 }
 
 /**
- * Returns the pets whose row is locked. If none is, the statement has met another lock, such as that of the table or one for which a
- * trigger waits, and all count as locked.
+ * Decides an update that was not made by the entry that it has left. An entry with the quantity is what the update asks for: a trigger
+ * such as `suppress_redundant_updates_trigger()` may have skipped it. Returns whether it is decided.
  */
-async function lockedAmong(repository: UpdateRepository, batch: readonly Update[]) {
-  const petIds = batch.map(({ petId }) => petId)
-  // The lookup itself locks only the table.
-  const locked = batch.length > 1 && (await repository.lockedAmong(petIds).catch(() => undefined))
-  return locked && locked.size > 0 ? locked : new Set(petIds)
+function decideUnchanged(update: Update, entry: InventoryItem): boolean {
+  if (!isMet(update.condition, entry)) update.reject(preconditionFailed(entry))
+  else if (entry.quantity === update.quantity) update.resolve(entry)
+  else return false
+  return true
 }
 
 /** Finds out why PostgreSQL returned no row for these updates, decides them, and returns those to send again. */
-async function decideWithoutRow(repository: UpdateRepository, updates: readonly Update[]): Promise<Update[]> {
-  let tags: ReadonlyMap<bigint, string>
+async function decideWithoutRow(
+  repository: UpdateRepository,
+  updates: readonly Update[],
+  skipsLocked: boolean,
+): Promise<Update[]> {
+  let entries: ReadonlyMap<bigint, InventoryItem>
   try {
-    tags = await repository.tagsOf(updates.map(({ petId }) => petId))
+    entries = await repository.entriesOf(updates.map(({ petId }) => petId))
   } catch (error) {
     for (const update of updates) update.reject(error)
     return []
   }
   const again: Update[] = []
   for (const update of updates) {
-    const tag = tags.get(update.petId)
-    update.attempts = (update.attempts ?? 0) + 1
-    if (tag === undefined) update.resolve(undefined)
-    else if (!isMet(update.condition, tag)) update.reject(preconditionFailed(tag))
-    else if (update.attempts >= MAX_ATTEMPTS) update.reject(ruleViolation())
-    else again.push(update)
+    const entry = entries.get(update.petId)
+    if (entry === undefined) update.resolve(undefined)
+    // For a row that was locked, no trigger has run.
+    else if ((skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry))
+      again.push(update)
   }
   return again
 }
@@ -105,10 +116,16 @@ export function ruleViolation(): ApiError {
   return new ApiError(400, 'The database rejects this quantity.')
 }
 
-/** Returns a 412 with the current entity tag of the entry, which is given without quotes. */
-function preconditionFailed(tag: string): ApiError {
+function skippedRow(rules: string): Error {
+  return new SkippedRowError(
+    `no error was raised, but a trigger BEFORE UPDATE or a rule skipped the row; those of the table: ${rules}`,
+  )
+}
+
+/** Returns a 412 with the current entity tag of the entry. */
+function preconditionFailed(entry: InventoryItem): ApiError {
   return new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
-    etag: `"${tag}"`,
+    etag: entryTag(entry),
     'cache-control': 'no-store, no-transform',
   })
 }

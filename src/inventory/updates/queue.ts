@@ -2,13 +2,10 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import { Backlogs } from './backlogs.ts'
-import { type BatchResult, sendBatch } from './batch.ts'
-import type { QuantityUpdate, Update } from './quantity-update.ts'
+import { Backlogs, MAX_BATCH_SIZE } from './backlogs.ts'
+import { type Batch, type BatchResult, sendBatch } from './batch.ts'
+import type { QuantityUpdate, QueuedState } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
-
-/** What a statement is for: each kind has connections of its own. */
-type StatementKind = 'batches' | 'locked' | 'refused'
 
 /** Links the trace of a statement to the traces of the requests that it serves. */
 export interface BatchTracer {
@@ -34,16 +31,17 @@ export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
  */
 const BATCHES = 2
 
-/** Statements in flight for locked rows: each occupies a connection until the lock timeout. With few connections, it is one. */
-const LOCKED = 2
+/** Statements in flight for locked pets: each occupies a connection until the lock timeout. With few connections, it is one. */
+const LOCKED = 3
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
- * update of each pet. This class decides when a batch is sent; `sendBatch` sends it and decides its updates.
+ * update of each pet. `Backlogs` has the states of an update and decides which share a statement; this class decides when it is
+ * sent; `sendBatch` sends it and decides its updates.
  *
- * At most two batches are in flight, or as many as there are connections if Citus distributes the table. Pets whose row is locked
- * share two other connections, and keys whose updates PostgreSQL has refused another, so that they never delay batches; see
- * `Backlogs`.
+ * At most two batches are in flight, or as many single updates as there are connections if Citus distributes the table or updates
+ * wait for locks other than of rows. Locked pets share three other connections, and keys whose updates PostgreSQL has refused
+ * another, so that they never delay batches.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -52,8 +50,8 @@ export class UpdateQueue {
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
   readonly #backlogs: Backlogs
-  /** Statements in flight. */
-  readonly #inFlight: Record<StatementKind, number> = { batches: 0, locked: 0, refused: 0 }
+  /** Statements in flight, by the state of their updates before. */
+  readonly #inFlight: Record<QueuedState, number> = { waiting: 0, locked: 0, refused: 0 }
   #isScheduled = false
   /** Number of updates in the last statement. */
   #batchSize = 0
@@ -83,8 +81,9 @@ export class UpdateQueue {
     return new Promise((resolve, reject) => {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
+      const state = 'waiting'
       // Not `...update`: V8 takes microseconds to add properties to a copy.
-      this.#backlogs.add({ petId, quantity, condition, caller, arrivedAt, context, resolve, reject })
+      this.#backlogs.add({ petId, quantity, condition, caller, state, arrivedAt, context, resolve, reject })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -96,7 +95,7 @@ export class UpdateQueue {
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
-    const isSingle = this.#inFlight.batches === 0 && this.#batchSize <= 1
+    const isSingle = this.#inFlight.waiting === 0 && this.#batchSize <= 1
     const defer = isSingle ? queueMicrotask : setImmediate
     defer(() => {
       this.#isScheduled = false
@@ -105,32 +104,33 @@ export class UpdateQueue {
   }
 
   #dispatch(): void {
-    const limit = this.#repository.maxBatchSize()
     const { updateConnections } = this.#repository
-    const maxBatches = limit === 1 ? updateConnections - LOCKED : BATCHES
-    this.#start('batches', maxBatches, () => this.#backlogs.takeBatch(limit))
-    this.#start('locked', Math.min(LOCKED, updateConnections - BATCHES), () =>
-      this.#backlogs.takeLocked(limit),
-    )
-    this.#start('refused', 1, () => this.#backlogs.takeRefused(limit))
+    const locked = Math.min(LOCKED, updateConnections - BATCHES)
+    const isDistributed = this.#repository.isDistributed()
+    const isIndividual = isDistributed || this.#backlogs.isIndividual
+    const limit = isIndividual ? 1 : MAX_BATCH_SIZE
+    // First, because their updates often are older than others of the same pets.
+    this.#start('refused', 1, limit)
+    this.#start('waiting', isIndividual ? updateConnections - locked : BATCHES, limit)
+    this.#start('locked', locked, isDistributed ? 1 : MAX_BATCH_SIZE)
   }
 
   /** Sends statements until `max` of them are in flight, or nothing is left to take. */
-  #start(kind: StatementKind, max: number, take: () => Update[]): void {
-    while (this.#inFlight[kind] < max) {
-      const batch = take()
-      if (batch.length === 0) return
-      void this.#send(kind, batch)
+  #start(state: QueuedState, max: number, limit: number): void {
+    while (this.#inFlight[state] < max) {
+      const batch = this.#backlogs.take(state, limit)
+      if (batch.updates.length === 0) return
+      void this.#send(batch)
     }
   }
 
-  async #send(kind: StatementKind, batch: readonly Update[]): Promise<void> {
-    this.#inFlight[kind]++
-    this.#batchSize = batch.length
+  async #send(batch: Batch): Promise<void> {
+    this.#inFlight[batch.state]++
+    this.#batchSize = batch.updates.length
     const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
-    const contexts = batch.flatMap(({ context }) => context ?? [])
+    const contexts = batch.updates.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, send) ?? send())
-    this.#inFlight[kind]--
+    this.#inFlight[batch.state]--
     this.#backlogs.onResult(batch, result)
     // What is sent again must not be late. Otherwise, the timer is enough.
     if (result.undecided.length > 0) this.#check()
@@ -138,7 +138,7 @@ export class UpdateQueue {
   }
 
   #check(): void {
-    this.#backlogs.rejectWaiting(performance.now() - this.#times.wait)
+    this.#backlogs.rejectLate(performance.now() - this.#times.wait)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
     if (!this.#backlogs.isEmpty) return

@@ -1,13 +1,11 @@
 import type { Database } from '../../database/database.ts'
 import { hasCause } from '../../database/error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/errors.ts'
+import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import { arrayOf, statementTexts, TAG, type UpdatedRow, updateStatement } from './statements.ts'
+import { arrayOf, statementTexts, type UpdatedRow, updateStatement } from './statements.ts'
 import { TABLE_STATE, TableState } from './table-state.ts'
-
-/** Maximum updates in one statement. */
-export const MAX_BATCH_SIZE = 500
 
 /**
  * PostgreSQL settings for sessions that update. With the default costs, PostgreSQL scans a whole table of a thousand rows to find
@@ -15,21 +13,16 @@ export const MAX_BATCH_SIZE = 500
  */
 export const updateSettings = { random_page_cost: '1.1' }
 
-const LOCKED = `SELECT pet_id::bigint AS "petId" FROM inventory
-  WHERE pet_id = ANY ($1::bigint[]) AND pet_id NOT IN (
-    SELECT pet_id FROM inventory WHERE pet_id = ANY ($1::bigint[]) FOR NO KEY UPDATE SKIP LOCKED
-  )`
-
-const TAGS = `SELECT pet_id::bigint AS "petId", ${TAG} AS tag FROM inventory WHERE pet_id = ANY ($1::bigint[])`
+const ENTRIES = `SELECT ${ENTRY_FIELDS} FROM inventory WHERE pet_id = ANY ($1::bigint[])`
 
 /** The texts of the statements of updates. */
-export const updateTexts: readonly string[] = [...statementTexts, LOCKED, TAGS, TABLE_STATE]
+export const updateTexts: readonly string[] = [...statementTexts, ENTRIES, TABLE_STATE]
 
 export type UpdateRepository = ReturnType<typeof updateRepository>
 
 /**
- * Creates what writes quantities and finds out what delays updates. Every method rejects with a DatabaseUnavailableError if the
- * database cannot serve.
+ * Creates what writes quantities and finds out why an update was not made. Every statement rejects with a DatabaseUnavailableError if
+ * the database cannot serve.
  *
  * @param probe a pool for a statement that no update waits for
  */
@@ -40,42 +33,38 @@ export function updateRepository(database: Database, probe: Database) {
     /** Maximum connections for updates. */
     updateConnections: database.statistics().size,
 
-    /** Returns the maximum updates in one statement. With 1, as many statements as there are connections are sent at once. */
-    maxBatchSize: (): number => (table.isDistributed ? 1 : MAX_BATCH_SIZE),
+    /** Whether Citus may distribute the table, so that each update is a statement of its own. */
+    isDistributed: (): boolean => table.isDistributed,
+
+    /** The names of the triggers and rules that may skip a row without an error. */
+    skippingRules: (): string => table.skippingRules,
 
     /**
      * Sets the quantities of different pets in one transaction, and returns their entries as stored, by petId. An update whose
      * condition is not met, or whose pet has no entry, is not made, and has no entry in the result. When the promise resolves,
      * every change is committed.
      *
+     * @param skipsLocked whether to skip locked rows; see `statementOf`. With Citus, it has no effect
      * @throws {OutcomeUnknownError} if the changes may have been committed; after any other error, nothing has changed
      */
-    async setQuantities(updates: readonly QuantityUpdate[]): Promise<Map<bigint, InventoryItem>> {
+    async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean) {
       table.refresh()
-      const { statement, values } = updateStatement(updates, table.namesCallers)
+      const { isDistributed, namesCallers } = table
+      const { statement, values } = updateStatement(updates, namesCallers, skipsLocked && !isDistributed)
       const rows = await database.query<UpdatedRow>(statement, values).catch((error: unknown) => {
         // An ERROR of Citus may report a lost connection to the server that commits.
         const isKnown = !(error instanceof DatabaseUnavailableError) || error.outcome !== 'unknown'
-        throw isKnown && !(table.isDistributed && hasCause(error, 'failed', 'lost'))
+        throw isKnown && !(isDistributed && hasCause(error, 'failed', 'lost'))
           ? error
           : new OutcomeUnknownError(error)
       })
-      return new Map(rows.map(({ key, ...entry }) => [key, entry]))
+      return new Map(rows.map((row) => [row.key, row]))
     },
 
-    /**
-     * Returns the pets whose row is locked by another transaction now. Does not wait for row locks, but for a lock on the table,
-     * like every statement.
-     */
-    async lockedAmong(petIds: readonly bigint[]): Promise<Set<bigint>> {
-      const rows = await database.query<{ petId: bigint }>(LOCKED, [arrayOf(petIds)])
-      return new Set(rows.map(({ petId }) => petId))
-    },
-
-    /** Returns the tags, without quotes, of those pets that have an entry. */
-    async tagsOf(petIds: readonly bigint[]): Promise<Map<bigint, string>> {
-      const rows = await database.query<{ petId: bigint; tag: string }>(TAGS, [arrayOf(petIds)])
-      return new Map(rows.map(({ petId, tag }) => [petId, tag]))
+    /** Returns the entries of those pets that have one. */
+    async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
+      const rows = await database.query<InventoryItem>(ENTRIES, [arrayOf(petIds)])
+      return new Map(rows.map((entry) => [entry.petId, entry]))
     },
   }
 }

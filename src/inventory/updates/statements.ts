@@ -1,31 +1,46 @@
 import type { NamedStatement, Value } from '../../database/database.ts'
-import { ENTRY_FIELDS } from '../entry/columns.ts'
+import { COLUMN_NAMES, ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
-/** An entry as stored, with the petId of its update, which a trigger may have changed in the entry. */
+/** An entry, with the petId of its update, which a trigger may have changed in the entry. */
 export interface UpdatedRow extends InventoryItem {
   readonly key: bigint
+  /** Whether it was locked and then not updated. */
+  readonly isUnchanged?: boolean
 }
 
 /**
  * SQL expression of an entry's tag without quotes. Conditions compare tags as text, so that `05-sold` does not match `5-sold`.
  * Only has functions that Citus can run on the servers with the entry.
  */
-export const TAG = "quantity::text || '-' || status"
+const TAG = "quantity::text || '-' || status"
 
 /** In place of the tags of which an entry must have one, if it may have any. Not NULL, which is a text if `array_nulls` is off. */
 const ANY_TAG = '*'
+
+/** Locks the rows that nobody else has locked. Triggers may wait for other locks, but not for long, as all updates wait with them. */
+const LOCK = `WITH locked AS (
+    SELECT ${COLUMN_NAMES} FROM inventory
+    WHERE pet_id = ANY ($1::bigint[]) AND (SELECT set_config('lock_timeout', '25ms', true)) IS NOT NULL
+    FOR NO KEY UPDATE SKIP LOCKED
+  )`
 
 /** The statements by name. A text takes longer to make than to send. */
 const statements = new Map<string, NamedStatement>()
 
 /**
  * Returns the statement for a single update or for several. Conditions and callers slow it down, so updates that need none have a
- * statement without.
+ * statement without. One that skips locked rows is slower, too. As it locks the others first, it also returns those that it then did
+ * not update, because of their condition or a trigger.
  */
-function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: boolean): NamedStatement {
-  const name = `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`
+function statementOf(
+  isSingle: boolean,
+  isConditional: boolean,
+  namesCallers: boolean,
+  skipsLocked: boolean,
+): NamedStatement {
+  const name = `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}${skipsLocked ? '_unlocked' : ''}`
   const known = statements.get(name)
   if (known !== undefined) return known
   const [id, amount, anyOf, noneOf] = isSingle
@@ -38,9 +53,15 @@ function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: bo
            AND (${noneOf} = '' OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
-  const text = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
+  const update = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
     WHERE pet_id = ${id} ${isConditional ? conditions : ''} ${namesCallers ? callers : ''}
+      ${skipsLocked ? 'AND pet_id IN (SELECT pet_id FROM locked)' : ''}
     RETURNING ${id} AS key, ${ENTRY_FIELDS}`
+  const unchanged = `SELECT pet_id::bigint, ${ENTRY_FIELDS}, true FROM locked
+    WHERE pet_id NOT IN (SELECT key FROM updated)`
+  const text = skipsLocked
+    ? `${LOCK}, updated AS (${update}) SELECT *, false AS "isUnchanged" FROM updated UNION ALL ${unchanged}`
+    : update
   const statement = { name, text }
   statements.set(name, statement)
   return statement
@@ -49,10 +70,11 @@ function statementOf(isSingle: boolean, isConditional: boolean, namesCallers: bo
 const either = [true, false]
 
 /** The texts of all statements that update entries. */
-export const statementTexts = either.flatMap((isSingle) =>
-  either.flatMap((isConditional) =>
-    either.map((namesCallers) => statementOf(isSingle, isConditional, namesCallers).text),
-  ),
+export const statementTexts = either.flatMap((isConditional) =>
+  either.flatMap((namesCallers) => [
+    statementOf(true, isConditional, namesCallers, false).text,
+    ...either.map((skipsLocked) => statementOf(false, isConditional, namesCallers, skipsLocked).text),
+  ]),
 )
 
 /**
@@ -62,8 +84,12 @@ export const statementTexts = either.flatMap((isSingle) =>
  *
  * @param namesCallers whether the statement says who makes the updates, for the history
  */
-export function updateStatement(updates: readonly QuantityUpdate[], namesCallers: boolean) {
-  const isSingle = updates.length === 1
+export function updateStatement(
+  updates: readonly QuantityUpdate[],
+  namesCallers: boolean,
+  skipsLocked: boolean,
+) {
+  const isSingle = updates.length === 1 && !skipsLocked
   const isConditional = updates.some(({ condition }) => condition !== undefined)
   const parameters: Value[][] = [
     updates.map(({ petId }) => petId),
@@ -72,7 +98,7 @@ export function updateStatement(updates: readonly QuantityUpdate[], namesCallers
   ]
   const values: Value[] = isSingle ? parameters.flat() : parameters.map(arrayOf)
   if (namesCallers) values.push(callersOf(updates))
-  return { statement: statementOf(isSingle, isConditional, namesCallers), values }
+  return { statement: statementOf(isSingle, isConditional, namesCallers, skipsLocked), values }
 }
 
 function anyOf({ condition }: QuantityUpdate): string {

@@ -11,10 +11,19 @@ export const MAX_AGE_MS = 2000
 /** Citus creates a trigger of this name on each table that it manages: one that it distributes or copies, or a local one. */
 const IS_DISTRIBUTED = "tgname LIKE 'truncate\\_trigger\\_%'"
 
+/** Triggers for each row (1) before (2) or instead of (64) an update (16), as in `pg_trigger.h`, and rules on update (2). */
+const SKIPPING_RULES = `SELECT string_agg(name, ', ' ORDER BY name) FROM (
+    SELECT tgname FROM pg_trigger
+    WHERE tgrelid = to_regclass('inventory') AND tgenabled <> 'D' AND tgtype & 17 = 17 AND tgtype & 66 <> 0
+    UNION ALL SELECT rulename FROM pg_rewrite WHERE ev_class = to_regclass('inventory') AND ev_type = '2'
+  ) AS rule (name)`
+
 /** The statement that reads the state. */
 export const TABLE_STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
-    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed"
+    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed", coalesce((${SKIPPING_RULES}), 'none') AS "skippingRules"
   FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`
+
+type State = Pick<TableState, 'isDistributed' | 'skippingRules'> & { readonly isRecorded: boolean }
 
 /** What updates depend on that operators may change while the service runs. No update waits until it is read. */
 export class TableState {
@@ -24,6 +33,8 @@ export class TableState {
    * several servers costs work on every shard and a commit in two phases. It is correct as well.
    */
   isDistributed = false
+  /** The names of the triggers and rules that may keep a row as it is without an error, separated by commas. */
+  skippingRules = ''
   readonly #database: StatementRunner
   #isRecorded = true
   #readAt = Number.NEGATIVE_INFINITY
@@ -54,10 +65,12 @@ export class TableState {
 
   async #read(startedAt: number): Promise<void> {
     try {
-      const rows = await this.#database.query<{ isRecorded: boolean; isDistributed: boolean }>(TABLE_STATE)
-      const { isRecorded, isDistributed } = onlyRow(rows)
+      const { isRecorded, isDistributed, skippingRules } = onlyRow(
+        await this.#database.query<State>(TABLE_STATE),
+      )
       this.#isRecorded = isRecorded
       this.isDistributed = isDistributed
+      this.skippingRules = skippingRules
       this.#readAt = startedAt
     } catch {
       // The readiness check reports why.
