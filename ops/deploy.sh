@@ -71,7 +71,8 @@ done
 format='{{.Image}} {{index .Config.Labels "org.opencontainers.image.version"}} {{.Config.Image}}'
 serving=$(containers --filter status=running | xargs -r docker inspect --format "$format")
 echo "$serving" | while read -r id version _; do [ -z "$id" ] || docker tag "$id" "$built:$version"; done
-previous=$(echo "$serving" | awk -v image="$image" '$3 == image { id = $1 } END { print id }')
+# A digest always names the same image.
+previous=$(echo "$serving" | awk -v image="$image" '$3 == image && !/@/ { id = $1 } END { print id }')
 kept=$(containers)
 starting() { containers | grep -vxF "$kept"; }
 undo() {

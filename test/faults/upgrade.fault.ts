@@ -1,12 +1,12 @@
-import { once } from 'node:events'
 import { appendFile, readFile, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:net'
+import { createServer } from 'node:http'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { copyProject, type Shell, shellIn } from '../support/compose.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
+import { listen } from '../support/listen.ts'
 import { type Exchange, type Load, startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
@@ -172,11 +172,7 @@ t.test('a single container of 1.0.0 is upgraded and rolled back', async (t) => {
   isError(t, parseResponse(await sendRaw(port, long)), 431, 'headers_too_large')
 
   const before = [await containers('api'), await containers('balancer')]
-  const busy = createServer().listen(0, '127.0.0.1')
-  await once(busy, 'listening')
-  t.teardown(() => busy.close())
-  const address = busy.address()
-  const taken = `PUBLISH=127.0.0.1:${typeof address === 'object' ? address?.port : ''}`
+  const taken = `PUBLISH=127.0.0.1:${await listen(t, createServer())}`
   for (const wrong of ['LOG_LEVEL=verbose', 'HOST=0.0.0.0', 'RATE_LIMIT=abc', 'REPLICAS=17', taken]) {
     await deployment.set(wrong)
     const { error, failures } = await underLoad(t, deployment, DEPLOY)
