@@ -45,8 +45,17 @@ t.test('a server that lacks a feature is a reason not to be ready, and no reques
 t.test('the program ends with one sentence', async (t) => {
   const database = await testDatabase(t)
   const server = await lackingServer(t, database.url, 'xmin')
-  const started = await startProgram(t, 'server', { env: { DATABASE_URL: server.url, PORT: '0' } })
-  const { code, stderr } = await started.ended
+  // On a busy machine the check may get no answer in time, so that the server starts.
+  const { code, stderr } = await eventually('the check to get an answer', async () => {
+    const started = await startProgram(t, 'server', { env: { DATABASE_URL: server.url, PORT: '0' } })
+    return Promise.race([
+      started.ended,
+      started.output(/listening/i).then(
+        () => false as const,
+        () => started.ended,
+      ),
+    ])
+  })
   t.equal(code, 1)
   t.match(
     stderr,
