@@ -108,7 +108,7 @@ export function routeNotFound(): ApiError {
   )
 }
 
-/** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3): the outcome of an update is unknown. */
+/** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3); of an update, it says that the outcome is unknown. */
 export function serviceUnavailable(cause: UnavailableCause, message: string, code?: ErrorCode): ApiError {
   return new ApiError(503, message, { 'retry-after': '1' }, cause, code)
 }
