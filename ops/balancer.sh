@@ -1,17 +1,34 @@
 #!/bin/sh
 # The two programs of the balancer in docker-compose.yml:
-#   balancer.sh settings [check]   check RATE_LIMIT and the certificate, and hand them over to the balancer, or only check them
+#   balancer.sh settings [check]   check the settings and the certificate, and hand them over to the balancer, or only check them
 #   balancer.sh run                run HAProxy, and reload it after each hand-over, which interrupts no request
-# So a change of these settings replaces no container, and settings with an error never reach HAProxy. The former runs as root,
-# because the files may be readable by their owner alone.
+# So a change of these settings replaces no container, and settings with an error never reach HAProxy.
 set -eu
 cd /run/balancer
 
+fail() {
+  echo "balancer-settings: $1; nothing was changed" >&2
+  exit 1
+}
+
+# Prints until when a certificate is valid, in Unix time: its second text of 12 or 14 digits and a Z. HAProxy does not check it, and its
+# image may have no OpenSSL.
+expiry_of() {
+  # shellcheck disable=SC2046
+  set -- $(sed '/-BEGIN CERTIFICATE-/,/-END CERTIFICATE-/!d;/-END/q' "$1" | sed '/-/d;s/\r//' | base64 -d | tr -c '0-9Z' '\n' |
+    sed -nE 's/^([0-4][0-9]{11})Z.*/20\1/p;s/^([5-9][0-9]{11})Z.*/19\1/p;s/^([0-9]{14})Z.*/\1/p')
+  now=$(date -u +%Y%m%d%H%M%S)
+  [ "$1" -le "$now" ] || fail "the certificate is not valid before $1 (UTC)"
+  [ "$2" -gt "$now" ] || fail "the certificate has expired, at $2 (UTC)"
+  date -u -d "$(echo "$2" | sed -E 's/(....)(..)(..)(..)(..)/\1-\2-\3 \4:\5:/')" +%s
+}
+
+# HAProxy keeps its environment when it is reloaded.
+put() {
+  if [ -n "$2" ]; then echo "  setenv $1 \"$2\""; else echo "  unsetenv $1"; fi
+}
+
 settings() {
-  fail() {
-    echo "balancer-settings: $1; nothing was changed" >&2
-    exit 1
-  }
   case "$RATE_LIMIT" in
     *[!0-9]* | 0* | ????????*) fail "RATE_LIMIT must be a whole number from 1 to 9999999, not \"$RATE_LIMIT\"" ;;
   esac
@@ -19,25 +36,29 @@ settings() {
   mkdir new
   cp -r /ops/balancer.sh /ops/haproxy.cfg /ops/errors new
   cd new
+  port=:${PUBLISH_HTTPS##*:}
   {
     echo global
-    echo '  setenv LISTEN *:3000'
-    echo '  setenv SERVERS api:3000'
-    if [ -n "$RATE_LIMIT" ]; then echo "  setenv RATE_LIMIT $RATE_LIMIT"; else echo '  unsetenv RATE_LIMIT'; fi
-    if [ -n "$CERTIFICATE" ]; then
-      port=:${PUBLISH_HTTPS##*:}
-      echo '  setenv CERTIFICATE certificate.pem'
-      echo '  setenv LISTEN_HTTPS *:3443'
-      echo "  setenv PUBLIC_HTTPS_PORT '${port#:443}'"
-    else
-      echo '  unsetenv CERTIFICATE'
-    fi
+    put LISTEN '*:3000'
+    put SERVERS api:3000
+    put RATE_LIMIT "$RATE_LIMIT"
+    put PROXIES "$(echo "$PROXIES" | tr , ' ')"
+    put CERTIFICATE "${CERTIFICATE:+certificate.pem}"
+    put LISTEN_HTTPS '*:3443'
+    put PUBLIC_HTTPS_PORT "${port#:443}"
   } >settings.cfg
-  if [ -n "$CERTIFICATE" ]; then cat /certificate.pem >certificate.pem || fail 'CERTIFICATE cannot be read'; fi
-  if ! haproxy -c -f settings.cfg -f haproxy.cfg >../check.log 2>&1; then
-    cat ../check.log >&2
-    fail "HAProxy refuses the settings${CERTIFICATE:+. CERTIFICATE must be a PEM file with a certificate, its chain and its key}"
+  if [ -n "$CERTIFICATE" ]; then
+    cat /certificate.pem >certificate.pem || fail 'CERTIFICATE cannot be read'
+    # In a terminal, HAProxy would ask for the pass phrase.
+    ! grep -q ENCRYPTED certificate.pem || fail 'the key in CERTIFICATE is encrypted; decrypt it with "openssl pkey"'
   fi
+  if ! METRICS=127.0.0.1:8405 haproxy -c -f settings.cfg -f haproxy.cfg >../check.log 2>&1; then
+    cat ../check.log >&2
+    fail "HAProxy refuses the settings. PROXIES are addresses or networks, CERTIFICATE is a PEM file with a certificate, its chain and its key"
+  fi
+  expiry=
+  if [ -n "$CERTIFICATE" ]; then expiry=$(expiry_of certificate.pem); fi
+  put CERTIFICATE_EXPIRY "$expiry" >>settings.cfg
   if [ "${1:-}" = check ]; then return; fi
   # Independent of the umask with which the files were checked out.
   chmod -R u=rwX,go=rX .
@@ -53,6 +74,9 @@ settings() {
 }
 
 run() {
+  # The address in the network of the profile `watch`, so that no other container reaches the metrics.
+  address=$(getent hosts balancer-metrics | cut -d ' ' -f 1) || true
+  export METRICS="${address:-127.0.0.1}:8405"
   version=$(cat version)
   haproxy -W -db -f current/settings.cfg -f current/haproxy.cfg &
   haproxy=$!

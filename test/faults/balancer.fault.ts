@@ -1,21 +1,24 @@
 import { once } from 'node:events'
-import { copyFile, readFile, writeFile } from 'node:fs/promises'
+import { appendFile, copyFile, cp, readFile, writeFile } from 'node:fs/promises'
 import { Agent, createServer, type IncomingHttpHeaders } from 'node:http'
 import { get, Agent as SecureAgent } from 'node:https'
 import { connect, type Socket } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { connect as connectSecurely } from 'node:tls'
+import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
+import { shellIn } from '../support/compose.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
-import { openRaw, parseResponse } from '../support/raw.ts'
+import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
+import { root } from '../support/root.ts'
 
 interface Backend {
   readonly port: number
@@ -123,30 +126,125 @@ t.test('a body that does not arrive gets the error body from HAProxy, and reache
   t.equal(backend.served, 0)
 })
 
-t.test('with 10,600 connections from two addresses, requests from a third are served', async (t) => {
+t.test('a third server at the end of the file gets its share and is checked', async (t) => {
+  const [one, two, three] = [await startBackend(t), await startBackend(t), await startBackend(t)]
+  const folder = await temporaryFolder(t)
+  const config = path.join(folder, 'haproxy.cfg')
+  await cp(path.join(root, 'ops/errors'), path.join(folder, 'errors'), { recursive: true })
+  await copyFile(path.join(root, 'ops/haproxy.cfg'), config)
+  await appendFile(config, `    server three 127.0.0.1:${three.port}\n`)
+  const { port, output } = await startBalancer(t, [one.port, two.port], {}, config)
+  for (let count = 0; count < 30; count++) await callerOf(port)('GET', '/v1/inventory')
+  t.strictSame([one.served, two.served, three.served], [10, 10, 10])
+  three.health = 503
+  await output(/Server inventory\/three is DOWN/)
+})
+
+t.test('an address may have a part of the connections, and a proxy in front all', async (t) => {
   const backend = await startBackend(t)
-  const { port } = await startBalancer(t, [backend.port])
-  const sockets: Socket[] = []
-  t.teardown(() => {
-    for (const socket of sockets) socket.destroy()
+  const { port } = await startBalancer(t, [backend.port], { PROXIES: '127.0.0.6 10.0.0.0/8' })
+  const open = new Map<string, Set<Socket>>()
+  const connectFrom = async (localAddress: string, count: number): Promise<void> => {
+    const sockets = new Set<Socket>()
+    open.set(localAddress, sockets)
+    for (let index = 0; index < count; index++) {
+      const socket = connect({ host: '127.0.0.1', port, localAddress })
+      sockets.add(socket)
+      t.teardown(() => socket.destroy())
+      socket.on('error', () => {})
+      socket.on('close', () => sockets.delete(socket))
+      socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n\r\n')
+      // A connection that is refused may be reset before this process has noticed that it was open.
+      await Promise.race([once(socket, 'connect'), once(socket, 'close')]).catch(() => {})
+    }
+  }
+  const have = async (localAddress: string, connections: number): Promise<unknown> =>
+    eventually(`${connections} connections`, async () => open.get(localAddress)?.size === connections)
+  await connectFrom('127.0.0.2', 2000)
+  await have('127.0.0.2', 1000)
+  await connectFrom('127.0.0.3', 2000)
+  await have('127.0.0.3', 888)
+  await connectFrom('127.0.0.6', 2000)
+  await have('127.0.0.6', 2000)
+  const { status } = await callerOf(port, {}, new Agent({ localAddress: '127.0.0.4' }))('GET', '/livez')
+  t.equal(status, 200)
+})
+
+t.test('HAProxy ends a connection whose client reads nothing of a response', async (t) => {
+  const server = createServer((request, response) => {
+    response.end(request.url === '/readyz' ? '' : Buffer.alloc(20_000_000))
   })
-  const open = (): void => {
-    const localAddress = `127.0.0.${2 + (sockets.length % 2)}`
-    const socket = connect({ host: '127.0.0.1', port, localAddress })
-    socket.on('error', () => {})
-    socket.on('connect', () => socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n\r\n'))
-    sockets.push(socket)
-  }
-  let polite = 0
-  const statuses = new Map<number, number>()
-  while (sockets.length < 10_600) {
-    for (let count = 0; count < 100; count++) open()
-    const { status } = await callerOf(port, {}, new Agent({ localAddress: '127.0.0.4' }))('GET', '/livez')
-    statuses.set(status, (statuses.get(status) ?? 0) + 1)
-    polite++
-  }
-  t.strictSame(statuses, new Map([[200, polite]]))
-  t.ok(sockets.filter(({ destroyed }) => !destroyed).length >= 6000, 'there are that many connections')
+  const { port } = await startBalancer(t, [await listen(t, server)])
+  const { socket } = await openRaw(port)
+  socket.pause()
+  socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n\r\n')
+  const connections = promisify(server.getConnections.bind(server))
+  await eventually('the request', async () => (await connections()) > 0)
+  await eventually('the end of the connection', async () => (await connections()) === 0, 90_000)
+})
+
+t.test('HAProxy logs and counts what it answers itself, but no key', async (t) => {
+  const backend = await startBackend(t)
+  const metrics = await freePort()
+  const { port, output } = await startBalancer(t, [backend.port], {
+    RATE_LIMIT: '1',
+    PROXIES: '127.0.0.1',
+    METRICS: `127.0.0.1:${metrics}`,
+    CERTIFICATE_EXPIRY: '1800000000',
+  })
+  const headers = { authorization: 'Bearer secret', 'x-forwarded-for': '203.0.113.7, 203.0.113.8' }
+  const send = callerOf(port, headers)
+  const path = '/v1/"inventory?key=secret'
+  t.strictSame([(await send('GET', path)).status, (await send('GET', path)).status], [200, 429])
+  await sendRaw(port, 'no HTTP\r\n\r\n')
+  const [, first = '', second = ''] = await output(/^({.*})\n({.*})$/m)
+  const { time, ...line } = JSON.parse(first)
+  t.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000)
+  t.match(line, {
+    status: 429,
+    error: 'too_many_requests',
+    client: '203.0.113.8',
+    connection: '127.0.0.1',
+    method: 'GET',
+    path: '/v1/"inventory',
+  })
+  t.match(JSON.parse(second), { status: 400, client: '-', connection: '127.0.0.1' })
+  const { text } = await callerOf(metrics)('GET', '/metrics')
+  t.match(text, /^haproxy_frontend_requests_denied_total\{proxy="callers"\} 1$/m)
+  const page = await readFile('docs/metrics.md', 'utf8')
+  const documented = page.match(/haproxy_\w+/g) ?? []
+  t.ok(documented.length > 5)
+  for (const name of documented) t.match(text, `\n${name}{`)
+  const { text: certificate } = await callerOf(metrics)('GET', '/certificate')
+  t.equal(certificate, 'inventory_certificate_expiry_timestamp_seconds 1800000000\n')
+})
+
+t.test('a certificate that is encrypted or not valid now is refused, and the settings stay', async (t) => {
+  const folder = await temporaryFolder(t)
+  const sh = shellIn(folder)
+  const settings = (certificate: string): Promise<string> =>
+    sh(`docker run --rm --tty --network none --user root --volume '${root}/ops:/ops:ro' --volume "$PWD:/run/balancer" \
+      --volume "$PWD/${certificate}:/certificate.pem:ro" --env CERTIFICATE=yes --env RATE_LIMIT= --env PROXIES= \
+      --env PUBLISH_HTTPS=443 --entrypoint sh haproxy:3.2-alpine /ops/balancer.sh settings || true`)
+  const request = 'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -subj /CN=localhost'
+  await sh(`${request} -nodes -days 30 -keyout key -out crt 2>openssl.log; cat crt key >right.pem
+    openssl pkey -in key -aes128 -passout pass:x >encrypted; cat crt encrypted >encrypted.pem
+    printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied' >ca
+    printf 01 >serial; echo unique_subject=no >index.attr; : >index
+    openssl req -new -key key -subj /CN=localhost -out csr
+    sign() { openssl ca -batch -config ca -selfsign -keyfile key -in csr -startdate $1 -enddate $2 -notext 2>>openssl.log; cat key; }
+    sign 20250101000000Z 20251001000000Z >expired.pem; sign 20600101000000Z 20610101000000Z >future.pem`)
+  t.equal(await settings('right.pem'), '')
+  const expiry = await sh('date --date "$(openssl x509 -noout -enddate -in crt | cut -d = -f 2)" +%s')
+  t.match(
+    await readFile(path.join(folder, 'current/settings.cfg'), 'utf8'),
+    `CERTIFICATE_EXPIRY "${expiry.trim()}"`,
+  )
+  const version = await readFile(path.join(folder, 'version'), 'utf8')
+  t.match(await settings('encrypted.pem'), /the key in CERTIFICATE is encrypted/)
+  t.match(await settings('expired.pem'), /the certificate has expired/)
+  t.match(await settings('future.pem'), /the certificate is not valid before/)
+  t.equal(await readFile(path.join(folder, 'version'), 'utf8'), version)
 })
 
 t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no request', async (t) => {
@@ -173,6 +271,15 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   t.equal(headers.location, `https://127.0.0.1:${securePort}/v1/inventory?x=1`)
   const old = connectSecurely({ port: securePort, minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ca: former })
   await t.rejects(once(old, 'secureConnect'))
+  const newest = connectSecurely({
+    port: securePort,
+    ALPNProtocols: ['h2', 'http/1.1'],
+    ca: former,
+    host: 'localhost',
+  })
+  await once(newest, 'secureConnect')
+  t.equal(newest.alpnProtocol, 'http/1.1', 'there is no HTTP/2')
+  newest.destroy()
 
   const authorities = [former, await install('newer')]
   const failures: string[] = []

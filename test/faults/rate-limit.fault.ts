@@ -5,20 +5,26 @@ import { startBalancer } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, type Send } from '../support/http.ts'
+import { freePort } from '../support/other-program.ts'
 
 const LIMIT = 20
 
-/** Returns what sends requests with a header `Authorization`, from an address of this machine. */
-async function setUp(t: Test): Promise<(authorization?: string, localAddress?: string) => Send> {
+/** Returns what sends requests with a header `Authorization`, from an address of this machine, for a client. */
+async function setUp(
+  t: Test,
+  env: Readonly<Record<string, string>> = {},
+): Promise<(authorization?: string, localAddress?: string, client?: string) => Send> {
   const database = await testDatabase(t)
   const { port: server } = await startApp(t, database.url, {
     app: {
       findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
     },
   })
-  const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT) })
-  return (authorization, localAddress = '127.0.0.1') =>
-    callerOf(port, authorization === undefined ? {} : { authorization }, new Agent({ localAddress }))
+  const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT), ...env })
+  return (authorization, localAddress = '127.0.0.1', client = '203.0.113.9') => {
+    const headers = { 'x-forwarded-for': client, ...(authorization === undefined ? {} : { authorization }) }
+    return callerOf(port, headers, new Agent({ localAddress }))
+  }
 }
 
 /** How often each status came. */
@@ -63,4 +69,40 @@ t.test('HAProxy limits the 401s of each address, but not the keys that it has se
   t.equal((await caller()('GET', '/livez')).status, 200, 'health checks are not limited')
   t.strictSame(await statusesOf([accepted]), { 200: 1 })
   t.strictSame(await statusesOf([caller(`Bearer ${apiKey}1`, '127.0.0.2')]), { 200: 1 })
+})
+
+t.test('no other answer lifts the limit of 401s, and only accepted keys are remembered', async (t) => {
+  const metrics = await freePort()
+  const caller = await setUp(t, { METRICS: `127.0.0.1:${metrics}` })
+  await caller(`Bearer ${apiKey}`)('GET', '/v1/inventory')
+  const statuses: Record<number, number> = {}
+  for (let index = 0; index < 2 * LIMIT; index++) {
+    const send = caller(`Bearer guess-${index}`)
+    for (const path of ['/livez', '/docs', '/nothing', '/v1/%zz']) await send('GET', path)
+    const { status } = await send('GET', '/v1/inventory')
+    statuses[status] = (statuses[status] ?? 0) + 1
+  }
+  t.strictSame(statuses, { 401: LIMIT, 429: LIMIT })
+  const { text } = await callerOf(metrics)('GET', '/metrics')
+  t.match(text, /^haproxy_sticktable_used\{name="keys",type="\w+"\} 1$/m)
+})
+
+t.test('behind proxies, HAProxy limits their clients, whom they name in X-Forwarded-For', async (t) => {
+  const caller = await setUp(t, { PROXIES: '127.0.0.5 127.0.0.6 10.0.0.0/8' })
+  const guessing = (client: string): Send => caller('Bearer guess', '127.0.0.5', client)
+  const guesses = Array.from({ length: 2 * LIMIT }, (_, index) => guessing(`192.0.2.${index}, 203.0.113.1`))
+  t.strictSame(await statusesOf(guesses), { 401: LIMIT, 429: LIMIT })
+  t.strictSame(await statusesOf([caller('Bearer guess', '127.0.0.6', '203.0.113.1, 10.1.1.1')]), { 429: 1 })
+  t.strictSame(await statusesOf([guessing('203.0.113.2'), guessing('2001:db8::1')]), { 401: 2 })
+  t.strictSame(await statusesOf([caller(`Bearer ${apiKey}`, '127.0.0.5', '203.0.113.2')]), { 200: 1 })
+  t.strictSame(
+    await statusesOf([caller('Bearer guess', '127.0.0.1', '203.0.113.1')]),
+    { 401: 1 },
+    'not a proxy',
+  )
+})
+
+t.test('an empty RATE_LIMIT is none', async (t) => {
+  const caller = await setUp(t, { RATE_LIMIT: '' })
+  t.strictSame(await statusesOf(Array(2 * LIMIT).fill(caller())), { 401: 2 * LIMIT })
 })

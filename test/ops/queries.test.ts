@@ -97,6 +97,10 @@ t.test('alerts and dashboard ask for nothing that does not exist', async (t) => 
     const suffixes = type === 'histogram' ? ['_bucket', '_sum', '_count'] : ['']
     for (const suffix of suffixes) known.set(`${name}${suffix}`, ['le', ...labels, ...ofTargets])
   }
+  // Those of the balancer, which test/faults/balancer.fault.ts finds there.
+  const page = await readFile('docs/metrics.md', 'utf8')
+  for (const name of page.match(/haproxy_\w+|inventory_certificate_\w+/g) ?? [])
+    known.set(name, ['proxy', 'code', ...ofTargets])
   const given = await queries()
   t.ok(given.length > 20)
   for (const { expr } of given) {

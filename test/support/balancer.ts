@@ -12,15 +12,15 @@ export interface Balancer extends HAProxy {
 }
 
 interface HAProxy {
-  /** Resolves once the output has a match. */
-  output(pattern: RegExp): Promise<unknown>
+  /** Resolves with the match once the output has one. */
+  output(pattern: RegExp): Promise<RegExpMatchArray>
   /** Has it read its configuration and certificate again. */
   reload(): Promise<unknown>
 }
 
 type Environment = Readonly<Record<string, string>>
 
-const COMMAND = ['haproxy', '-W', '-db', '-f', path.join(root, 'ops/haproxy.cfg')]
+const COMMAND = ['haproxy', '-W', '-db', '-f']
 const READY = /Loading success/
 
 /** Starts HAProxy in front of two processes, or of one that it uses twice, and waits until it listens. */
@@ -28,6 +28,7 @@ export async function startBalancer(
   t: Test,
   [one = 0, two = one]: readonly number[],
   env: Environment = {},
+  config = path.join(root, 'ops/haproxy.cfg'),
 ): Promise<Balancer> {
   const port = await freePort()
   const image = process.env['TEST_HAPROXY_IMAGE']
@@ -37,17 +38,17 @@ export async function startBalancer(
     SERVER_1: `127.0.0.1:${one}`,
     SERVER_2: `127.0.0.1:${two}`,
   }
-  return { port, ...(await start(t, { ...addresses, ...env }, image)) }
+  return { port, ...(await start(t, config, { ...addresses, ...env }, image)) }
 }
 
-async function startProgram(t: Test, env: Environment): Promise<HAProxy> {
-  const [name = '', ...args] = COMMAND
+async function startProgram(t: Test, config: string, env: Environment): Promise<HAProxy> {
+  const [name = '', ...args] = [...COMMAND, config]
   const { output, process: haproxy } = run(t, name, args, { env: { PATH: process.env['PATH'], ...env } })
   await output(READY)
   return { output, reload: async () => haproxy.kill('SIGUSR2') }
 }
 
-async function startContainer(t: Test, env: Environment, image = ''): Promise<HAProxy> {
+async function startContainer(t: Test, config: string, env: Environment, image = ''): Promise<HAProxy> {
   const { GenericContainer, Wait } = await import('testcontainers')
   const haproxy = await new GenericContainer(image)
     .withNetworkMode('host')
@@ -57,7 +58,7 @@ async function startContainer(t: Test, env: Environment, image = ''): Promise<HA
       [path.join(root, 'ops'), tmpdir()].map((source) => ({ source, target: source, mode: 'ro' })),
     )
     .withEnvironment(env)
-    .withCommand(COMMAND)
+    .withCommand([...COMMAND, config])
     .withWaitStrategy(Wait.forLogMessage(READY))
     .withStartupTimeout(120_000)
     .start()
@@ -66,7 +67,7 @@ async function startContainer(t: Test, env: Environment, image = ''): Promise<HA
   const log = await haproxy.logs()
   log.on('data', (chunk) => (text += chunk))
   return {
-    output: (pattern) => eventually(`${pattern} in the output`, async () => pattern.test(text)),
+    output: (pattern) => eventually(`${pattern} in the output`, async () => pattern.exec(text) ?? false),
     reload: () => haproxy.exec(['sh', '-c', 'kill -USR2 1']),
   }
 }
