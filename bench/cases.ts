@@ -10,7 +10,6 @@ export type ContenderName = keyof typeof contenderNames
 export type Work = 'list' | 'update' | 'mix' | 'after-change'
 
 export interface Case {
-  readonly name: string
   readonly work: Work
   readonly entries: number
   /** Callers at the same time, each with one connection and one request at a time. */
@@ -20,31 +19,19 @@ export interface Case {
 
 const all = ['service', 'plain', 'go'] as const
 
-const withCallers = (work: Work, callers: number): Case => ({
-  name: `${work}-${callers}`,
-  work,
-  entries: 1000,
-  callers,
-  contenders: all,
-})
-
-const afterChange = (entries: number, contenders: readonly ContenderName[]): Case => ({
-  name: `after-change-${entries}`,
-  work: 'after-change',
-  entries,
-  callers: 1,
-  contenders,
-})
-
 /** All cases, small tables first. */
 export const cases: readonly Case[] = [
-  withCallers('list', 1),
-  withCallers('list', 64),
-  withCallers('update', 1),
-  withCallers('update', 64),
-  withCallers('mix', 64),
-  afterChange(1000, all),
-  afterChange(100_000, all),
+  { work: 'list', entries: 1000, callers: 1, contenders: all },
+  { work: 'list', entries: 1000, callers: 64, contenders: all },
+  { work: 'update', entries: 1000, callers: 1, contenders: all },
+  { work: 'update', entries: 1000, callers: 64, contenders: all },
+  { work: 'mix', entries: 1000, callers: 64, contenders: all },
+  { work: 'after-change', entries: 1000, callers: 1, contenders: all },
+  { work: 'after-change', entries: 100_000, callers: 1, contenders: all },
   // Plain Fastify needs seconds and half a gigabyte for each of these lists.
-  afterChange(1_000_000, ['service', 'go']),
+  { work: 'after-change', entries: 1_000_000, callers: 1, contenders: ['service', 'go'] },
 ]
+
+/** Returns the name of a case: its work, and what differs among the cases of that. */
+export const nameOf = ({ work, entries, callers }: Case): string =>
+  `${work}-${work === 'after-change' ? entries : callers}`

@@ -1,4 +1,4 @@
-import { type Case, type ContenderName, contenderNames } from './cases.ts'
+import { type Case, type ContenderName, contenderNames, nameOf } from './cases.ts'
 import type { Sample } from './contenders.ts'
 
 /** A sample with the CPU time per response, in microseconds. */
@@ -23,13 +23,13 @@ function median(values: readonly number[]): number {
 /** Returns the results as a table. */
 export function report(results: Results): string {
   const rows = [HEAD, HEAD.map((_, column) => (column < 2 ? '---' : '--:'))]
-  for (const [{ name, contenders }, samples] of results) {
+  for (const [given, samples] of results) {
     const own = samples.get('service') ?? []
-    for (const contender of contenders) {
+    for (const contender of given.contenders) {
       const theirs = samples.get(contender) ?? []
       const middle = (key: keyof Measured): string => figure(median(theirs.map((sample) => sample[key])))
       rows.push([
-        name,
+        nameOf(given),
         contenderNames[contender],
         middle('perSecond'),
         middle('p50'),
@@ -41,7 +41,7 @@ export function report(results: Results): string {
       ])
     }
   }
-  return format(rows)
+  return rows.map((cells) => `| ${cells.join(' | ')} |`).join('\n')
 }
 
 const HEAD = [
@@ -59,12 +59,4 @@ const HEAD = [
 /** Three digits are already more than the noise of a run justifies. */
 function figure(value: number): string {
   return Number.isNaN(value) ? '' : value.toLocaleString('en', { maximumSignificantDigits: 3 })
-}
-
-/** Formats a table in Markdown that is readable in a terminal, too: the first two columns have words, the others figures. */
-function format(rows: readonly (readonly string[])[]): string {
-  const widths = HEAD.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  const pad = (cell: string, column: number): string =>
-    column < 2 ? cell.padEnd(widths[column] ?? 0) : cell.padStart(widths[column] ?? 0)
-  return rows.map((cells) => `| ${cells.map(pad).join(' | ')} |`).join('\n')
 }

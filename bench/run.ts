@@ -1,6 +1,6 @@
 /**
  * Compares the service with plain Fastify and pg, and with a server in Go, and writes RESULTS.md. Needs wrk and Go, and 5
- * minutes. `--only CASE` measures one case, `--quick` each contender once for a second, without a warm-up; both write no file.
+ * minutes. `--only CASE` measures one case, and writes no file.
  */
 import { execFile } from 'node:child_process'
 import { mkdir, rm, writeFile } from 'node:fs/promises'
@@ -8,8 +8,7 @@ import { cpus } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { parseArgs, promisify } from 'node:util'
 import '../scripts/build.js'
-import { makeApiKey } from '../src/api-keys/key.ts'
-import { type Case, type ContenderName, cases, contenderNames } from './cases.ts'
+import { type Case, type ContenderName, cases, contenderNames, nameOf } from './cases.ts'
 import { type Contender, contenderOf } from './contenders.ts'
 import { type BenchDatabase, startDatabase } from './database.ts'
 import { type Measured, report } from './report.ts'
@@ -22,23 +21,18 @@ const WARM_UP_SECONDS = 6
 /** In the checkout, because a temporary folder may be in memory, where commits cost nothing. */
 const directory = fileURLToPath(new URL('../.data/bench', import.meta.url))
 
-const { values: options } = parseArgs({
-  options: {
-    only: { type: 'string', multiple: true, default: [] },
-    quick: { type: 'boolean' },
-  },
-})
-const rounds = options.quick ? 1 : 3
-const seconds = options.quick ? 1 : 2
-const chosen = cases.filter(({ name }) => options.only.length === 0 || options.only.includes(name))
-const writesFile = options.only.length === 0 && !options.quick
+const ROUNDS = 3
+const SECONDS = 2
+
+const { only } = parseArgs({ options: { only: { type: 'string', multiple: true } } }).values
+const chosen = cases.filter((given) => only?.includes(nameOf(given)) ?? true)
 
 const stop = new AbortController()
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => stop.abort(signal))
 
 async function measure(given: Case, contender: Contender, database: BenchDatabase): Promise<Measured> {
   const [own, databases] = [await cpuSeconds(contender.pid), await cpuSeconds(database.pid)]
-  const sample = await contender.measure(given, seconds)
+  const sample = await contender.measure(given, SECONDS)
   const perResponse = (cpu: number): number => (cpu * 1e6) / sample.count
   return {
     ...sample,
@@ -60,37 +54,35 @@ async function measureCase(
   database: BenchDatabase,
 ): Promise<Map<ContenderName, Measured[]>> {
   const results = new Map<ContenderName, Measured[]>()
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < ROUNDS; round++) {
     for (const name of given.contenders) {
       stop.signal.throwIfAborted()
       const contender = contenders.get(name)
       if (contender === undefined) throw new Error(`${name} is not running`)
-      if (round === 0 && !options.quick) await warmUp(given, contender)
+      if (round === 0) await warmUp(given, contender)
       await contender.verify()
       await database.reset()
       const sample = await measure(given, contender, database)
       results.set(name, [...(results.get(name) ?? []), sample])
-      console.log(`${given.name}, ${contenderNames[name]}: ${sample.perSecond.toFixed(1)} a second`)
+      console.log(`${nameOf(given)}, ${contenderNames[name]}: ${sample.perSecond.toFixed(1)} a second`)
     }
   }
   return results
 }
 
 async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
-  if (chosen.length === 0)
-    throw new Error(`unknown case; the cases are ${cases.map(({ name }) => name).join(', ')}`)
+  if (chosen.length === 0) throw new Error(`unknown case; the cases are ${cases.map(nameOf).join(', ')}`)
   const started = new Date().toISOString().slice(0, 10)
   await mkdir(directory, { recursive: true })
   closers.push(() => rm(directory, { recursive: true }))
   const database = await startDatabase(directory)
   closers.push(() => database.stop())
-  const key = makeApiKey()
-  const setup = { databaseUrl: database.url, key, directory }
+  const setup = { databaseUrl: database.url, key: database.key, directory }
   const contenders = new Map<ContenderName, Contender>()
   closers.push(() => Promise.all(Array.from(contenders.values(), (contender) => contender.stop())))
-  contenders.set('service', contenderOf(await startService(setup), key, database))
-  contenders.set('plain', contenderOf(await startPlainFastify(setup), key, database))
-  contenders.set('go', contenderOf(await startGo(setup), key, database))
+  contenders.set('service', contenderOf(await startService(setup), database))
+  contenders.set('plain', contenderOf(await startPlainFastify(setup), database))
+  contenders.set('go', contenderOf(await startGo(setup), database))
 
   const results = new Map<Case, ReadonlyMap<ContenderName, readonly Measured[]>>()
   for (const given of chosen) {
@@ -101,17 +93,17 @@ async function run(closers: (() => Promise<unknown>)[]): Promise<void> {
   const { stdout: commit } = await promisify(execFile)('git', ['rev-parse', '--short', 'HEAD'])
   const facts = `${cpus()[0]?.model.trim()}, ${cpus().length} cores shared by all; Node ${process.version}, PostgreSQL ${database.version}, fsync on; commit ${commit.trim()}, ${started}`
   console.log(`\n${facts}\n\n${table}`)
-  if (writesFile) await writeFile(new URL('./RESULTS.md', import.meta.url), page(facts, table))
+  if (only === undefined) await writeFile(new URL('./RESULTS.md', import.meta.url), page(facts, table))
 }
 
 const page = (facts: string, table: string): string => `# Benchmark results
 
-\`npm run bench\` on ${facts}. Each contender was measured ${rounds} times for ${seconds} s, in turns, after a warm-up and a check of its
+\`npm run bench\` on ${facts}. Each contender was measured ${ROUNDS} times for ${SECONDS} s, in turns, after a warm-up and a check of its
 responses. The figures are medians. "service is ×" is how many requests this service serves for one of the contender.
 
 - Cases end in the number of callers, and have 1,000 entries; **after-change** ends in the number of entries, and has one caller,
   before each of whose lists an entry is changed; only the lists count. **mix** is nine lists for each update.
-- **this service** runs as in production, with keys and log; **plain Fastify** is the same API with the defaults of Fastify and pg
+- **this service** runs as in production, with stored keys and log; **plain Fastify** is the same API with the defaults of Fastify and pg
   ([plain-fastify.ts](plain-fastify.ts)), **Go** with those of net/http and pgx ([main.go](go/main.go)), without a log.
 
 ${table}

@@ -9,12 +9,7 @@ import { freePort } from '../test/support/other-program.ts'
 import { serverFlags } from '../test/support/program.ts'
 
 /** A server to be measured, in its own process. */
-export interface Server {
-  /** Base address, without a path. */
-  readonly origin: string
-  readonly pid: number
-  stop(): Promise<void>
-}
+export type Server = Awaited<ReturnType<typeof startServer>>
 
 export interface ServerSetup {
   readonly databaseUrl: string
@@ -26,15 +21,14 @@ export interface ServerSetup {
 /** Pool size of all servers: the service's default. */
 const POOL_SIZE = '10'
 
-const START_TIMEOUT_MS = 20_000
+const START_TIMEOUT_MS = 60_000
 
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
 
 /** Starts the service as it runs in production. */
 export async function startService(setup: ServerSetup): Promise<Server> {
   const args = [...(await serverFlags()), file('../dist/server.js')]
-  const env = { DATABASE_POOL_SIZE: POOL_SIZE, API_KEYS: `bench:${setup.key}`, LOG_LEVEL: 'info' }
-  return startServer(process.execPath, args, setup, env)
+  return startServer(process.execPath, args, setup, { DATABASE_POOL_SIZE: POOL_SIZE })
 }
 
 /** Starts a server with the same API, built on Fastify and pg with their defaults. */
@@ -55,7 +49,7 @@ async function startServer(
   args: string[],
   { databaseUrl, directory }: ServerSetup,
   env: Record<string, string>,
-): Promise<Server> {
+) {
   const port = await freePort()
   const origin = `http://127.0.0.1:${port}`
   const child = spawn(program, args, {
@@ -80,9 +74,10 @@ async function startServer(
     await setTimeout(20)
   }
   return {
+    /** Base address, without a path. */
     origin,
     pid: child.pid ?? 0,
-    async stop() {
+    async stop(): Promise<void> {
       child.kill('SIGTERM')
       await ended
     },

@@ -30,9 +30,9 @@ end
 function done(summary, latency)
   local errors = summary.errors
   print(string.format(
-    '{"requests":%d,"duration":%d,"errors":%d,"p50":%.1f,"p99":%.1f}',
-    summary.requests, summary.duration,
-    errors.connect + errors.read + errors.write + errors.status + errors.timeout,
-    latency:percentile(50), latency:percentile(99)
+    '{"count":%d,"perSecond":%.1f,"p50":%.4f,"p99":%.4f,"errors":%d}',
+    summary.requests, summary.requests / summary.duration * 1e6,
+    latency:percentile(50) / 1000, latency:percentile(99) / 1000,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout
   ))
 end

@@ -31,16 +31,8 @@ type item struct {
 }
 
 func main() {
-	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	size, err := strconv.ParseInt(os.Getenv("POOL_SIZE"), 10, 32)
-	if err != nil {
-		log.Fatal(err)
-	}
-	config.MaxConns = int32(size)
-	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	address := os.Getenv("DATABASE_URL") + "?pool_max_conns=" + os.Getenv("POOL_SIZE")
+	pool, err := pgxpool.New(context.Background(), address)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,8 +40,7 @@ func main() {
 	routes := http.NewServeMux()
 	routes.HandleFunc("GET /v1/inventory", func(w http.ResponseWriter, r *http.Request) { list(pool, w, r) })
 	routes.HandleFunc("PATCH /v1/inventory/{petId}", func(w http.ResponseWriter, r *http.Request) { update(pool, w, r) })
-	address := "127.0.0.1:" + os.Getenv("PORT")
-	log.Fatal(http.ListenAndServe(address, requireKey(os.Getenv("API_KEY"), routes)))
+	log.Fatal(http.ListenAndServe("127.0.0.1:"+os.Getenv("PORT"), requireKey(os.Getenv("API_KEY"), routes)))
 }
 
 func requireKey(key string, next http.Handler) http.Handler {
@@ -109,10 +100,7 @@ func fail(w http.ResponseWriter, status int, code string) {
 
 func send(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	text, err := json.Marshal(body)
-	if err != nil {
-		log.Print(err)
-	}
+	text, _ := json.Marshal(body)
 	w.WriteHeader(status)
 	w.Write(text)
 }
