@@ -1,6 +1,6 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { endlessTimings, startApp } from '../../support/app.ts'
+import { endlessTimings, serviceTimings, startApp } from '../../support/app.ts'
 import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, json, type Send } from '../../support/http.ts'
@@ -24,13 +24,14 @@ t.test('updates that arrive together share a transaction, and each caller gets i
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
   const updates = updateAll(send, 100, 7)
   await waitForLocks(database)
+  // Those that are in flight, or on their way to the service, may each be a transaction.
   await eventually('all updates to arrive', async () => statistics.waitingUpdates > 80)
   await release()
   await updates
   const [commits] = await database.query(
     'SELECT count(DISTINCT xmin::text), min(quantity), max(quantity) FROM inventory',
   )
-  t.ok(Number(commits?.['count']) < 20, '100 entries were written by a few transactions')
+  t.ok(Number(commits?.['count']) < 30, '100 entries were written by a few transactions')
   t.match(commits, { min: '7', max: '7' })
   await Promise.all(
     Array.from({ length: 400 }, async (_, index) => {
@@ -47,7 +48,7 @@ t.test('updates that arrive together share a transaction, and each caller gets i
 t.test('an update of a locked row is refused, and only that one', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
-  const { send } = await startApp(t, database.url)
+  const { send } = await startApp(t, database.url, { timings: serviceTimings })
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
   for (let round = 1; round <= 2; round++) {
     const answers = await updateAll(send, 50, round)
@@ -129,7 +130,7 @@ t.test('updates that have waited for the same lock share statements once it is f
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 50)
-  const hasty = await startApp(t, database.url)
+  const hasty = await startApp(t, database.url, { timings: serviceTimings })
   const patient = await startApp(t, database.url)
   for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
     const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
