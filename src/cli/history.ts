@@ -49,9 +49,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
         await writeOutput(printablePieces(changes), signal)
         if (isOn) return
         process.exitCode = exitCodes.refused
-        report(
-          'inventory: the history is off, so later changes are missing; "inventory history on" turns it on',
-        )
+        report('inventory: the history is off, so later changes are missing; run "inventory history on"')
       })
     })
 

@@ -104,9 +104,6 @@ function explainRefusal(name: string): (error: unknown) => never {
   }
 }
 
-/** Imports a file through a pipe, also one whose last line has no end, which `awk` adds and counts. */
-const PIPE_EXAMPLE = `  awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"`
-
 /**
  * Opens a file by its name, or standard input by `-`, and returns it with its name for messages. As the end of a pipe does not
  * prove that all of it arrived, the operator must know the number of its rows.
@@ -118,16 +115,13 @@ async function openSource(file: string, expectedRows: number | undefined) {
   const isStandardInput = file === '-'
   const status = isStandardInput ? fstatSync(0) : await stat(file)
   if (status.isDirectory())
-    throw new CommandFailure(
-      `${printable(file)} is a folder; name a file in it. Nothing was done.`,
-      exitCodes.wrongUsage,
-    )
+    throw new CommandFailure(`${printable(file)} is a folder. Nothing was done.`, exitCodes.wrongUsage)
   /** Its end looks the same if the program that writes to it was killed. */
   const isPipe = !status.isFile()
   if (isPipe && (!isStandardInput || expectedRows === undefined)) {
     throw new CommandFailure(
       `Only the end of a file proves that all of it arrived. For a pipe, add the number of its rows without the header:
-${PIPE_EXAMPLE}
+  awk 1 stock.csv | inventory import - --rows "$(awk 'END { print NR - 1 }' stock.csv)"
 Nothing was done.`,
       exitCodes.wrongUsage,
     )
