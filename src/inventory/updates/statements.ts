@@ -49,13 +49,15 @@ function statementOf(
   const changes = isConditional
     ? 'FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)'
     : 'FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)'
-  const conditions = `AND (${anyOf} = '${ANY_TAG}' OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
+  const met = `AND (${anyOf} = '${ANY_TAG}' OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
            AND (${noneOf} = '' OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
+  const conditions = isConditional ? met : ''
+  // Of the rows as they were locked: an UPDATE first evaluates its conditions on rows as they were when it began.
+  const ofLocked = `AND EXISTS (SELECT FROM locked WHERE locked.pet_id = ${id} ${conditions})`
   const update = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
-    WHERE pet_id = ${id} ${isConditional ? conditions : ''} ${namesCallers ? callers : ''}
-      ${skipsLocked ? 'AND pet_id IN (SELECT pet_id FROM locked)' : ''}
+    WHERE pet_id = ${id} ${skipsLocked ? ofLocked : conditions} ${namesCallers ? callers : ''}
     RETURNING ${id} AS key, ${ENTRY_FIELDS}`
   const unchanged = `SELECT pet_id::bigint, ${ENTRY_FIELDS}, true FROM locked
     WHERE pet_id NOT IN (SELECT key FROM updated)`
