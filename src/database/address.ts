@@ -13,9 +13,11 @@ const SEVERAL_HOSTS =
   'name one host: the address of a proxy or a name that leads to the server that takes writes, as the service does not choose ' +
   'among several hosts; see "High availability" in docs/integrations.md'
 
-/** The parameters with an effect. Those that the service overrides, such as `connect_timeout`, are not among them. */
+/**
+ * The parameters with an effect. Those that the service overrides are not among them, such as `connect_timeout`, and
+ * `application_name`: `migrations/grants.sql` tells the versions by it.
+ */
 export const effectiveParameters: ReadonlySet<string> = new Set([
-  'application_name',
   'host',
   'idle_in_transaction_session_timeout',
   'lock_timeout',

@@ -80,9 +80,10 @@ const otherErrors: readonly (readonly [Cause, RegExp])[] = [
     'lost',
     /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
   ],
+  ['refused', /^(SASL: |Unknown authenticationOk message type )/],
   [
     'untrusted',
-    /^(The server does not support SSL|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
+    /^(The server does not support SSL|EPROTO|ERR_(OS)?SSL_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
   ],
 ]
 
@@ -147,11 +148,13 @@ export function isUnavailable(error: unknown): boolean {
 }
 
 /**
- * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name, a certificate or a
- * connection pooler is wrong. Waiting does not help.
+ * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name, a parameter, a certificate
+ * or a connection pooler is wrong. Waiting does not help.
  */
 export function isRefusal(error: unknown): boolean {
-  return hasCause(error, 'refused', 'settings', 'untrusted')
+  // A statement that is wrong does not make the database unavailable, so PostgreSQL has rejected a parameter of the login.
+  const isOfLogin = error instanceof DatabaseUnavailableError && error.cause instanceof pg.DatabaseError
+  return (isOfLogin && !isUnavailable(error)) || hasCause(error, 'refused', 'settings', 'untrusted')
 }
 
 /**

@@ -25,7 +25,7 @@ export interface DatabaseOptions {
   readonly limits: TimeLimits
   /** Whether a connection pooler in transaction mode is between this process and the server; see `pooledSession`. */
   readonly behindPooler?: boolean
-  /** Further settings of each session. Options in the address take precedence. Ignored behind a pooler. */
+  /** Further settings of each session, whatever the options in the address are. Ignored behind a pooler. */
   readonly settings?: Readonly<Record<string, string>>
   /** How long a connection is used before it is closed, in seconds. There is no limit by default. */
   readonly lifetimeSeconds?: number

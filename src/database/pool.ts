@@ -4,6 +4,7 @@ import { CommitWatch } from './commit-warnings.ts'
 import type { Database, Statement, Value } from './database.ts'
 import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
+import { failOnLoginError } from './login-errors.ts'
 import { textOf } from './only-planned.ts'
 import type { DatabaseOptions } from './pool-options.ts'
 import { type Descriptions, queryNamed } from './prepared-statement.ts'
@@ -34,6 +35,7 @@ class Connection extends pg.Client {
     super(config)
     // The pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
     this.on('error', () => {})
+    failOnLoginError(this)
   }
 }
 
@@ -49,7 +51,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     opened++
     const found = await askServer(client, limits)
     expectState(client.getTransactionStatus(), 'I')
-    if (session.options !== '' && !found.hasSettings)
+    if (session.options.last !== '' && !found.hasSettings)
       throw new ConnectionFault(
         'settings',
         'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',

@@ -4,6 +4,7 @@ import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { CommitWatch } from './commit-warnings.ts'
 import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
+import { failOnLoginError } from './login-errors.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from './session.ts'
 import { expectState, isOnlyRefused } from './transaction-state.ts'
 
@@ -55,6 +56,7 @@ export async function onConnection<Result>(
   })
   // Without a listener, an error between two statements would end the process.
   client.on('error', () => {})
+  failOnLoginError(client)
   const close = (): unknown => client.connection.stream.destroy()
   signal.addEventListener('abort', close, { once: true })
   const watch = new CommitWatch(client)

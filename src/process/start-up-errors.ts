@@ -41,6 +41,17 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
   return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
 }
 
+/** Returns what to do about an error of the login. Some of them are pg's own, which PostgreSQL knows nothing about. */
+function loginAdvice(said: string, variable: string): string {
+  if (said.includes('client password must be'))
+    return `Set the password in ${variable}: postgres://user:password@host:5432/database.`
+  if (said.includes('exceeds scramMaxIterations'))
+    return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
+  if (/Only mechanism|Unknown authenticationOk/.test(said))
+    return 'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.'
+  return `Check ${variable}.`
+}
+
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
 function explainOutage(cause: unknown, variable: string): string {
   // A host with several addresses causes an error of several, without a message.
@@ -55,7 +66,8 @@ function explainOutage(cause: unknown, variable: string): string {
     return `The database role lacks a privilege: ${said}. Run the command as the owner of the tables, or set OPERATOR_DATABASE_URL to a role for which the owner has run "inventory migrate up --operator-role ROLE".`
   if (hasCause(cause, 'unknownTable', 'unknownColumn'))
     return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
-  if (isRefusal(cause)) return `PostgreSQL refuses the connection: ${said}. Check ${variable}.`
+  if (isRefusal(new DatabaseUnavailableError(cause, 'notSent')))
+    return `PostgreSQL refuses the connection: ${said}. ${loginAdvice(said, variable)}`
   if (hasCause(cause, 'other') || (cause instanceof Error && 'syscall' in cause))
     return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
   return `PostgreSQL cannot serve this now: ${said}.`

@@ -17,7 +17,8 @@ import type { Readiness } from '../http/health.ts'
 export async function checkDatabase(readiness: Readiness, log: Logger): Promise<void> {
   const notReady = await readiness()
   if (notReady === undefined) return
-  if (isRefusal(notReady.cause)) throw new DatabaseUnavailableError(notReady.cause, 'notSent')
+  const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
+  if (isRefusal(outage)) throw outage
   if (notReady.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
   log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }

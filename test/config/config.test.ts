@@ -135,7 +135,7 @@ const cases: Row[] = [
     .concat(['ssl_mode=x', 'SSLMODE=require', 'requiressl=1', 'tls=x', 'useTLS=1', 'sslcrl=x'])
     .map((parameter): Row => {
       const error = `DATABASE_URL must have parameters and values for TLS that pg knows, unlike ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
-      return [[error], withParameters(`application_name=a&ssl_x&${parameter}`)]
+      return [[error], withParameters(`user=a&ssl_x&${parameter}`)]
     }),
   [[/^DATABASE_URL must have .* unlike sslmode:/], withParameters('sslmode=require;password=secret')],
   [
@@ -157,11 +157,11 @@ const cases: Row[] = [
     { LOGLEVEL: 'debug', PGSSLMODE: 'x' },
     ...['production', 'development', 'test'].map((NODE_ENV) => ({ NODE_ENV, DATABASE_URL: host })),
     ...['disable', 'prefer', 'require', 'verify-ca'].map((mode) => withParameters(`sslmode=${mode}`)),
-    withParameters('sslmode=no-verify&sslnegotiation=direct&application_name=a&options=-c%20work_mem=8MB'),
+    withParameters('sslmode=no-verify&sslnegotiation=direct&user=a&options=-c%20work_mem=8MB'),
   ],
   [
-    ['channel_binding', 'connect_timeout', 'schema'].map((name) => `${name} in DATABASE_URL has no effect`),
-    withParameters('sslmode=require&channel_binding=require&connect_timeout=5&schema=public'),
+    ['application_name', 'connect_timeout', 'schema'].map((name) => `${name} in DATABASE_URL has no effect`),
+    withParameters('sslmode=require&application_name=shop&connect_timeout=5&schema=public'),
   ],
   [['schema in OPERATOR_DATABASE_URL has no effect'], { OPERATOR_DATABASE_URL: `${host}?schema=public` }],
   [['a parameter in DATABASE_URL has no effect'], withParameters('password=1&secret')],
@@ -195,13 +195,13 @@ t.test(
       'sslmode=require&uselibpqcompat=true&sslrootcert=system',
       'ssl=0&sslrootcert=system',
     ]) {
-      const url = `${host}?application_name=a&${parameters}`
+      const url = `${host}?user=a&${parameters}`
       for (const used of [
         loadConfig({ DATABASE_URL: url, SSL_CERT_FILE }).databaseUrl,
         loadOperatorDatabase({ OPERATOR_DATABASE_URL: url, SSL_CERT_FILE })?.url,
       ])
         t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), {
-          application_name: 'a',
+          user: 'a',
           sslmode: 'verify-full',
           sslrootcert: SSL_CERT_FILE,
         })

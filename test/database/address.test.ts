@@ -18,7 +18,7 @@ t.test('an address is passed on as it is, and shown by its host, port and databa
     ['postgres://u:p@/db?host=/cloudsql/project:region:name', '/cloudsql/project:region:name:5432/db'],
     ['postgres://u@/db?host=::1&port=5433', '::1:5433/db'],
     ['postgres://u@ignored:5433/db?host=h', 'h:5433/db'],
-    ['postgres://u:p%2B+%20@h/?options=-c%20a%3D1%2B1+-c%20b=2&application_name=a%26b', 'h:5432'],
+    ['postgres://u:p%2B+%20@h/?options=-c%20a%3D1%2B1+-c%20b=2&user=a%26b', 'h:5432'],
   ] as const) {
     t.strictSame(configOf(parseAddress(url).url), configOf(url))
     t.equal(parseAddress(url).name, name)

@@ -5,7 +5,9 @@ import { inTransaction } from '../../src/database/transaction.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
+import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
+import { startLogin } from '../support/login.ts'
 import { backend, openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -17,6 +19,32 @@ t.test('a connection whose settings did not take effect is refused, as are those
       message: 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
     },
   })
+})
+
+t.test('no option in the address takes away what the service relies on', async (t) => {
+  const { url } = await testDatabase(t)
+  const options = [
+    'row_security=on',
+    'client_min_messages=error',
+    'inventory.session=x',
+    'statement_timeout=7s',
+  ]
+  const given = encodeURIComponent(options.map((option) => `-c ${option}`).join(' '))
+  const { pool } = await openPool(t, { url: `${url}?options=${given}` })
+  const names = options.map((option) => `current_setting('${option.split('=')[0]}')`)
+  t.strictSame(await pool.query(`SELECT concat_ws(' ', ${names}) AS set`), [{ set: 'off warning set 7s' }])
+})
+
+t.test('a login that pg refuses is an error of the query, and leaves no connection', async (t) => {
+  for (const login of ['gss', 'oauth', 'scram-sha-256'] as const) {
+    const { host, clients } = await startLogin(t, login)
+    const { pool } = await openPool(t, { url: `postgres://server:a-password@${host}/db` })
+    for (let round = 0; round < 3; round++)
+      await t.rejects(pool.query(backend), {
+        cause: { message: /^SASL: .*(mechanism|scramMax)|^Unknown auth/ },
+      })
+    await eventually('the connections to be closed', async () => clients.size === 0)
+  }
 })
 
 t.test('a server that answers the login, but no statement, is given up', { timeout: 20_000 }, async (t) => {

@@ -121,7 +121,8 @@ t.test('what version 2.0.0 needs is revoked once it is no longer connected', asy
   await database.query(`GRANT UPDATE (last_used_at) ON api_keys TO ${server.name}`)
   const former = new pg.Client({ connectionString: url, application_name: 'petstore-inventory' })
   await former.connect()
-  await startApp(t, url)
+  // Neither has an effect: versions are told by the name.
+  await startApp(t, `${url}?application_name=shop&options=-c%20application_name%3Dshop`)
   const up = (): Promise<Outcome> => migrateUp(t, database, '--server-role', server.name)
   t.equal((await up()).code, 0)
   t.ok(await lastUse())

@@ -10,6 +10,7 @@ import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
+import { startLogin } from '../support/login.ts'
 import { updateRequest } from '../support/messages.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
@@ -201,6 +202,8 @@ t.test('a log that cannot be written does not stop it', { ...atOnce(), skip: noF
 t.test('a start that fails has one message, without secrets', atOnce(), async (t) => {
   const { url: DATABASE_URL } = await testDatabase(t)
   const taken = String(await listen(t, createServer()))
+  const { host: scram } = await startLogin(t, 'scram-sha-256')
+  const { host: gss } = await startLogin(t, 'gss')
   const wrongLogin = new URL(DATABASE_URL)
   wrongLogin.username = 'nobody_here'
   wrongLogin.password = 'the-wrong-one'
@@ -210,6 +213,13 @@ t.test('a start that fails has one message, without secrets', atOnce(), async (t
     [{ DATABASE_URL, PORT: taken }, new RegExp(`EADDRINUSE.* 127\\.0\\.0\\.1:${taken}\\. Set HOST .* PORT `)],
     [{ DATABASE_URL, PORT: '0', METRICS_PORT: taken }, new RegExp(`EADDRINUSE.*:${taken}\\. .*METRICS_PORT`)],
     [{ DATABASE_URL, HOST: 'nowhere.invalid' }, /The service cannot listen: .* nowhere\.invalid\. Set HOST /],
+    [
+      { DATABASE_URL: `${DATABASE_URL}?options=-c%20work_mem=x` },
+      /refuses .*"work_mem".* Check DATABASE_URL/,
+    ],
+    [{ DATABASE_URL: `postgres://u@${scram}/db` }, /refuses .* Set the password in DATABASE_URL: postgres:/],
+    [{ DATABASE_URL: `postgres://u:p@${scram}/db` }, /refuses .* Set scram_iterations .* the password of/],
+    [{ DATABASE_URL: `postgres://u:p@${gss}/db` }, /refuses .* set scram-sha-256 .* in pg_hba\.conf/],
     [{ DATABASE_URL: wrongLogin.href }, /: PostgreSQL refuses the connection: .*Check DATABASE_URL/],
   ]
   const check = async ([env, message]: (typeof faults)[number]): Promise<void> => {
