@@ -15,6 +15,8 @@ const codeOfStatus = {
   413: 'payload_too_large',
   414: 'uri_too_long',
   415: 'unsupported_media_type',
+  /** Of the balancer, which limits the rate of requests. */
+  429: 'too_many_requests',
   431: 'headers_too_large',
   500: 'internal_error',
   503: 'service_unavailable',

@@ -34,7 +34,10 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   try {
     return parse(utf8.decode(body), undefined, readNumber)
   } catch {
-    throw new ApiError(400, 'The body must be UTF-8 JSON without a byte order mark or duplicate members.')
+    throw new ApiError(
+      400,
+      'The body must be UTF-8 JSON without a byte order mark or a member with two values.',
+    )
   }
 }
 

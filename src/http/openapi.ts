@@ -59,6 +59,9 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
     body === undefined
       ? 'The service cannot answer now; the same request may succeed later'
       : 'The service cannot answer now; with the code nothing_changed, the update was certainly not made, else it may have been'
+  const retryAfter = {
+    'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
+  }
   return {
     400: describe('The request is malformed, or a value in it is missing or invalid'),
     408: describe('The request did not arrive in time'),
@@ -72,11 +75,10 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
       }),
     }),
     ...(params !== undefined && { 414: describe('The path is too long') }),
+    429: describe('The balancer limits the requests of each key and address', retryAfter),
     431: describe('The request line and headers are too large, or there are too many headers'),
     500: describe('Internal error'),
-    503: describe(unavailable, {
-      'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
-    }),
+    503: describe(unavailable, retryAfter),
     // Not 4XX and 5XX, for which some client generators emit code that does not compile.
     default: describe('Any other error'),
   }

@@ -3,7 +3,15 @@ import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { Command } from 'commander'
 import t from 'tap'
+import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/commands.ts'
+import { Environment } from '../../src/config/variables.ts'
+import { appTimeouts } from '../../src/http/app.ts'
+import { MAX_PIPELINED } from '../../src/http/connections/connection.ts'
+import { KEEP_ALIVE_TIMEOUT_MS, MAX_HEADERS } from '../../src/http/connections/http-server.ts'
+import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
+import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
+import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
 import { serviceTimings } from '../../src/service.ts'
 import { root } from '../support/root.ts'
 import { readPages } from './pages.ts'
@@ -94,6 +102,42 @@ t.test('the table of settings has each of .env.example once, and README a part o
   t.strictSame((await settingsIn('docs/operating.md')).sort(), settings.sort())
   const first = await settingsIn('README.md')
   t.ok(first.length > 0 && first.every((name) => settings.includes(name)), first.join(', '))
+})
+
+t.test('numbers in the pages are those of the code', async (t) => {
+  const { arrivalMs, connections, updates } = appTimeouts
+  const { DATABASE_POOL_SIZE, PORT } = Environment.properties
+  const statements: Readonly<Record<string, readonly string[]>> = {
+    'docs/api.md': [
+      `A body has at most ${MAX_BODY_BYTES} bytes`,
+      `${MAX_HEADERS} headers`,
+      `the request took more than ${arrivalMs / 1000} seconds to arrive`,
+      `A request must arrive within ${arrivalMs / 1000} seconds`,
+      `An idle connection stays open for ${KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
+      `An update that has waited for ${updates.wait / 1000} seconds`,
+      `A client that reads nothing for ${connections.stallMs / 1000} seconds is disconnected`,
+      `more than ${MAX_PIPELINED} without waiting`,
+      `from 0 to ${MAX_QUANTITY}`,
+    ],
+    'docs/limits.md': [
+      `| ${connections.maxOpen.toLocaleString('en')}; beyond that, each response closes its connection`,
+      `| ${connections.maxStalled.toLocaleString('en')}; beyond that, the one without progress`,
+      `more than ${downloadLimits.budgetBytes / 1024 ** 2} MB of old lists`,
+      `they have ${downloadLimits.timeoutMs / 1000} seconds to finish`,
+      `the service reads its keys every ${apiKeyIntervals.refreshMs / 1000} seconds`,
+    ],
+    'docs/metrics.md': [`every ${apiKeyIntervals.refreshMs / 1000} seconds, if the database is available`],
+    'docs/operating.md': [
+      `| \`DATABASE_POOL_SIZE\` | ${DATABASE_POOL_SIZE.default} | maximum connections`,
+      `at least ${DATABASE_POOL_SIZE.minimum};`,
+      `| \`127.0.0.1\`, ${PORT.default} |`,
+    ],
+    'docs/reliability.md': [`delays only callers of its pet, for at most ${updates.wait / 1000} seconds`],
+  }
+  for (const [file, sentences] of Object.entries(statements)) {
+    const text = (await readFile(path.join(root, file), 'utf8')).replaceAll(/\s+/g, ' ')
+    for (const sentence of sentences) t.ok(text.includes(sentence), `${file}: ${sentence}`)
+  }
 })
 
 t.test('the changelog begins with the version of package.json', async (t) => {

@@ -3,7 +3,7 @@ import { Socket } from 'node:net'
 import { setTimeout } from 'node:timers'
 
 /** Maximum requests that wait behind the one in flight. Behind the last of them, the connection closes. */
-const MAX_PIPELINED = 16
+export const MAX_PIPELINED = 16
 
 /** How long the client may take to read the last response before the connection is destroyed. */
 const CLOSE_TIMEOUT_MS = 1000

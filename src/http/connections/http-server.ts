@@ -21,7 +21,7 @@ import { StartQueue } from './start-queue.ts'
  * close the connection: a request sent just as the service closes it would be lost. Go, reqwest and Azure keep an idle
  * connection for 90 seconds, OkHttp for 300, AWS load balancers for 60 and Google Cloud's for 600.
  */
-const KEEP_ALIVE_TIMEOUT_MS = 620_000
+export const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
 /**
  * Maximum headers of a request. In memory, a header of a few bytes takes about a hundred, so the limit on the size of all

@@ -10,6 +10,8 @@ export interface ActiveDownloadsOptions {
   readonly timeoutMs: number
 }
 
+export const downloadLimits: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }
+
 /** Downloads of smaller snapshots are not tracked. */
 const MIN_COUNTED_BYTES = 65_536
 
@@ -26,7 +28,7 @@ export class ActiveDownloads {
   #closesAtOnceUntil = 0
   readonly #options: ActiveDownloadsOptions
 
-  constructor(options: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }) {
+  constructor(options: ActiveDownloadsOptions = downloadLimits) {
     this.#options = options
   }
 
