@@ -16,7 +16,7 @@ export async function startHttpServer(
   const http = new HttpServer({
     onRefused: () => {},
     arrivalMs: 60_000,
-    drainMs: 1000,
+    drainMs: 0,
     limits: { ...connectionLimits, stallMs: 60_000, ...limits },
   })
   const server = http.create((request, response) => {

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import t from 'tap'
-import { startService } from '../../support/app.ts'
+import { serviceTimings, startService } from '../../support/app.ts'
 import { eventually } from '../../support/eventually.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
 import { openRaw, responsesIn, sendRaw, statusesIn } from '../../support/raw.ts'
@@ -56,7 +56,8 @@ t.test('a response says that its connection stays open where it does, and only t
 })
 
 t.test('while the service stops, the last response on each connection says that it ends', async (t) => {
-  const app = await startService(t, entries)
+  const updates = { wait: 60_000, check: 100 }
+  const app = await startService(t, entries, { timings: { app: { ...serviceTimings.app, updates } } })
   const cases = ['1.1', '1.0'].flatMap((version) => requests.map((request) => [version, request] as const))
   const connections = await Promise.all(cases.map(() => openRaw(app.port)))
   const before = await openRaw(app.port)
