@@ -1,7 +1,6 @@
 /**
- * Builds the program in the first argument if its sources have changed, and runs it with the other arguments, in this process: a
- * shell between npm and the program may keep signals to itself. In CommonJS, because Node loads no ES module from a path with a
- * backslash.
+ * Builds the program in the first argument if its sources have changed, and runs it with the other arguments, in this process and so
+ * with its flags. In CommonJS, because Node loads no ES module from a path with a backslash.
  */
 const path = require('node:path')
 const { pathToFileURL } = require('node:url')
