@@ -50,6 +50,8 @@ export class Backlogs {
   readonly #locked = new Backlog('locked')
   /** By API key, and first the key that was served longest ago. */
   readonly #refused = new Map<string, Backlog>()
+  /** The keys of refused updates in flight: one that sends many does not delay the other ones. */
+  readonly #refusedInFlight = new Set<string>()
   readonly #petsInFlight = new TransientMap<bigint, true>()
   readonly #lockedPets = new Set<bigint>()
   /** When a statement that waits for locked rows had the last timeout, and one that skips them, by `performance.now()`. */
@@ -81,8 +83,9 @@ export class Backlogs {
     const skipsLocked = performance.now() - this.#timeoutAt < AFTER_TIMEOUT_MS
     if (state === 'waiting') return { state, updates: this.#take(this.#waiting, limit), skipsLocked }
     for (const [key, backlog] of this.#refused) {
-      const updates = this.#take(backlog, limit)
+      const updates = this.#refusedInFlight.has(key) ? [] : this.#take(backlog, limit)
       if (updates.length === 0) continue
+      this.#refusedInFlight.add(key)
       this.#refused.delete(key)
       this.#refused.set(key, backlog)
       return { state, updates, skipsLocked }
@@ -104,6 +107,7 @@ export class Backlogs {
     const left = new Set(undecided)
     for (const update of updates) {
       this.#petsInFlight.delete(update.petId)
+      if (state === 'refused') this.#refusedInFlight.delete(keyOf(update))
       if (!left.has(update)) moveTo(update, 'settled')
     }
     const isTimeout = reason === 'lock timeout'

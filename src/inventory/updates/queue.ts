@@ -34,14 +34,17 @@ const BATCHES = 2
 /** Statements in flight for locked pets: each occupies a connection until the lock timeout. With few connections, it is one. */
 const LOCKED = 3
 
+/** Statements in flight for keys with refused updates, each of another key. With few connections, it is one. */
+const REFUSED = 4
+
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
  * update of each pet. `Backlogs` has the states of an update and decides which share a statement; this class decides when it is
  * sent; `sendBatch` sends it and decides its updates.
  *
  * At most two batches are in flight, or as many single updates as there are connections if Citus distributes the table or updates
- * wait for locks other than of rows. Locked pets share three other connections, and keys whose updates PostgreSQL has refused
- * another, so that they never delay batches.
+ * wait for locks other than of rows. Locked pets share three other connections, and keys whose updates PostgreSQL has refused four,
+ * so that they never delay batches.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -109,8 +112,9 @@ export class UpdateQueue {
     const isDistributed = this.#repository.isDistributed()
     const isIndividual = isDistributed || this.#backlogs.isIndividual
     const limit = isIndividual ? 1 : MAX_BATCH_SIZE
+    const refused = isIndividual ? 1 : Math.max(1, Math.min(REFUSED, updateConnections - BATCHES - locked))
     // First, because their updates often are older than others of the same pets.
-    this.#start('refused', 1, limit)
+    this.#start('refused', refused, limit)
     this.#start('waiting', isIndividual ? updateConnections - locked : BATCHES, limit)
     this.#start('locked', locked, isDistributed ? 1 : MAX_BATCH_SIZE)
   }

@@ -43,7 +43,7 @@ function endless(numbers: readonly number[]): () => number {
 
 /** A table whose statements take a random number of iterations and end in a random way. */
 class RandomRepository implements UpdateRepository {
-  readonly updateConnections = 4
+  readonly updateConnections = 9
   readonly entries = new Map<bigint, InventoryItem>()
   readonly errors: string[] = []
   readonly #isDistributed: boolean
@@ -168,3 +168,36 @@ for (const [limits, wait] of Object.entries(waits)) {
     })
   }
 }
+
+t.test('refused updates of several keys are sent at the same time, those of one key are not', async (t) => {
+  for (const [keys, expected] of [
+    ['abcdef', 4],
+    ['aaaaaa', 1],
+  ] as const) {
+    const repository = new RandomRepository(() => 0, false)
+    const pending: (() => void)[] = []
+    repository.setQuantities = async ([first, ...others]) => {
+      // The first statement has all updates, of which PostgreSQL refuses one.
+      if (others.length === keys.length - 1) throw refusal('23514')
+      await new Promise<void>((resolve) => pending.push(resolve))
+      t.strictSame(
+        new Set(others.map(({ caller }) => caller?.key?.name)).add(first?.caller?.key?.name).size,
+        1,
+      )
+      throw refusal('23514')
+    }
+    const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, {
+      wait: 60_000,
+      check: 1,
+    })
+    const updates = Array.from(keys, (name, index) =>
+      queue.set({ petId: BigInt(index), quantity: 1, caller: { key: { name }, requestId: '' } }),
+    )
+    const outcomes = Promise.allSettled(updates)
+    for (let left = 100; left > 0; left--) await setImmediate()
+    t.equal(pending.length, expected, keys)
+    const settled = outcomes.then(() => true)
+    while (!(await Promise.race([settled, setImmediate(false)])))
+      for (const answer of pending.splice(0)) answer()
+  }
+})
