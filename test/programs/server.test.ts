@@ -210,7 +210,10 @@ t.test('a start that fails has one message, without secrets', atOnce(), async (t
   const faults: [env: Record<string, string>, message: RegExp][] = [
     [{ PORT: 'x', LOG_LEVEL: '\u202ey' }, /PORT must be .*\n.*LOG_LEVEL must be .*, not "\\u202ey"/],
     [{ DATABASE_URL: `${DATABASE_URL}?ssl%1b[31m` }, /unlike ssl\\u001b\[31m: /],
-    [{ DATABASE_URL, PORT: taken }, new RegExp(`EADDRINUSE.* 127\\.0\\.0\\.1:${taken}\\. Set HOST .* PORT `)],
+    [
+      { DATABASE_URL, PORT: taken },
+      new RegExp(`EADDRINUSE.* 127\\.0\\.0\\.1:${taken}\\. Use another port: PORT=\\d+ npm start`),
+    ],
     [{ DATABASE_URL, PORT: '0', METRICS_PORT: taken }, new RegExp(`EADDRINUSE.*:${taken}\\. .*METRICS_PORT`)],
     [{ DATABASE_URL, HOST: 'nowhere.invalid' }, /The service cannot listen: .* nowhere\.invalid\. Set HOST /],
     [
