@@ -39,5 +39,4 @@ USER 1000:1000
 # takes longer than the timeout, and a start can take a minute.
 HEALTHCHECK --interval=5s --timeout=10s --start-period=1m --retries=6 \
   CMD http_proxy= wget -q -O - "http://127.0.0.1:${PORT:-3000}/readyz"
-# V8 collects garbage before the heap has more than doubled: docs/decisions.md says why.
-CMD ["node", "--heap-growing-percent=100", "--enable-source-maps", "dist/server.js"]
+CMD ["node", "--enable-source-maps", "dist/server.js"]
