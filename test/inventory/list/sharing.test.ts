@@ -10,6 +10,7 @@ import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/d
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
 import { openUnread } from '../../support/messages.ts'
+import { startOwnServer } from '../../support/own-server.ts'
 import { openPool } from '../../support/pool.ts'
 
 t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
@@ -60,11 +61,12 @@ t.test('lists asked for during a read share the next one, with what was committe
 })
 
 t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
-  const database = await testDatabase(t)
+  // Other tests commit in databases of the shared one.
+  const database = await startOwnServer(t, { autovacuum: 'off' })
+  await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
   await database.query(
     `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET idle_session_timeout = '100ms'`,
   )
-  await addEntries(database, [['1', 1, 'available']])
   const statistics = new InventoryStatistics()
   const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
   mock.timers.enable({ apis: ['setTimeout'] })
