@@ -109,7 +109,7 @@ t.test('updates that have waited for the same lock share statements once it is f
   await addMany(database, 200)
   await database.query(`CREATE SEQUENCE statements;
     CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS
-      $$ BEGIN PERFORM nextval('statements'), pg_advisory_xact_lock_shared(1), pg_sleep(0.02); RETURN NULL; END $$;
+      $$ BEGIN PERFORM nextval('statements'), pg_advisory_xact_lock_shared(1), pg_sleep(0.1); RETURN NULL; END $$;
     CREATE TRIGGER total BEFORE UPDATE ON inventory EXECUTE FUNCTION total()`)
   const statements = async (): Promise<number> =>
     Number((await database.query('SELECT last_value FROM statements'))[0]?.['last_value'])
