@@ -1,6 +1,6 @@
 import t, { type Test } from 'tap'
 import { runCommand, succeed } from '../support/command.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
@@ -55,16 +55,15 @@ for (const moment of ['before', 'after'] as const) {
 
 t.test('a signal during COMMIT ends the command, which says that the outcome is unknown', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'sold']])
+  await addKey(database, 'old')
   await database.query(
     `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
-     CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED
+     CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON api_keys DEFERRABLE INITIALLY DEFERRED
        FOR EACH ROW EXECUTE FUNCTION wait()`,
   )
   const program = await startProgram(t, 'cli', {
-    args: ['import', '-', '--rows', '1'],
+    args: ['keys', 'revoke', 'old'],
     env: { DATABASE_URL: database.url },
-    input: 'petId,quantity\n1,5\n',
   })
   await eventually('COMMIT to run the trigger', async () => {
     const [row] = await database.query(
