@@ -134,10 +134,12 @@ const ANSWER = 'HTTP/1.1 '
 function startBusy(t: Test, port: number, { connections, pipelined, request, addresses = 1 }: Busy): Flood {
   const bytes = request.repeat(pipelined)
   const open = new Set<Socket>()
+  let isStopped = false
   const flood = {
     answers: 0,
     closed: 0,
     stop() {
+      isStopped = true
       for (const socket of open) socket.removeAllListeners('close').destroy()
     },
   }
@@ -163,7 +165,7 @@ function startBusy(t: Test, port: number, { connections, pipelined, request, add
       flood.closed++
       // One that is refused would keep this process busy otherwise.
       await setTimeout(100)
-      start(localAddress)
+      if (!isStopped) start(localAddress)
     })
   }
   for (let count = 0; count < connections; count++) start(`127.0.0.${2 + (count % addresses)}`)
