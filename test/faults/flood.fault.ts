@@ -168,7 +168,9 @@ function startBusy(t: Test, port: number, { connections, pipelined, request, add
       if (!isStopped) start(localAddress)
     })
   }
-  for (let count = 0; count < connections; count++) start(`127.0.0.${2 + (count % addresses)}`)
+  // Not the address of the floods from one, whose connections the balancer may still count.
+  const first = addresses === 1 ? 2 : 3
+  for (let count = 0; count < connections; count++) start(`127.0.0.${first + (count % addresses)}`)
   t.teardown(flood.stop)
   return flood
 }
