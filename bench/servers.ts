@@ -6,7 +6,6 @@ import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { freePort } from '../test/support/other-program.ts'
-import { serverFlags } from '../test/support/program.ts'
 
 /** A server to be measured, in its own process. */
 export type Server = Awaited<ReturnType<typeof startServer>>
@@ -27,7 +26,7 @@ const file = (name: string): string => fileURLToPath(new URL(name, import.meta.u
 
 /** Starts the service as it runs in production. */
 export async function startService(setup: ServerSetup): Promise<Server> {
-  const args = [...(await serverFlags()), file('../dist/server.js')]
+  const args = [file('../dist/server.js')]
   return startServer(process.execPath, args, setup, { DATABASE_POOL_SIZE: POOL_SIZE })
 }
 

@@ -1,19 +1,12 @@
 import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises'
+import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { root } from './root.ts'
 
 const dist = path.join(root, 'dist')
-
-/** Returns the flags with which `npm start` runs the server. */
-export async function serverFlags(): Promise<string[]> {
-  const manifest = await readFile(path.join(root, 'package.json'), 'utf8')
-  const { scripts }: { scripts: Record<string, string> } = JSON.parse(manifest)
-  return Array.from(scripts['start']?.matchAll(/--\S+/g) ?? [], ([flag]) => flag)
-}
 
 /** What a program did until it ended. */
 export interface Outcome {
@@ -50,8 +43,7 @@ export async function startProgram(
   name: 'server' | 'cli',
   { args = [], env = {}, cwd, input, programs = dist }: ProgramOptions = {},
 ): Promise<Program> {
-  const flags = name === 'server' ? await serverFlags() : []
-  return run(t, process.execPath, [...flags, path.join(programs, `${name}.js`), ...args], {
+  return run(t, process.execPath, [path.join(programs, `${name}.js`), ...args], {
     cwd: cwd ?? (await temporaryFolder(t)),
     env: { PATH: process.env['PATH'] ?? '', ...env },
     input,
