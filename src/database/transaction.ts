@@ -67,10 +67,11 @@ export async function onConnection<Result>(
   const send = client.connection.query.bind(client.connection)
   client.connection.query = (text) => {
     if (text === 'COMMIT' && !signal.aborted) {
-      isCommitting = true
-      signal.removeEventListener('abort', close)
       stateBefore = client.getTransactionStatus()
-      onCommit?.(working.then(() => {}))
+      // COMMIT rolls a failed transaction back.
+      isCommitting = stateBefore !== 'E'
+      signal.removeEventListener('abort', close)
+      if (isCommitting) onCommit?.(working.then(() => {}))
     }
     send(text)
   }
@@ -87,6 +88,7 @@ export async function onConnection<Result>(
     expectState(client.getTransactionStatus(), 'I')
     working = work(client)
     const result = await working
+    if (stateBefore === 'E') throw new Error('PostgreSQL has rolled back the transaction')
     if (!isCommitting) return result
     expectState(stateBefore, 'T')
     expectState(client.getTransactionStatus(), 'I')
@@ -121,10 +123,8 @@ export function inTransaction<Result>(
     expectState(client.getTransactionStatus(), 'T')
     try {
       const result = await work(transactionOf(client))
-      const state = client.getTransactionStatus()
-      if (readOnly) expectState(state, 'T')
+      if (readOnly) expectState(client.getTransactionStatus(), 'T')
       if (readOnly) return result
-      if (state === 'E') throw new Error('PostgreSQL has rolled back the transaction')
       options.signal?.throwIfAborted()
       await client.query('COMMIT')
       return result
