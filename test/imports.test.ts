@@ -14,6 +14,7 @@ const levels: readonly (readonly string[])[] = [
   ['inventory/list', 'inventory/updates', 'inventory/transfer', 'inventory/reports'],
   ['inventory/history', 'inventory/statistics.ts'],
   ['inventory/entry', 'api-keys'],
+  ['database/admin'],
   ['database', 'contract'],
   ['collections'],
 ]

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { inTransaction } from '../database/transaction.ts'
+import { inTransaction } from '../database/admin/transaction.ts'
 import { exportEntries } from '../inventory/transfer/export.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { writeOutput } from './output.ts'

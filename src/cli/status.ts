@@ -1,12 +1,16 @@
 import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
+import { missingPrivileges } from '../database/admin/grants.ts'
+import { knownMigrations, migrationRecords, namesOf } from '../database/admin/migrations.ts'
+import {
+  disabledTriggers,
+  hasTable,
+  lastBackup,
+  rowSecurityOf,
+  serverStatus,
+} from '../database/admin/server-status.ts'
 import type { Database } from '../database/database.ts'
-import { missingPrivileges } from '../database/grants.ts'
-import { lastBackup } from '../database/last-backup.ts'
-import { knownMigrations } from '../database/migration-files.ts'
-import { migrationRecords, namesOf } from '../database/migrations.ts'
-import { disabledTriggers, hasTable, rowSecurityOf, serverStatus } from '../database/server-status.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'

@@ -1,8 +1,13 @@
 import pg from 'pg'
 import type { TimeLimits } from './database.ts'
 import { onlyRow } from './only-row.ts'
-import { IS_READ_ONLY } from './server-status.ts'
 import { HAS_SETTINGS } from './session.ts'
+
+/** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
+export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
+
+/** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
+export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
 
 /** The server that a session is connected to. */
 export interface SessionServer {

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Registry } from 'prom-client'
+import { type NotReadyKind, notReadyKinds } from '../database/admin/readiness.ts'
 import type { Database } from '../database/database.ts'
-import { type NotReadyKind, notReadyKinds } from '../database/readiness.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'

@@ -1,7 +1,7 @@
+import { knownMigrations } from '../database/admin/migrations.ts'
+import { type NotReady, reasonNotReady } from '../database/admin/readiness.ts'
 import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
-import { knownMigrations } from '../database/migration-files.ts'
-import { type NotReady, reasonNotReady } from '../database/readiness.ts'
 import type { Readiness } from '../http/health.ts'
 import type { Databases } from './databases.ts'
 

@@ -1,6 +1,6 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { inTransaction } from '../../src/database/transaction.ts'
+import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { testDatabase } from '../support/database.ts'
 
 t.test('a connection that is lost between two statements is an outage', async (t) => {

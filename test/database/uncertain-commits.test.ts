@@ -1,5 +1,5 @@
 import t from 'tap'
-import { inTransaction } from '../../src/database/transaction.ts'
+import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { appTimeouts } from '../../src/http/app.ts'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'

@@ -1,5 +1,5 @@
 import type { Readable } from 'node:stream'
-import type { Transaction } from '../../database/transaction.ts'
+import type { Transaction } from '../../database/admin/transaction.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 
 /**

@@ -1,5 +1,5 @@
+import type { Transaction } from '../../database/admin/transaction.ts'
 import { onlyRow } from '../../database/only-row.ts'
-import type { Transaction } from '../../database/transaction.ts'
 import { COLUMN_NAMES, type Column, valueColumns, valueOrInitial } from '../entry/columns.ts'
 import { InvalidInputError } from './lines.ts'
 

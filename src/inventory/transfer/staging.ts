@@ -1,5 +1,5 @@
 import { pipeline } from 'node:stream/promises'
-import type { Transaction } from '../../database/transaction.ts'
+import type { Transaction } from '../../database/admin/transaction.ts'
 import { COLUMN_NAMES, columns } from '../entry/columns.ts'
 import { InvalidInputError, type LineError, readLines } from './lines.ts'
 import { type ReadRow, rowReader } from './rows.ts'

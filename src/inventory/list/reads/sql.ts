@@ -1,4 +1,4 @@
-import { HAS_CITUS, IS_READ_ONLY } from '../../../database/server-status.ts'
+import { HAS_CITUS, IS_READ_ONLY } from '../../../database/session-server.ts'
 import { ENTRY_JSON } from '../../entry/columns.ts'
 import { ENTRIES_PER_PIECE } from '../snapshot/pieces.ts'
 

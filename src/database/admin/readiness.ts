@@ -1,10 +1,11 @@
-import type { Database } from './database.ts'
-import { hasCause, isUnavailable } from './error-meaning.ts'
-import { causeOf } from './errors.ts'
+import type { Database } from '../database.ts'
+import { hasCause, isUnavailable } from '../error-meaning.ts'
+import { causeOf } from '../errors.ts'
+import { onlyRow } from '../only-row.ts'
+import { HAS_CITUS } from '../session-server.ts'
 import { missingPrivileges } from './grants.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
-import { onlyRow } from './only-row.ts'
-import { HAS_CITUS, rowSecurityOf } from './server-status.ts'
+import { rowSecurityOf } from './server-status.ts'
 
 /** The reasons why the service is not ready, as values of a metric's label. */
 export const notReadyKinds = [

@@ -1,12 +1,12 @@
 import type { Readable, Writable } from 'node:stream'
 import pg, { type TransactionStatus } from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
-import { CommitWatch } from './commit-warnings.ts'
-import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
-import { failOnLoginError } from './login-errors.ts'
-import { directSession, HAS_SETTINGS, sessionConfig } from './session.ts'
-import { expectState, isOnlyRefused } from './transaction-state.ts'
+import { CommitWatch } from '../commit-warnings.ts'
+import { ConnectionFault, hasCause, isUnavailable } from '../error-meaning.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from '../errors.ts'
+import { failOnLoginError } from '../login-errors.ts'
+import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
+import { expectState, isOnlyRefused } from '../transaction-state.ts'
 
 /** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }

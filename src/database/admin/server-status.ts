@@ -1,11 +1,6 @@
-import type { StatementRunner } from './database.ts'
-import { onlyRow } from './only-row.ts'
-
-/** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
-export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"
-
-/** SQL condition for a database with the extension Citus, which can keep tables on other servers. */
-export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citus')"
+import type { StatementRunner } from '../database.ts'
+import { onlyRow } from '../only-row.ts'
+import { IS_READ_ONLY } from '../session-server.ts'
 
 /** Returns the version of the server, such as `18.4`, and why sessions cannot write (`default_transaction_read_only`), if so. */
 export async function serverStatus(database: StatementRunner) {
@@ -46,4 +41,17 @@ export async function disabledTriggers(database: StatementRunner, table: string)
 /** Returns whether there is a table of that name in a schema that the role may use. */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
   return (await database.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).length > 0
+}
+
+const BACKUP_TIME = `SELECT substring(shobj_description(oid, 'pg_database') FROM '^Last backup: ([0-9TZ:.+-]+)$') AS time
+  FROM pg_database WHERE datname = current_database()`
+
+/**
+ * Returns when the last recorded backup of the database was made; undefined if none is recorded. The record is the comment of
+ * the database: every role can read it without a grant, and no dump contains it.
+ */
+export async function lastBackup(database: StatementRunner): Promise<Date | undefined> {
+  const [row] = await database.query<{ time: string | null }>(BACKUP_TIME)
+  const time = new Date(row?.time ?? '')
+  return Number.isNaN(time.getTime()) ? undefined : time
 }

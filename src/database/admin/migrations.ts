@@ -1,9 +1,21 @@
-import type { StatementRunner } from './database.ts'
+import { readdir } from 'node:fs/promises'
+import { fileURLToPath } from 'node:url'
+import type { StatementRunner } from '../database.ts'
+import { MigrationError } from '../errors.ts'
+import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
-import { isoTime } from './time.ts'
+
+/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
+export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations/', import.meta.url))
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
+
+/** Returns the names of all migrations of this version, oldest first. */
+export async function knownMigrations(): Promise<string[]> {
+  const files = await readdir(MIGRATIONS_FOLDER)
+  return files.flatMap((file) => /^(\d+_.*)\.sql$/.exec(file)?.[1] ?? []).sort()
+}
 
 /**
  * A migration that the database, this version or both know. A database may have more than this version: in a rolling deployment, the
@@ -39,4 +51,17 @@ export async function migrationRecords(
 /** Returns the names of the migrations in a state, oldest first. */
 export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
   return records.filter((record) => record.state === state).map(({ name }) => name)
+}
+
+/** Returns the names of the applied migrations, oldest first. Refuses the table of another program with a MigrationError. */
+export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
+  const records = await migrationRecords(database, await knownMigrations())
+  const applied = records.filter(({ state }) => state !== 'pending')
+  const [first] = applied
+  // A newer version has all migrations of this one.
+  if (first?.state === 'unknown')
+    throw new MigrationError(
+      `The table pgmigrations belongs to another program: it lists the migration ${first.name}; nothing was changed. Give the inventory a database of its own, or a schema that is alone in the search_path of its roles.`,
+    )
+  return applied.map(({ name }) => name)
 }
