@@ -2,8 +2,8 @@
 
 import { pino } from 'pino'
 import { version } from '../src/config/version.ts'
-import { openDatabase } from '../src/database/pool.ts'
-import { requestLimits } from '../src/database/pool-options.ts'
+import { createPool } from '../src/database/pool.ts'
+import { requestLimits } from '../src/database/time-limits.ts'
 import { appTimeouts, buildApp } from '../src/http/app.ts'
 import { RequestStatistics } from '../src/http/request-statistics.ts'
 import { listReader } from '../src/inventory/list/reads/reader.ts'
@@ -11,7 +11,7 @@ import { InventoryStatistics } from '../src/inventory/statistics.ts'
 import { updateRepository } from '../src/inventory/updates/repository.ts'
 
 // Never connects, because no statement is sent.
-const database = openDatabase({
+const database = createPool({
   url: 'postgres://localhost/none',
   size: 1,
   limits: requestLimits,

@@ -10,7 +10,7 @@ import { stockSample } from './inventory/reports/stock-sample.ts'
 import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service.ts'
-import { databaseLimits, openDatabases } from './service/databases.ts'
+import { createPools, databaseLimits } from './service/pools.ts'
 import { readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -42,8 +42,8 @@ export type ServiceParts = Awaited<ReturnType<typeof connectService>>
 /** Creates the components of a service. None of them connects to the database yet. */
 export async function connectService(options: ServiceOptions, timings: ServiceTimings, log: Logger) {
   const { version, publicUrls, trustProxy, tracing } = options
-  const databases = openDatabases(options, timings, log)
-  const { requests, lists, probe, forRequests } = databases
+  const pools = createPools(options, timings, log)
+  const { requests, lists, probe, forRequests } = pools
   const apiKeys = new ApiKeyCache(forRequests.probe, options.apiKeys, timings.apiKeys, log)
   const inventory = {
     reader: listReader(forRequests.lists),
@@ -51,7 +51,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   }
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
-  const readiness = await readinessOf(databases)
+  const readiness = await readinessOf(pools)
   const stock = stockSample(requests)
   const app: AppOptions = {
     logger: log,
@@ -67,7 +67,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     timeouts: timings.app,
   }
   return {
-    databases,
+    pools,
     apiKeys,
     app,
     metrics: serviceMetrics({
@@ -83,7 +83,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     /** Closes the database connections. Call it when no request is in flight. */
     async close() {
       await apiKeys.close()
-      await databases.close()
+      await pools.close()
     },
   }
 }
@@ -96,7 +96,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
  * @throws what `checkDatabase` throws, and what Fastify's `listen` throws, for example if the port is in use
  */
 export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger) {
-  const { apiKeys, databases } = parts
+  const { apiKeys, pools } = parts
   const app = await buildApp(parts.app)
   const close = async (): Promise<void> => {
     await app.close()
@@ -105,8 +105,8 @@ export async function serve(parts: ServiceParts, options: ServiceOptions, log: L
 
   try {
     await checkDatabase(parts.app.readiness, log)
-    await warnOfSettings(databases.probe, options.behindPooler, log)
-    await warnOfKeys(options.apiKeys, databases.probe, log)
+    await warnOfSettings(pools.probe, options.behindPooler, log)
+    await warnOfKeys(options.apiKeys, pools.probe, log)
     // Otherwise, the log would say only later that the keys cannot be read.
     await apiKeys.refresh().catch(() => {})
     const { host, port } = options

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Logger } from 'pino'
-import type { StatementRunner } from '../database/database.ts'
+import type { StatementRunner } from '../database/statement.ts'
 import { type ApiKeyOwner, type FindApiKey, type FixedKey, hashApiKey, isApiKey } from './key.ts'
 import { findActiveKeys } from './stored-keys.ts'
 

@@ -1,4 +1,4 @@
-import type { StatementRunner } from '../database/database.ts'
+import type { StatementRunner } from '../database/statement.ts'
 import { isoTime } from '../database/time.ts'
 
 /** An API key without the key itself, which is not stored. */

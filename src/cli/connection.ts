@@ -1,6 +1,6 @@
-import type { Database, TimeLimits } from '../database/database.ts'
-import { openDatabase } from '../database/pool.ts'
-import { requestLimits } from '../database/pool-options.ts'
+import { createPool, type Pool } from '../database/pool.ts'
+import type { TimeLimits } from '../database/time-limits.ts'
+import { requestLimits } from '../database/time-limits.ts'
 
 /** For counts of rows: those of many millions take longer than requests are allowed. */
 export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
@@ -8,11 +8,11 @@ export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 6
 /** Runs `work` on a connection, with settings of its session, that is closed when it has ended, however it ends. */
 export async function withDatabase<Result>(
   url: string,
-  work: (database: Database) => Promise<Result>,
+  work: (database: Pool) => Promise<Result>,
   limits: TimeLimits = requestLimits,
   settings: Readonly<Record<string, string>> = {},
 ): Promise<Result> {
-  const database = openDatabase({ url, size: 1, limits, settings, onConnectionLost: () => {} })
+  const database = createPool({ url, size: 1, limits, settings, onConnectionLost: () => {} })
   try {
     return await work(database)
   } finally {

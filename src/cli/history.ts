@@ -1,8 +1,8 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Command } from 'commander'
 import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import type { Database } from '../database/database.ts'
-import { requestLimits } from '../database/pool-options.ts'
+import type { Pool } from '../database/pool.ts'
+import { requestLimits } from '../database/time-limits.ts'
 import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
 import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
 import { historyState, pruneHistory } from '../inventory/history/retention.ts'
@@ -83,7 +83,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
       const { signal } = abortOnSignals()
       let deleted = 0
       const said = (): string => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
-      const prune = async (database: Database): Promise<void> => {
+      const prune = async (database: Pool): Promise<void> => {
         for await (const count of pruneHistory(database, keep)) {
           deleted += count
           signal.throwIfAborted()

@@ -10,7 +10,7 @@ import {
   rowSecurityOf,
   serverStatus,
 } from '../database/admin/server-status.ts'
-import type { Database } from '../database/database.ts'
+import type { Pool } from '../database/pool.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
@@ -39,7 +39,7 @@ export function addStatusCommand(
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json, serverRole }: { json?: true; serverRole?: string }) => {
       const url = await databaseUrl()
-      const read = (database: Database): ReturnType<typeof statusOf> =>
+      const read = (database: Pool): ReturnType<typeof statusOf> =>
         statusOf(database, parseAddress(url).name, serverRole ?? roleInAddress())
       // It reports row security, and shows what the role can see.
       const { isReady, ...status } = await withDatabase(url, read, countLimits, { row_security: 'on' })
@@ -51,7 +51,7 @@ export function addStatusCommand(
 }
 
 /** Returns what `inventory status` prints, and whether the server can use the database. `role` is the server's, if it is known. */
-async function statusOf(database: Database, address: string, role: string | undefined) {
+async function statusOf(database: Pool, address: string, role: string | undefined) {
   const { version, readOnly } = await serverStatus(database)
   const known = await knownMigrations()
   const migrations = await migrationRecords(database, known)
@@ -97,7 +97,7 @@ async function statusOf(database: Database, address: string, role: string | unde
   }
 }
 
-async function countEntries(database: Database): Promise<Record<string, number>> {
+async function countEntries(database: Pool): Promise<Record<string, number>> {
   return Object.fromEntries((await stockLevels(database)).map(({ status, entries }) => [status, entries]))
 }
 

@@ -1,16 +1,92 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { CommitWatch } from './commit-warnings.ts'
-import type { Database, Statement, Value } from './database.ts'
 import { ConnectionFault, hasCause, isUnavailable } from './error-meaning.ts'
 import { DatabaseUnavailableError } from './errors.ts'
 import { failOnLoginError } from './login-errors.ts'
-import { textOf } from './only-planned.ts'
-import type { DatabaseOptions } from './pool-options.ts'
 import { type Descriptions, queryNamed } from './prepared-statement.ts'
+import type { PrimaryServer } from './primary.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
+import { type Statement, type StatementRunner, type TextRow, textOf, type Value } from './statement.ts'
+import type { TimeLimits } from './time-limits.ts'
 import { expectState, isOnlyRefused } from './transaction-state.ts'
+
+/** A pool of connections to PostgreSQL. */
+export interface Pool extends StatementRunner {
+  /**
+   * SQL expression that identifies the server process in which a statement runs. Two processes may have the same value only if a
+   * connection was opened in between; see `statistics`.
+   */
+  readonly backend: string
+
+  /**
+   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
+   * per connection.
+   *
+   * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
+   *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
+   * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
+   */
+  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly Value[]): Promise<Row[]>
+
+  /**
+   * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was
+   * taken after the statement got its locks. `onRow` must not throw.
+   *
+   * @throws what `query` throws; the time limit for a response applies to each row
+   */
+  readRows(text: string, onRow: (row: TextRow) => void): Promise<void>
+
+  /**
+   * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
+   * Returns the error to throw.
+   */
+  refuseServer(): DatabaseUnavailableError
+
+  /** Returns the current state of the pool, and its counters since it was opened. */
+  statistics(): PoolStatistics
+
+  /** Waits for the statements in flight, then closes every connection. */
+  close(): Promise<void>
+}
+
+export interface PoolStatistics {
+  /** Maximum connections. */
+  readonly size: number
+  /** Connections that run a statement or are being opened. */
+  readonly used: number
+  readonly idle: number
+  /** Callers that are waiting for a connection. */
+  readonly waiting: number
+  /** Connections opened since the pool was opened. */
+  readonly opened: number
+}
+
+export interface PoolOptions {
+  /** A `postgres://` address. */
+  readonly url: string
+  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
+  readonly server?: PrimaryServer
+  /** Maximum connections. */
+  readonly size: number
+  readonly limits: TimeLimits
+  /** Whether a connection pooler in transaction mode is between this process and the server; see `pooledSession`. */
+  readonly behindPooler?: boolean
+  /** Further settings of each session, whatever the options in the address are. Ignored behind a pooler. */
+  readonly settings?: Readonly<Record<string, string>>
+  /** How long a connection is used before it is closed, in seconds. There is no limit by default. */
+  readonly lifetimeSeconds?: number
+  /** Whether idle connections stay open. By default, they are closed after a while. */
+  readonly staysOpen?: boolean
+  /**
+   * Whether no connection is opened while a commit waits for a synchronous standby for longer than a statement may take. Its server
+   * process stays even if the client disconnects, so that each new connection could leave another process behind.
+   */
+  readonly isForUpdates?: boolean
+  /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
+  readonly onConnectionLost: (reason: string) => void
+}
 
 /** How long a connection may be idle before it is closed, unless the pool's stay open. */
 const IDLE_TIMEOUT_MS = 30_000
@@ -39,8 +115,8 @@ class Connection extends pg.Client {
   }
 }
 
-/** Opens a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
-export function openDatabase(options: DatabaseOptions): Database {
+/** Creates a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
+export function createPool(options: PoolOptions): Pool {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
   const open = new Set<pg.PoolClient>()

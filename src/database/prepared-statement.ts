@@ -1,6 +1,6 @@
 import type { Client, Connection, QueryResultRow } from 'pg'
-import type { NamedStatement, Value } from './database.ts'
 import { resultTypes } from './session.ts'
+import type { NamedStatement, Value } from './statement.ts'
 
 declare module 'pg' {
   interface Connection {

@@ -1,7 +1,7 @@
 import pg from 'pg'
-import type { TimeLimits } from './database.ts'
 import { onlyRow } from './only-row.ts'
 import { HAS_SETTINGS } from './session.ts'
+import type { TimeLimits } from './time-limits.ts'
 
 /** SQL condition for a read-only server: a standby, or one with `default_transaction_read_only`. */
 export const IS_READ_ONLY = "(pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on')"

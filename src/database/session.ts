@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
-import type { TimeLimits } from './database.ts'
+import type { TimeLimits } from './time-limits.ts'
 
 const INT8_OID = 20
 

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Registry } from 'prom-client'
 import { type NotReadyKind, notReadyKinds } from '../database/admin/readiness.ts'
-import type { Database } from '../database/database.ts'
+import type { Pool } from '../database/pool.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
@@ -16,7 +16,7 @@ export interface ServiceSources {
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
   /** Connection pools by name. */
-  readonly pools: Readonly<Record<string, Database>>
+  readonly pools: Readonly<Record<string, Pool>>
   /** Returns when the cached API keys were last refreshed, in milliseconds since 1970; 0 before the first time. */
   readonly keysReadAt: () => number
   /** Returns until when, in Unix time, each name has a valid key that expires; undefined if they cannot be read. */
@@ -60,7 +60,7 @@ export function serviceMetrics(sources: ServiceSources) {
     const metric = new Counter({ name, help, labelNames, registers: [register], collect })
   }
   const one = (value: number | undefined): Samples => (value === undefined ? [] : [[{}, value]])
-  const perPool = function* (read: (pool: ReturnType<Database['statistics']>) => number): Samples {
+  const perPool = function* (read: (pool: ReturnType<Pool['statistics']>) => number): Samples {
     for (const [name, pool] of Object.entries(pools))
       yield [{ db_client_connection_pool_name: name }, read(pool.statistics())]
   }

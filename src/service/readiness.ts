@@ -1,9 +1,9 @@
 import { knownMigrations } from '../database/admin/migrations.ts'
 import { type NotReady, reasonNotReady } from '../database/admin/readiness.ts'
-import type { Database } from '../database/database.ts'
 import { hasCause } from '../database/error-meaning.ts'
+import type { Pool } from '../database/pool.ts'
 import type { Readiness } from '../http/health.ts'
-import type { Databases } from './databases.ts'
+import type { Pools } from './pools.ts'
 
 /** How long it is cached that the service is ready. */
 const MAX_AGE_MS = 1000
@@ -12,9 +12,9 @@ const MAX_AGE_MS = 1000
  * Returns the readiness check of a service. A call shares the check in progress, or that the service was ready in the last second.
  * A reason is not cached, so that several failures for a load balancer are several checks.
  */
-export async function readinessOf({ probe, requests, planned }: Databases): Promise<Readiness> {
+export async function readinessOf({ probe, requests, planned }: Pools): Promise<Readiness> {
   const migrations = await knownMigrations()
-  const check = (database: Database): Promise<NotReady | undefined> =>
+  const check = (database: Pool): Promise<NotReady | undefined> =>
     reasonNotReady(database, {
       migrations,
       tables: ['inventory', 'api_keys'],

@@ -2,10 +2,10 @@ import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
 import { StartUpError } from '../config/errors.ts'
-import type { Database } from '../database/database.ts'
 import { isRefusal } from '../database/error-meaning.ts'
 import { DatabaseUnavailableError } from '../database/errors.ts'
-import { requestLimits } from '../database/pool-options.ts'
+import type { Pool } from '../database/pool.ts'
+import { requestLimits } from '../database/time-limits.ts'
 import type { Readiness } from '../http/health.ts'
 
 /**
@@ -27,7 +27,7 @@ export async function checkDatabase(readiness: Readiness, log: Logger): Promise<
  * Warns of settings of the role with which the service keeps less than it promises. Behind a connection pooler, it cannot set time
  * limits for its sessions, so that the role has to have them.
  */
-export async function warnOfSettings(database: Database, behindPooler: boolean, log: Logger): Promise<void> {
+export async function warnOfSettings(database: Pool, behindPooler: boolean, log: Logger): Promise<void> {
   const rows = await database
     .query<{ name: string; value: string }>(
       `SELECT name, current_setting(name) AS value FROM pg_settings
@@ -52,7 +52,7 @@ export async function warnOfSettings(database: Database, behindPooler: boolean, 
 }
 
 /** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
-export async function warnOfKeys(fixed: readonly FixedKey[], database: Database, log: Logger): Promise<void> {
+export async function warnOfKeys(fixed: readonly FixedKey[], database: Pool, log: Logger): Promise<void> {
   if (fixed.length === 0 && !(await hasActiveKeys(database).catch(() => true))) {
     log.warn(
       'there is no API key, so every request under /v1 is refused; create one with "inventory keys create --name ops"',

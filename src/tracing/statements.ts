@@ -7,16 +7,17 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import type { Database, Statement } from '../database/database.ts'
 import { causeOf } from '../database/errors.ts'
-import { textOf } from '../database/only-planned.ts'
+import type { Pool } from '../database/pool.ts'
+import type { Statement } from '../database/statement.ts'
+import { textOf } from '../database/statement.ts'
 import { linksOf } from './batches.ts'
 
 /**
  * Returns the same database, with a span for each statement. The span has the name of the statement or its first word, but no
  * text, values or messages of PostgreSQL, which may contain values.
  */
-export function traceStatements(database: Database, pool: string, tracer: Tracer): Database {
+export function traceStatements(database: Pool, pool: string, tracer: Tracer): Pool {
   const start = (name: string, operation: string): Span => {
     const attributes: Attributes = {
       'db.system.name': 'postgresql',

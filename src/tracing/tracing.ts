@@ -13,7 +13,7 @@ import {
 import { BasicTracerProvider, BatchSpanProcessor, type SpanExporter } from '@opentelemetry/sdk-trace-base'
 import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
-import type { Database } from '../database/database.ts'
+import type { Pool } from '../database/pool.ts'
 import { batchTracer } from './batches.ts'
 import { traceRequests } from './requests.ts'
 import { traceStatements } from './statements.ts'
@@ -59,7 +59,7 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
     /** Connects statements with the requests that they serve. */
     batches: batchTracer,
     /** Returns the same database, with its statements traced under the name of the pool. */
-    statements: (database: Database, pool: string) => traceStatements(database, pool, tracer),
+    statements: (database: Pool, pool: string) => traceStatements(database, pool, tracer),
     /** Sends the remaining spans. */
     async close() {
       await Promise.race([

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { onlyPlanned } from '../../src/database/only-planned.ts'
-import { requestLimits } from '../../src/database/pool-options.ts'
+import { requestLimits } from '../../src/database/time-limits.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { listLimits } from '../../src/database/pool-options.ts'
+import { listLimits } from '../../src/database/time-limits.ts'
 import { RequestStatistics } from '../../src/http/request-statistics.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'

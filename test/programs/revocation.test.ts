@@ -1,6 +1,6 @@
 import t from 'tap'
 import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
-import { probeLimits } from '../../src/database/pool-options.ts'
+import { probeLimits } from '../../src/database/time-limits.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'

@@ -1,17 +1,16 @@
 import type { Test } from 'tap'
-import type { Database } from '../../src/database/database.ts'
-import { openDatabase } from '../../src/database/pool.ts'
-import { type DatabaseOptions, requestLimits } from '../../src/database/pool-options.ts'
+import { createPool, type Pool, type PoolOptions } from '../../src/database/pool.ts'
+import { requestLimits } from '../../src/database/time-limits.ts'
 import { testDatabase } from './database.ts'
 
 /**
  * Opens a pool on a database of its own, of one connection by default, so that each statement has the connection of the one before.
  * `lost` has why connections were lost.
  */
-export async function openPool(t: Test, options: Partial<DatabaseOptions> = {}) {
+export async function openPool(t: Test, options: Partial<PoolOptions> = {}) {
   const owner = await testDatabase(t)
   const lost: string[] = []
-  const pool = openDatabase({
+  const pool = createPool({
     url: owner.url,
     size: 1,
     limits: requestLimits,
@@ -26,7 +25,7 @@ export async function openPool(t: Test, options: Partial<DatabaseOptions> = {}) 
 export const backend = { name: 'backend', text: 'SELECT pg_backend_pid() AS pid' }
 
 /** Returns the process id of the server process that the next statement runs in. */
-export async function backendOf(pool: Database): Promise<number | undefined> {
+export async function backendOf(pool: Pool): Promise<number | undefined> {
   const [row] = await pool.query<{ pid: number }>(backend)
   return row?.pid
 }

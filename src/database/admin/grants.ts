@@ -1,9 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import pg from 'pg'
-import type { StatementRunner } from '../database.ts'
 import { hasCause, messageWithDetail } from '../error-meaning.ts'
 import { MigrationError } from '../errors.ts'
 import { onlyRow } from '../only-row.ts'
+import type { StatementRunner } from '../statement.ts'
 import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
 import { type ConnectionOptions, inTransaction } from './transaction.ts'
 

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import type { StatementRunner } from '../database.ts'
 import { MigrationError } from '../errors.ts'
+import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
 

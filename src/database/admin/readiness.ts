@@ -1,7 +1,7 @@
-import type { Database } from '../database.ts'
 import { hasCause, isUnavailable } from '../error-meaning.ts'
 import { causeOf } from '../errors.ts'
 import { onlyRow } from '../only-row.ts'
+import type { Pool } from '../pool.ts'
 import { HAS_CITUS } from '../session-server.ts'
 import { missingPrivileges } from './grants.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
@@ -41,7 +41,7 @@ export interface Needs {
 }
 
 /** Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason. */
-export async function reasonNotReady(database: Database, needs: Needs): Promise<NotReady | undefined> {
+export async function reasonNotReady(database: Pool, needs: Needs): Promise<NotReady | undefined> {
   try {
     const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')
     if (pending.length > 0) {
@@ -85,7 +85,7 @@ function notReadyBecause(cause: unknown, lacking: string): readonly [NotReadyKin
 }
 
 /** Returns which privileges to grant to the role of the session, such as `SELECT on inventory`; nothing if that cannot be found out. */
-async function lackingPrivileges(database: Database): Promise<string> {
+async function lackingPrivileges(database: Pool): Promise<string> {
   const find = async (): Promise<string> => {
     const { role } = onlyRow(await database.query<{ role: string }>('SELECT current_user::text AS role'))
     return ((await missingPrivileges(database, 'server', role)) ?? []).join(', ')
@@ -97,11 +97,7 @@ async function lackingPrivileges(database: Database): Promise<string> {
  * Has the server plan each statement, which needs everything that running it needs: its tables, columns, functions, syntax and
  * privileges. The version number of a server that is merely compatible with PostgreSQL does not say what it supports.
  */
-async function explainAll(
-  database: Database,
-  statements: readonly string[],
-  isOptional = false,
-): Promise<void> {
+async function explainAll(database: Pool, statements: readonly string[], isOptional = false): Promise<void> {
   for (const text of statements) {
     try {
       await database.query(`${WITHOUT_WORKERS}; EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`)

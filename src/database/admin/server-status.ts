@@ -1,6 +1,6 @@
-import type { StatementRunner } from '../database.ts'
 import { onlyRow } from '../only-row.ts'
 import { IS_READ_ONLY } from '../session-server.ts'
+import type { StatementRunner } from '../statement.ts'
 
 /** Returns the version of the server, such as `18.4`, and why sessions cannot write (`default_transaction_read_only`), if so. */
 export async function serverStatus(database: StatementRunner) {

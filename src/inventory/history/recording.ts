@@ -1,4 +1,4 @@
-import type { StatementRunner } from '../../database/database.ts'
+import type { StatementRunner } from '../../database/statement.ts'
 
 /** The events that are recorded, and the transition tables of their triggers (PostgreSQL manual, CREATE TRIGGER). */
 const events = {

@@ -1,4 +1,4 @@
-import type { Database } from '../../database/database.ts'
+import type { Pool } from '../../database/pool.ts'
 import { type PetStatus, petStatuses } from '../entry/schemas.ts'
 
 /** The entries of one status. */
@@ -16,7 +16,7 @@ const STOCK_LEVELS = {
 }
 
 /** Counts the entries of each status. */
-export async function stockLevels(database: Database): Promise<StockLevel[]> {
+export async function stockLevels(database: Pool): Promise<StockLevel[]> {
   const levels = await database.query<StockLevel>(STOCK_LEVELS)
   return petStatuses.map(
     (status) => levels.find((level) => level.status === status) ?? { status, entries: 0, outOfStock: 0 },

@@ -1,5 +1,5 @@
 import { setTimeout } from 'node:timers/promises'
-import type { Database } from '../../database/database.ts'
+import type { Pool } from '../../database/pool.ts'
 import { type StockLevel, stockLevels } from './stock-levels.ts'
 
 /** Minimum time between the starts of two counts. A count takes at most a tenth of it, the time limit of a statement. */
@@ -12,7 +12,7 @@ const COUNT_TIMEOUT_MS = 500
  * Returns a function that counts the entries by status when it is called, at most once a minute, and returns the latest counts:
  * none before the first count, and after a failed one.
  */
-export function stockSample(database: Database): () => Promise<readonly StockLevel[]> {
+export function stockSample(database: Pool): () => Promise<readonly StockLevel[]> {
   let latest: readonly StockLevel[] = []
   let counting: Promise<void> | undefined
   let startedAt = Number.NEGATIVE_INFINITY

@@ -1,6 +1,6 @@
-import type { Database } from '../../database/database.ts'
 import { hasCause } from '../../database/error-meaning.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/errors.ts'
+import type { Pool } from '../../database/pool.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
@@ -26,7 +26,7 @@ export type UpdateRepository = ReturnType<typeof updateRepository>
  *
  * @param probe a pool for a statement that no update waits for
  */
-export function updateRepository(database: Database, probe: Database) {
+export function updateRepository(database: Pool, probe: Pool) {
   const table = new TableState(probe)
   table.refresh()
   return {

@@ -1,4 +1,4 @@
-import type { NamedStatement, Value } from '../../database/database.ts'
+import type { NamedStatement, Value } from '../../database/statement.ts'
 import { COLUMN_NAMES, ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'

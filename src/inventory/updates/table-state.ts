@@ -1,5 +1,5 @@
-import type { StatementRunner } from '../../database/database.ts'
 import { onlyRow } from '../../database/only-row.ts'
+import type { StatementRunner } from '../../database/statement.ts'
 import { IS_RECORDING } from '../history/recording.ts'
 
 /** Age at which the state is read again, while updates go on. */

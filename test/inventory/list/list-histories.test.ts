@@ -1,6 +1,6 @@
 import pg from 'pg'
 import t from 'tap'
-import { listLimits } from '../../../src/database/pool-options.ts'
+import { listLimits } from '../../../src/database/time-limits.ts'
 import { startApp } from '../../support/app.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 import { compareLists, FIRST_ENTRIES, steps } from './histories.ts'

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { listLimits } from '../../../src/database/pool-options.ts'
+import { listLimits } from '../../../src/database/time-limits.ts'
 import { startApp } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
 import { addMany, type TestDatabase, testDatabase } from '../../support/database.ts'

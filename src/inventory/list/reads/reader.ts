@@ -1,6 +1,7 @@
-import type { Database, TextRow } from '../../../database/database.ts'
 import { hasCause } from '../../../database/error-meaning.ts'
 import { onlyRow } from '../../../database/only-row.ts'
+import type { Pool } from '../../../database/pool.ts'
+import type { TextRow } from '../../../database/statement.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
 import { changesText, ENTRIES, piecesText, validatorText } from './sql.ts'
 
@@ -63,7 +64,7 @@ const MAX_TRANSACTION_AGE = 2n ** 30n
 export type ListReader = ReturnType<typeof listReader>
 
 /** Creates what reads entries. Every method rejects with a DatabaseUnavailableError if PostgreSQL is unavailable. */
-export function listReader(lists: Database) {
+export function listReader(lists: Pool) {
   const { backend } = lists
   const validator = { name: 'inventory_list_validator', text: validatorText(backend) }
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }

@@ -55,7 +55,7 @@ const TABLE_STATE = `(
   WHERE pg_class.oid = ${TABLE}
 )`
 
-/** Returns the columns that a validator is made from. `backend` identifies the server process, as in `Database`. */
+/** Returns the columns that a validator is made from. `backend` identifies the server process, as in `Pool`. */
 const validatorColumns = (backend: string): string =>
   `${SOURCE} AS source, ${backend} AS backend, pg_current_snapshot()::text AS snapshot, ${IS_READ_ONLY} AS "isReadOnly"`
 

@@ -3,7 +3,7 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { listLimits } from '../../../../src/database/pool-options.ts'
+import { listLimits } from '../../../../src/database/time-limits.ts'
 import { appTimeouts } from '../../../../src/http/app.ts'
 import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'

@@ -1,11 +1,10 @@
 import type { Logger } from 'pino'
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Config } from '../config/config.ts'
-import type { Database } from '../database/database.ts'
 import { onlyPlanned } from '../database/only-planned.ts'
-import { openDatabase } from '../database/pool.ts'
-import { type DatabaseOptions, listLimits, probeLimits, requestLimits } from '../database/pool-options.ts'
+import { createPool, type Pool, type PoolOptions } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
+import { listLimits, probeLimits, requestLimits } from '../database/time-limits.ts'
 import { listSettings, listTexts } from '../inventory/list/reads/sql.ts'
 import { updateSettings, updateTexts } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
@@ -16,7 +15,7 @@ import type { Tracing } from '../tracing/tracing.ts'
  */
 const PROBE_LIFETIME_SECONDS = 5
 
-export interface DatabasesOptions extends Pick<Config, 'behindPooler' | 'databasePoolSize'> {
+export interface PoolsOptions extends Pick<Config, 'behindPooler' | 'databasePoolSize'> {
   readonly databaseUrl: string
   readonly tracing: Tracing | undefined
 }
@@ -25,19 +24,19 @@ export interface DatabasesOptions extends Pick<Config, 'behindPooler' | 'databas
 export const databaseLimits = { requests: requestLimits, lists: listLimits, probe: probeLimits }
 
 /** The connection pools of a service. */
-export type Databases = ReturnType<typeof openDatabases>
+export type Pools = ReturnType<typeof createPools>
 
 /** Opens the pools. None of them connects yet. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
-export function openDatabases(options: DatabasesOptions, limits: typeof databaseLimits, log: Logger) {
+export function createPools(options: PoolsOptions, limits: typeof databaseLimits, log: Logger) {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
   const server = new PrimaryServer()
   server.onRenewal((reason) => log.warn({ reason }, 'all database connections are renewed'))
-  const traced = (name: string, pool: Database): Database => tracing?.statements(pool, name) ?? pool
+  const traced = (name: string, pool: Pool): Pool => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
-    rest: Pick<DatabaseOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'staysOpen' | 'isForUpdates'>,
-  ): Database => openDatabase({ url, server, size, behindPooler, onConnectionLost, ...rest })
+    rest: Pick<PoolOptions, 'limits' | 'settings' | 'lifetimeSeconds' | 'staysOpen' | 'isForUpdates'>,
+  ): Pool => createPool({ url, server, size, behindPooler, onConnectionLost, ...rest })
 
   const probe = open(1, { limits: limits.probe, lifetimeSeconds: PROBE_LIFETIME_SECONDS })
   const requests = traced(
