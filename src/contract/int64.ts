@@ -1,3 +1,5 @@
+import { isSafeNumber } from 'lossless-json'
+
 export const INT64_MIN = -(2n ** 63n)
 export const INT64_MAX = 2n ** 63n - 1n
 
@@ -12,19 +14,9 @@ export function isInt64Text(text: string): boolean {
 }
 
 /**
- * Parses a JSON number. Returns NaN for a fraction that a double would round to an integer, such as
- * 4.99999999999999999999. NaN fails every schema, so the service never stores a rounded quantity.
+ * Parses a JSON number. Returns NaN for one that a double would round, such as 4.99999999999999999999. NaN fails every schema,
+ * so the service never stores a rounded quantity.
  */
 export function readNumber(literal: string): number {
-  const number = Number(literal)
-  return Number.isInteger(number) && !isIntegerLiteral(literal) ? Number.NaN : number
-}
-
-function isIntegerLiteral(literal: string): boolean {
-  const [, whole = '', fraction = '', exponent = '0'] =
-    /^-?(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(literal) ?? []
-  const shift = Number(exponent)
-  const digits = whole + fraction
-  const integerDigits = whole.length + shift
-  return !/[1-9]/.test(digits.slice(Math.max(0, integerDigits)))
+  return isSafeNumber(literal) ? Number(literal) : Number.NaN
 }
