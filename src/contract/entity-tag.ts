@@ -8,7 +8,7 @@ export type EntityTags = readonly string[] | '*'
  * An element of the list, which may be empty, and the comma or the end after it (RFC 9110, sections 5.6.1.2 and 8.8.3). It has
  * one way to match spaces: with two, a header full of them would take quadratic time.
  */
-const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(,|$)/y
+const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(,|$)/gy
 
 /** What a proxy that compresses responses appends to their tags, such as Apache, Caddy, Jetty or LiteSpeed. */
 const CODING_SUFFIX = /(?:--?|;)(?:(?:x-)?gzip|gz|br|zstd|deflate|(?:x-)?compress)$/
@@ -27,8 +27,11 @@ export function entityTags(
   const header = headers[name === 'If-Match' ? 'if-match' : 'if-none-match']
   if (header === undefined) return undefined
   const tags = tagsIn(header, name === 'If-None-Match')
-  if (tags === undefined) throw malformed(name)
-  return tags
+  if (tags !== undefined) return tags
+  throw new ApiError(
+    400,
+    `The header ${name} must be * or a list of entity tags in double quotes, such as "12-available".`,
+  )
 }
 
 /**
@@ -36,35 +39,23 @@ export function entityTags(
  * the caller gets the representation, and loses only the saving.
  */
 export function hasCurrent(headers: IncomingHttpHeaders, etag: string): boolean {
-  return includesTag(tagsIn(headers['if-none-match'] ?? '', true), etag)
+  const header = headers['if-none-match']
+  return header !== undefined && includesTag(tagsIn(header, true), etag)
 }
 
 /** Returns the tags in a header, weak ones only if `isWeak`; undefined if it is malformed. */
 function tagsIn(header: string, isWeak: boolean): EntityTags | undefined {
   if (header.trim() === '*') return '*'
-  const tags: string[] = []
-  for (let at = 0; ; ) {
-    LIST_ELEMENT.lastIndex = at
-    const element = LIST_ELEMENT.exec(header)
-    if (element === null) return undefined
-    const [text, weak, tag, end] = element
-    if (tag !== undefined && (weak === undefined || isWeak)) {
-      tags.push(tag)
-      if (CODING_SUFFIX.test(tag)) tags.push(tag.replace(CODING_SUFFIX, ''))
-    }
-    if (end === '') return tags
-    at += text.length
-  }
+  const elements = [...header.matchAll(LIST_ELEMENT)]
+  // At the first mistake, the matches end.
+  if (elements.at(-1)?.[3] !== '') return undefined
+  return elements.flatMap(([, weak, tag]) => {
+    if (tag === undefined || (weak !== undefined && !isWeak)) return []
+    return CODING_SUFFIX.test(tag) ? [tag, tag.replace(CODING_SUFFIX, '')] : [tag]
+  })
 }
 
 /** Whether `etag`, which has its quotes, is one of the tags. */
 export function includesTag(tags: EntityTags | undefined, etag: string): boolean {
   return tags === '*' || tags?.includes(etag.slice(1, -1)) === true
-}
-
-function malformed(name: string): ApiError {
-  return new ApiError(
-    400,
-    `The header ${name} must be * or a list of entity tags in double quotes, such as "12-available".`,
-  )
 }
