@@ -102,14 +102,6 @@ export class ApiError extends Error {
   }
 }
 
-/** Creates the 404 for a path that matches no route. */
-export function routeNotFound(): ApiError {
-  return new ApiError(
-    404,
-    'Nothing exists at this path. The inventory is at /v1/inventory, the API documentation at /docs.',
-  )
-}
-
 /** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3); of an update, it says that the outcome is unknown. */
 export function serviceUnavailable(cause: UnavailableCause, message: string, code?: ErrorCode): ApiError {
   return new ApiError(503, message, { 'retry-after': '1' }, cause, code)
@@ -118,10 +110,4 @@ export function serviceUnavailable(cause: UnavailableCause, message: string, cod
 /** Creates a 503 for an update that was certainly not made. */
 export function nothingChanged(cause: UnavailableCause, reason: string): ApiError {
   return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`, NOTHING_CHANGED)
-}
-
-/** Returns the header that says how to authenticate and, given an error, what was wrong (RFC 6750, section 3). */
-export function bearerChallenge(error?: 'invalid_token' | 'insufficient_scope'): Record<string, string> {
-  const scheme = 'Bearer realm="inventory"'
-  return { 'www-authenticate': error === undefined ? scheme : `${scheme}, error="${error}"` }
 }

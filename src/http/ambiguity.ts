@@ -43,11 +43,10 @@ function targetError(target: string): ApiError | undefined {
   if (!isPercentEncoded(target))
     return new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.')
   const authority = authorityOf(target)
-  if (authority !== undefined && !isAuthority(authority)) {
+  if (authority !== undefined && !isAuthority(authority))
     return new ApiError(
       400,
       'The URL in the request line must have a host name or an IP address, with or without a port, and no user name.',
     )
-  }
   return undefined
 }

@@ -1,7 +1,7 @@
 import bearerAuth from '@fastify/bearer-auth'
 import type { FastifyInstance, preParsingHookHandler } from 'fastify'
 import type { ApiKeyOwner, FindApiKey } from '../api-keys/key.ts'
-import { ApiError, bearerChallenge, ErrorBody, routeNotFound } from '../contract/errors.ts'
+import { ApiError, ErrorBody } from '../contract/errors.ts'
 import { Reference } from '../contract/schema-types.ts'
 
 declare module 'fastify' {
@@ -64,33 +64,31 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
   scope.addHook('onRequest', (request, reply, done) => {
     verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
   })
-  // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication.
-  scope.setNotFoundHandler(() => {
-    throw routeNotFound()
-  })
+  // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication. One of them answers 404.
+  scope.setNotFoundHandler(() => {})
 }
 
 const challengeHeader = {
   'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
 } as const
 
-/** Refuses a read-only key before the body is read (RFC 6750, section 3.1). */
+/** Refuses a read-only key before the body is read. */
 const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, done) => {
   if (request.apiKey?.isReadOnly !== true) return done()
-  done(
-    new ApiError(
-      403,
-      'This API key is read-only. Use a key with write access.',
-      bearerChallenge('insufficient_scope'),
-    ),
-  )
+  done(refusal(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope'))
 }
 
-/** Creates a 401. Without an error, for a request without a bearer token, it only says how to authenticate (RFC 6750, section 3). */
 function unauthorized(error?: 'invalid_token'): ApiError {
-  return new ApiError(
-    401,
-    'The API key is missing or invalid. Send a valid key in the header Authorization: Bearer <API key>.',
-    bearerChallenge(error),
-  )
+  const rule = 'Send a valid key in the header Authorization: Bearer <API key>.'
+  return refusal(401, `The API key is missing or invalid. ${rule}`, error)
+}
+
+/** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
+function refusal(
+  status: 401 | 403,
+  message: string,
+  error?: 'invalid_token' | 'insufficient_scope',
+): ApiError {
+  const details = error === undefined ? '' : `, error="${error}"`
+  return new ApiError(status, message, { 'www-authenticate': `Bearer realm="inventory"${details}` })
 }

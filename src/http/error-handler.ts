@@ -1,11 +1,5 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import {
-  ApiError,
-  nothingChanged,
-  routeNotFound,
-  serviceUnavailable,
-  type UnavailableCause,
-} from '../contract/errors.ts'
+import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
 import { hasCause, wasRefused } from '../database/error-meaning.ts'
 import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
@@ -13,15 +7,12 @@ import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 declare module 'fastify' {
   interface FastifyRequest {
     /** Why the request got a 503, for the log and the metrics; null if it did not. */
-    unavailable: Unavailable | null
+    unavailable: { cause: UnavailableCause; reason: string } | null
   }
 }
 
-interface Unavailable {
-  readonly cause: UnavailableCause
-  /** The error of the database or the network, or else the message of the response. */
-  readonly reason: string
-}
+const NO_ROUTE =
+  'Nothing exists at this path. The inventory is at /v1/inventory, the API documentation at /docs.'
 
 /**
  * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach
@@ -32,7 +23,7 @@ export function handleErrors(app: FastifyInstance): void {
   app.setErrorHandler<FastifyError>(sendError)
   // Not in a not-found handler, which runs after the body is parsed: a 404 takes precedence over errors in the body.
   app.addHook('preParsing', (request, _reply, _payload, done) => {
-    done(request.is404 || hasEmptyParameter(request) ? routeNotFound() : null)
+    done(request.is404 || hasEmptyParameter(request) ? new ApiError(404, NO_ROUTE) : null)
   })
 }
 
@@ -41,6 +32,7 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   if (response.cause !== undefined) {
+    // The error of the database or the network says more than the response.
     const reason = reasonOf(error instanceof ApiError ? response : causeOf(error))
     request.unavailable = { cause: response.cause, reason }
   }
@@ -53,10 +45,11 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
 
 function responseTo(error: FastifyError | ApiError, { headers, method }: FastifyRequest): ApiError {
   if (error instanceof ApiError) return error
-  if (error instanceof OutcomeUnknownError) {
-    const message = 'The database did not confirm the update. It may have been made, or may still be made.'
-    return serviceUnavailable(unavailableCauseOf(error), message)
-  }
+  if (error instanceof OutcomeUnknownError)
+    return serviceUnavailable(
+      unavailableCauseOf(error),
+      'The database did not confirm the update. It may have been made, or may still be made.',
+    )
   if (error instanceof DatabaseUnavailableError) {
     const cause = unavailableCauseOf(error)
     const reason = 'The database cannot be reached or is too busy.'

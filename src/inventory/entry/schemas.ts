@@ -1,13 +1,16 @@
 import { type Static, Type } from '@sinclair/typebox'
-import { Reference, StringEnum } from '../../contract/schema-types.ts'
+import { Reference } from '../../contract/schema-types.ts'
 
 /** Maximum quantity: the range of PostgreSQL's `integer`, and of an integer without a format in generated clients. */
 export const MAX_QUANTITY = 2_147_483_647
 
 export const petStatuses = ['available', 'pending', 'sold'] as const
 
-export const PetStatus = StringEnum(petStatuses, {
+/** An `enum`. A `Type.Union` would become an `anyOf` of single values, for each of which client generators make a type. */
+export const PetStatus = Type.Unsafe<(typeof petStatuses)[number]>({
   $id: 'PetStatus',
+  type: 'string',
+  enum: petStatuses,
   description: 'Status of the pet',
 })
 export type PetStatus = Static<typeof PetStatus>
