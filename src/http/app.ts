@@ -3,7 +3,8 @@ import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/errors.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
-import { type BatchTracer, updateTimes } from '../inventory/updates/queue.ts'
+import { updateTimes } from '../inventory/updates/queue.ts'
+import type { Tracing } from '../tracing/tracing.ts'
 import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
 import { connectionLimits } from './connections/guard.ts'
@@ -40,19 +41,12 @@ export interface AppOptions {
   /** Updated for every list and batch of updates. */
   readonly inventoryStatistics: InventoryStatistics
   /** Absent if tracing is off. */
-  readonly tracing?: RequestTracing | undefined
+  readonly tracing?: Tracing | undefined
   /** Base addresses for the OpenAPI document, production first. */
   readonly publicUrls: readonly string[]
   /** Proxies whose `X-Forwarded-For` is trusted, as IP addresses or networks. */
   readonly trustProxy: readonly string[]
   readonly timeouts: typeof appTimeouts
-}
-
-/** Traces requests and batches of updates. */
-export interface RequestTracing {
-  /** Adds the hooks that trace requests. They must run before all others. */
-  requests(app: FastifyInstance): void
-  readonly batches: BatchTracer
 }
 
 /** Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. */

@@ -36,7 +36,7 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   } catch {
     throw new ApiError(
       400,
-      'The body must be UTF-8 JSON without a byte order mark or a member with two values.',
+      'The body must be UTF-8 JSON without a byte order mark or two values of a member.',
     )
   }
 }
@@ -56,15 +56,12 @@ export function unsupportedMediaType(
   headers: IncomingHttpHeaders,
   accepted: Record<string, string> = { 'accept-patch': JSON_TYPE },
 ): ApiError {
-  const type = headers['content-type']
-  const coding = headers['content-encoding']
-  const sent = [
-    type === undefined ? 'no Content-Type' : `Content-Type: ${type}`,
-    ...(coding === undefined ? [] : [`Content-Encoding: ${coding}`]),
-  ]
+  const { 'content-type': type, 'content-encoding': coding } = headers
+  const sentType = type === undefined ? 'no Content-Type' : `Content-Type: ${type}`
+  const sentCoding = coding === undefined ? '' : ` and Content-Encoding: ${coding}`
   return new ApiError(
     415,
-    `The body must be application/json in UTF-8, without a content coding. The request has ${sent.join(' and ')}.`,
+    `The body must be application/json in UTF-8, without a content coding. The request has ${sentType}${sentCoding}.`,
     accepted,
   )
 }

@@ -55,10 +55,7 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
 function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> {
   const describe = (description: string, headers: Record<string, SchemaOptions> = {}): TSchema =>
     Reference(ErrorBody, { description, headers })
-  const unavailable =
-    body === undefined
-      ? 'The service cannot answer now; the same request may succeed later'
-      : 'The service cannot answer now; with the code nothing_changed, the update was certainly not made, else it may have been'
+  const hint = body ? 'unless the code is nothing_changed, the update may have been made' : 'try again later'
   const retryAfter = {
     'Retry-After': { type: 'integer', description: 'Seconds to wait before trying again' },
   }
@@ -78,7 +75,7 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
     429: describe('The balancer limits the requests of each key and address', retryAfter),
     431: describe('The request line and headers are too large, or there are too many headers'),
     500: describe('Internal error'),
-    503: describe(unavailable, retryAfter),
+    503: describe(`The service cannot answer now; ${hint}`, retryAfter),
     // Not 4XX and 5XX, for which some client generators emit code that does not compile.
     default: describe('Any other error'),
   }
@@ -121,14 +118,10 @@ function publishedParameters(params: unknown): unknown {
  */
 function publishedResponse(status: string, response: unknown): unknown {
   const { description, headers, examples, ...schema } = Object(response)
-  const described = { description, headers: { ...headers, 'X-Request-Id': requestIdHeader } }
+  const requestId = { type: 'string', description: 'Identifies the request in the log of the service' }
+  const described = { description, headers: { ...headers, 'X-Request-Id': requestId } }
   const isError = !/^[23]/.test(status)
   if (examples === undefined && !isError) return { ...schema, ...described }
   const example = isError ? new ApiError(Number(status) || 400, `${description}.`).body : examples[0]
   return { ...described, content: { 'application/json': { schema, example } } }
 }
-
-const requestIdHeader = {
-  type: 'string',
-  description: 'Identifies the request in the log of the service',
-} satisfies SchemaOptions

@@ -3,29 +3,18 @@ import type { Connection } from './connection.ts'
 const CHECK_INTERVAL_MS = 500
 
 /** Limits on what clients can make the server keep. */
-export interface ConnectionLimits {
+export const connectionLimits = {
   /** Maximum open connections. Beyond it, each response closes its connection, and those that have been idle are closed. */
-  readonly maxOpen: number
-  /** How long a connection must have been idle before it is closed because too many are open. */
-  readonly minIdleMs: number
-  /** How long a client may read nothing of a response. */
-  readonly stallMs: number
-  /** Maximum responses whose client has read nothing for a while. */
-  readonly maxStalled: number
-}
-
-export const connectionLimits: ConnectionLimits = {
   maxOpen: 10_000,
+  /** How long a connection must have been idle before it is closed because too many are open. */
   minIdleMs: 5000,
+  /** How long a client may read nothing of a response. */
   stallMs: 30_000,
+  /** Maximum responses whose client has read nothing for a while. */
   maxStalled: 1000,
 }
 
-/** How much of what was written the system has taken, and since when it has not become more. */
-interface Progress {
-  readonly takenBytes: number
-  readonly since: number
-}
+export type ConnectionLimits = Readonly<typeof connectionLimits>
 
 /**
  * Closes connections that keep the server from serving others: those whose client reads nothing of its response for `stallMs`, or
@@ -40,7 +29,8 @@ export function guardConnections(
   connections: ReadonlyMap<unknown, Connection>,
   limits: () => ConnectionLimits,
 ): () => void {
-  const progress = new WeakMap<Connection, Progress>()
+  /** How much of what was written the system has taken, and since when it has not become more. */
+  const progress = new WeakMap<Connection, { takenBytes: number; since: number }>()
 
   /** Returns since when the client has read nothing; undefined if it reads, or has nothing to read. */
   const stalledSince = (connection: Connection, now: number): number | undefined => {

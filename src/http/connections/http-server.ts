@@ -93,10 +93,8 @@ export class HttpServer {
     }
     // The second, if the first request that is not served is a CONNECT.
     for (const event of ['upgrade', 'connect']) server.on(event, ({ socket }) => this.#takeOver(socket))
-    server.once(
-      'close',
-      guardConnections(this.#connections, () => this.#limits),
-    )
+    const endChecks = guardConnections(this.#connections, () => this.#limits)
+    server.once('close', endChecks)
     return server
   }
 
