@@ -1,7 +1,7 @@
 import type { Logger } from 'pino'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
 import { endsOfKeys } from './api-keys/stored-keys.ts'
-import type { Config } from './config/config.ts'
+import type { Config } from './config/load-config.ts'
 import { lastBackup } from './database/admin/server-status.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { RequestStatistics } from './http/request-statistics.ts'

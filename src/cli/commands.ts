@@ -1,5 +1,5 @@
 import { Command } from 'commander'
-import { serverRoleOf } from '../config/config.ts'
+import { serverRoleOf } from '../config/load-config.ts'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
 import { printableLines } from '../process/printable.ts'

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { describeSettings } from '../config/config.ts'
+import { describeSettings } from '../config/load-config.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { report } from './failure.ts'

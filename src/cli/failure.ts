@@ -1,9 +1,9 @@
 import { CommanderError } from 'commander'
-import { OutcomeUnknownError } from '../database/errors.ts'
+import { OutcomeUnknownError } from '../database/outcomes.ts'
 import { exitCodes } from '../process/exit-codes.ts'
+import { explain } from '../process/explain.ts'
 import { printableLines } from '../process/printable.ts'
 import { InterruptedError } from '../process/signals.ts'
-import { explain } from '../process/start-up-errors.ts'
 
 /** A command cannot do what it was asked to, for a reason that the operator can fix; the message names it. */
 export class CommandFailure extends Error {

@@ -9,7 +9,7 @@ import {
   rotateKey,
 } from '../api-keys/stored-keys.ts'
 import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import { hasCause } from '../database/error-meaning.ts'
+import { hasCause } from '../database/causes.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { matching, readDuration, readLifetime } from './arguments.ts'

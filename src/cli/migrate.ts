@@ -1,7 +1,12 @@
 import type { Command } from 'commander'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
-import { createMigration, type MigrateOptions, migrate, migrationSql } from '../database/admin/migrate.ts'
 import { appliedMigrations, knownMigrations, migrationRecords } from '../database/admin/migrations.ts'
+import {
+  createMigration,
+  type MigrateOptions,
+  migrate,
+  migrationSql,
+} from '../database/admin/run-migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'

@@ -1,6 +1,6 @@
-import { loadOperatorDatabase } from '../config/config.ts'
 import { readEnvironment } from '../config/environment.ts'
-import { ConfigurationError } from '../config/errors.ts'
+import { loadOperatorDatabase } from '../config/load-config.ts'
+import { ConfigurationError } from '../config/start-up-error.ts'
 import { parseAddress } from '../database/address.ts'
 import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'

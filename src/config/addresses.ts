@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { AddressError, effectiveParameters, parseAddress } from '../database/address.ts'
 import type { Variables } from './environment.ts'
-import { readFailureOf } from './errors.ts'
+import { readFailureOf } from './start-up-error.ts'
 
 const sslModes = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 

@@ -1,6 +1,6 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
-import { ConfigurationError, readFailureOf } from './errors.ts'
+import { ConfigurationError, readFailureOf } from './start-up-error.ts'
 
 export type Variables = Readonly<Record<string, string | undefined>>
 

@@ -4,7 +4,7 @@ import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox
 import { Value } from '@sinclair/typebox/value'
 import { readAddress } from './addresses.ts'
 import type { Variables } from './environment.ts'
-import { messageOf, readFailureOf } from './errors.ts'
+import { messageOf, readFailureOf } from './start-up-error.ts'
 
 /** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
 function format(name: string, isValid: (text: string) => boolean): { format: string } {

@@ -1,4 +1,4 @@
-import { ConnectionFault } from './error-meaning.ts'
+import { ConnectionFault } from './causes.ts'
 import type { SessionServer } from './session-server.ts'
 
 /**

@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import pg, { type TransactionStatus } from 'pg'
-import { ConnectionFault } from './error-meaning.ts'
+import { ConnectionFault } from './causes.ts'
 
 declare module 'pg' {
   interface Client {

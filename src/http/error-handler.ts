@@ -1,7 +1,7 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
-import { hasCause, wasRefused } from '../database/error-meaning.ts'
-import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from '../database/errors.ts'
+import { hasCause, wasRefused } from '../database/causes.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
@@ -33,7 +33,7 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   if (response.cause !== undefined) {
     // The error of the database or the network says more than the response.
-    const reason = reasonOf(error instanceof ApiError ? response : causeOf(error))
+    const reason = reasonOf(error instanceof ApiError ? response : originalError(error))
     request.unavailable = { cause: response.cause, reason }
   }
   reply

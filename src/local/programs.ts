@@ -3,7 +3,7 @@ import { cp } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
-import { StartUpError } from '../config/errors.ts'
+import { StartUpError } from '../config/start-up-error.ts'
 import { createFolderOnce } from './folder.ts'
 
 /**

@@ -4,7 +4,7 @@ import { closeSync, constants, fstatSync, openSync } from 'node:fs'
 import { chown, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
-import { StartUpError } from '../config/errors.ts'
+import { StartUpError } from '../config/start-up-error.ts'
 import { createFolderOnce } from './folder.ts'
 
 /**

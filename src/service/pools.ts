@@ -1,6 +1,6 @@
 import type { Logger } from 'pino'
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
-import type { Config } from '../config/config.ts'
+import type { Config } from '../config/load-config.ts'
 import { onlyPlanned } from '../database/only-planned.ts'
 import { createPool, type Pool, type PoolOptions } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'

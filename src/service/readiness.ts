@@ -1,6 +1,6 @@
 import { knownMigrations } from '../database/admin/migrations.ts'
 import { type NotReady, reasonNotReady } from '../database/admin/readiness.ts'
-import { hasCause } from '../database/error-meaning.ts'
+import { hasCause } from '../database/causes.ts'
 import type { Pool } from '../database/pool.ts'
 import type { Readiness } from '../http/health.ts'
 import type { Pools } from './pools.ts'

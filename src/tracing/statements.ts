@@ -7,7 +7,7 @@ import {
   type Tracer,
   trace,
 } from '@opentelemetry/api'
-import { causeOf } from '../database/errors.ts'
+import { originalError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
 import type { Statement } from '../database/statement.ts'
 import { textOf } from '../database/statement.ts'
@@ -63,7 +63,7 @@ function namesOf(statement: Statement): [name: string, operation: string] {
 
 /** Records the code of the error, for example its SQLSTATE, or its name if it has none. */
 function fail(span: Span, error: unknown): void {
-  const cause = causeOf(error)
+  const cause = originalError(error)
   const code = cause instanceof Error && 'code' in cause ? cause.code : undefined
   span.setAttribute('error.type', String(code ?? (cause instanceof Error ? cause.name : 'unknown')))
   span.setStatus({ code: SpanStatusCode.ERROR })

@@ -1,6 +1,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import { describeSettings, loadConfig, loadOperatorDatabase, serverRoleOf } from '../../src/config/config.ts'
+import {
+  describeSettings,
+  loadConfig,
+  loadOperatorDatabase,
+  serverRoleOf,
+} from '../../src/config/load-config.ts'
 
 const folder = t.testdir({
   url: 'postgres://user:secret@host/db\n',

@@ -1,7 +1,7 @@
 import { parseIntoClientConfig } from 'pg-connection-string'
 import t from 'tap'
-import { loadConfig } from '../../src/config/config.ts'
-import { ConfigurationError } from '../../src/config/errors.ts'
+import { loadConfig } from '../../src/config/load-config.ts'
+import { ConfigurationError } from '../../src/config/start-up-error.ts'
 import { parseAddress } from '../../src/database/address.ts'
 
 /** Returns what pg reads from an address. */

@@ -1,7 +1,7 @@
 import { Writable } from 'node:stream'
 import { pino } from 'pino'
 import type { Test } from 'tap'
-import { loadConfig } from '../../src/config/config.ts'
+import { loadConfig } from '../../src/config/load-config.ts'
 import { version } from '../../src/config/version.ts'
 import { listLimits, probeLimits, requestLimits } from '../../src/database/time-limits.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'

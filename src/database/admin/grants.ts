@@ -1,10 +1,9 @@
 import { readFile } from 'node:fs/promises'
 import pg from 'pg'
-import { hasCause, messageWithDetail } from '../error-meaning.ts'
-import { MigrationError } from '../errors.ts'
+import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
 import type { StatementRunner } from '../statement.ts'
-import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
+import { APPLIED_TABLE, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
 import { type ConnectionOptions, inTransaction } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */

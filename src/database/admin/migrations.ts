@@ -1,6 +1,5 @@
 import { readdir } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
-import { MigrationError } from '../errors.ts'
 import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
@@ -10,6 +9,11 @@ export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations/', i
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
+
+/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
+export class MigrationError extends Error {
+  override readonly name = 'MigrationError'
+}
 
 /** Returns the names of all migrations of this version, oldest first. */
 export async function knownMigrations(): Promise<string[]> {

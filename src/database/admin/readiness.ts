@@ -1,6 +1,6 @@
-import { hasCause, isUnavailable } from '../error-meaning.ts'
-import { causeOf } from '../errors.ts'
+import { hasCause, isUnavailable } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
+import { originalError } from '../outcomes.ts'
 import type { Pool } from '../pool.ts'
 import { HAS_CITUS } from '../session-server.ts'
 import { missingPrivileges } from './grants.ts'
@@ -58,7 +58,7 @@ export async function reasonNotReady(database: Pool, needs: Needs): Promise<NotR
     await explainAll(database, optional, true)
     return undefined
   } catch (error) {
-    const cause = causeOf(error)
+    const cause = originalError(error)
     const lacking = hasCause(cause, 'forbidden') ? await lackingPrivileges(database) : ''
     const [kind, reason] = notReadyBecause(cause, lacking)
     return { kind, reason, cause }
@@ -108,7 +108,7 @@ async function explainAll(database: Pool, statements: readonly string[], isOptio
       if (hasCause(error, 'unsupported') && (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
         continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
-      if (isUnavailable(causeOf(error))) throw error
+      if (isUnavailable(originalError(error))) throw error
     }
   }
 }

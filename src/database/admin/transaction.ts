@@ -1,10 +1,10 @@
 import type { Readable, Writable } from 'node:stream'
 import pg, { type TransactionStatus } from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
+import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
 import { CommitWatch } from '../commit-warnings.ts'
-import { ConnectionFault, hasCause, isUnavailable } from '../error-meaning.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from '../errors.ts'
 import { failOnLoginError } from '../login-errors.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
 import { expectState, isOnlyRefused } from '../transaction-state.ts'
 

@@ -1,5 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
-import { lossOf } from '../../database/error-meaning.ts'
+import { lossOf } from '../../database/causes.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'

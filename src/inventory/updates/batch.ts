@@ -1,5 +1,5 @@
 import { ApiError } from '../../contract/errors.ts'
-import { hasCause, mayConcernOneRow } from '../../database/error-meaning.ts'
+import { hasCause, mayConcernOneRow } from '../../database/causes.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QueuedState, Update } from './quantity-update.ts'

@@ -1,5 +1,5 @@
-import { hasCause } from '../../database/error-meaning.ts'
-import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/errors.ts'
+import { hasCause } from '../../database/causes.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError } from '../../database/outcomes.ts'
 import type { Pool } from '../../database/pool.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'

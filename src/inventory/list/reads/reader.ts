@@ -1,4 +1,4 @@
-import { hasCause } from '../../../database/error-meaning.ts'
+import { hasCause } from '../../../database/causes.ts'
 import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { TextRow } from '../../../database/statement.ts'

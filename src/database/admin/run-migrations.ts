@@ -2,9 +2,8 @@ import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder, RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
-import { MigrationError } from '../errors.ts'
 import { explained, placeOfTables } from './grants.ts'
-import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
+import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
 import { type ConnectionOptions, onConnection, transactionOf } from './transaction.ts'
 
 export interface MigrateOptions extends ConnectionOptions {

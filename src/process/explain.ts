@@ -1,7 +1,8 @@
 import pg from 'pg'
-import { ConfigurationError, messageOf, StartUpError } from '../config/errors.ts'
-import { hasCause, isInFunction, isRefusal, messageWithDetail } from '../database/error-meaning.ts'
-import { causeOf, DatabaseUnavailableError, MigrationError, OutcomeUnknownError } from '../database/errors.ts'
+import { ConfigurationError, messageOf, StartUpError } from '../config/start-up-error.ts'
+import { MigrationError } from '../database/admin/migrations.ts'
+import { hasCause, isInFunction, isRefusal, messageWithDetail } from '../database/causes.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 
@@ -15,7 +16,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   }
   if (error instanceof StartUpError || error instanceof MigrationError) return error.message
   if (error instanceof OutcomeUnknownError) {
-    const reason = printable(messageOf(causeOf(error.cause)))
+    const reason = printable(messageOf(originalError(error.cause)))
     return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`
   }
   if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)

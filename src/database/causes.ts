@@ -1,5 +1,5 @@
 import pg from 'pg'
-import { causeOf, DatabaseUnavailableError, OutcomeUnknownError } from './errors.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from './outcomes.ts'
 
 /** The login or the statement itself is not possible here: a table, a privilege or a feature is missing, as readiness finds out. */
 const statementCauses = ['forbidden', 'refused', 'unknownColumn', 'unknownTable', 'unsupported'] as const
@@ -91,8 +91,8 @@ const otherErrors: readonly (readonly [Cause, RegExp])[] = [
 const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
 
 /** Returns the cause of an error; undefined if the statement, the caller or the program is wrong. */
-function causeNameOf(error: unknown): Cause | undefined {
-  const cause = causeOf(error)
+function causeOf(error: unknown): Cause | undefined {
+  const cause = originalError(error)
   if (cause instanceof ConnectionFault) return cause.kind
   if (cause instanceof pg.DatabaseError)
     return reportedCauseOf(cause, isInFunction(cause) && !hasEndedConnection(error))
@@ -138,13 +138,13 @@ export function isInFunction(error: unknown): error is pg.DatabaseError {
 
 /** Whether an error has one of these causes, also behind a DatabaseUnavailableError. */
 export function hasCause(error: unknown, ...causes: readonly Cause[]): boolean {
-  const name = causeNameOf(error)
+  const name = causeOf(error)
   return causes.some((cause) => cause === name)
 }
 
 /** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
-  return !hasCause(error, 'rule') && causeNameOf(error) !== undefined
+  return !hasCause(error, 'rule') && causeOf(error) !== undefined
 }
 
 /**
@@ -162,7 +162,7 @@ export function isRefusal(error: unknown): boolean {
  * connection that cannot be opened, or that has not responded in time, is not lost.
  */
 export function lossOf(error: unknown): string | undefined {
-  const cause = causeOf(error)
+  const cause = originalError(error)
   return cause instanceof Error && hasCause(error, 'lost') ? cause.message : undefined
 }
 

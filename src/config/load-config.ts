@@ -2,7 +2,7 @@ import { parse } from 'pg-connection-string'
 import type { FixedKey } from '../api-keys/key.ts'
 import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
-import { ConfigurationError } from './errors.ts'
+import { ConfigurationError } from './start-up-error.ts'
 import { Environment, readSettings, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */

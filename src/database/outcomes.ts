@@ -27,13 +27,8 @@ export class OutcomeUnknownError extends Error {
   }
 }
 
-/** Returns why the database is unavailable or the outcome unknown; any other error is returned unchanged. */
-export function causeOf(error: unknown): unknown {
+/** Returns the error of PostgreSQL or the connection that made the database unavailable or an outcome unknown, or any other error. */
+export function originalError(error: unknown): unknown {
   const isWrapped = error instanceof DatabaseUnavailableError || error instanceof OutcomeUnknownError
-  return isWrapped ? causeOf(error.cause) : error
-}
-
-/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
-export class MigrationError extends Error {
-  override readonly name = 'MigrationError'
+  return isWrapped ? originalError(error.cause) : error
 }
