@@ -4,7 +4,7 @@ import { ConfigurationError } from '../config/start-up-error.ts'
 import { parseAddress } from '../database/address.ts'
 import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
-import { commandLine } from './commands.ts'
+import { commandLine } from './command-line.ts'
 import { report, reportFailure } from './failure.ts'
 
 /**

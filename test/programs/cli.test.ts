@@ -4,7 +4,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import type { Command } from 'commander'
 import t from 'tap'
-import { commandLine } from '../../src/cli/commands.ts'
+import { commandLine } from '../../src/cli/command-line.ts'
 import { runCommand } from '../support/command.ts'
 import { temporaryFolder } from '../support/program.ts'
 

@@ -10,7 +10,7 @@ import {
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'
-import { withDatabase } from './connection.ts'
+import { withDatabase } from './database.ts'
 import { unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
