@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from 'node:http'
-import { ApiError } from './errors.ts'
+import { ApiError } from './api-error.ts'
 
 /** The entity tags of a header, without their quotes; `*` stands for all. */
 export type EntityTags = readonly string[] | '*'

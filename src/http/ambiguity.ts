@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http'
-import { ApiError } from '../contract/errors.ts'
+import { ApiError } from '../contract/api-error.ts'
 import { authorityOf, isAuthority, isPercentEncoded } from '../contract/request-target.ts'
 import { MAX_HEADERS } from './connections/http-server.ts'
 

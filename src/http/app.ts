@@ -1,6 +1,6 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
 import type { FindApiKey } from '../api-keys/key.ts'
-import { ErrorBody } from '../contract/errors.ts'
+import { ErrorBody } from '../contract/api-error.ts'
 import { type InventoryOptions, inventoryRoutes } from '../inventory/routes.ts'
 import type { InventoryStatistics } from '../inventory/statistics.ts'
 import { updateTimes } from '../inventory/updates/queue.ts'
@@ -15,7 +15,7 @@ import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { refuseOtherMethods } from './methods.ts'
 import { generateOpenApi } from './openapi.ts'
 import { serveReference } from './reference.ts'
-import { followRequests, requestId, requestLog } from './request-log.ts'
+import { addRequestHooks, requestId, requestLog } from './request-hooks.ts'
 import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
@@ -85,7 +85,7 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
   options.tracing?.requests(app)
-  followRequests(app, http, statistics)
+  addRequestHooks(app, http, statistics)
   handleErrors(app)
   await generateOpenApi(app, options.publicUrls)
 

@@ -1,5 +1,5 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/errors.ts'
+import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/api-error.ts'
 import { hasCause, wasRefused } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'

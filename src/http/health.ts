@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
-import { ApiError, serviceUnavailable } from '../contract/errors.ts'
+import { ApiError, serviceUnavailable } from '../contract/api-error.ts'
 import type { NotReady } from '../database/admin/readiness.ts'
 
 /** Returns why this process cannot serve requests; undefined if it can. Never rejects. */

@@ -2,7 +2,7 @@ import type { IncomingHttpHeaders } from 'node:http'
 import { parse as parseContentType } from 'content-type'
 import type { FastifyInstance } from 'fastify'
 import { parse } from 'lossless-json'
-import { ApiError } from '../contract/errors.ts'
+import { ApiError } from '../contract/api-error.ts'
 import { readNumber } from '../contract/int64.ts'
 
 /** Maximum size of a request body. The only body of the interface takes about 30 bytes. */

@@ -1,6 +1,6 @@
 import { METHODS } from 'node:http'
 import type { FastifyInstance } from 'fastify'
-import { ApiError } from '../contract/errors.ts'
+import { ApiError } from '../contract/api-error.ts'
 
 /**
  * Returns a function to call after the routes of `scope` are registered. It adds routes that answer the other methods

@@ -1,7 +1,7 @@
 import swagger from '@fastify/swagger'
 import { type SchemaOptions, type TSchema, TypeGuard } from '@sinclair/typebox'
 import type { FastifyInstance, FastifySchema } from 'fastify'
-import { ApiError, ErrorBody } from '../contract/errors.ts'
+import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { SECURITY_SCHEME } from './authentication.ts'
 import { MAX_BODY_BYTES } from './json-body.ts'

@@ -1,7 +1,7 @@
 import type { SchemaOptions } from '@sinclair/typebox'
 import type { FastifySchemaValidationError, FastifyServerOptions } from 'fastify'
 import type { SchemaErrorDataVar } from 'fastify/types/schema.js'
-import { ApiError } from '../contract/errors.ts'
+import { ApiError } from '../contract/api-error.ts'
 import { INT64_MAX, INT64_MIN, isInt64Text } from '../contract/int64.ts'
 
 declare module 'fastify/types/schema.js' {

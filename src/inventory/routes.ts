@@ -1,6 +1,6 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
-import { ApiError, ErrorBody } from '../contract/errors.ts'
+import { ApiError, ErrorBody } from '../contract/api-error.ts'
 import { Reference } from '../contract/schema-types.ts'
 import { isRuleViolation } from '../database/causes.ts'
 import { conditionOf, entryTag } from './entry/condition.ts'

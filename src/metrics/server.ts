@@ -1,7 +1,7 @@
 import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
-import { ApiError } from '../contract/errors.ts'
+import { ApiError } from '../contract/api-error.ts'
 import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {

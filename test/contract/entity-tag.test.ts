@@ -1,6 +1,6 @@
 import t from 'tap'
+import { ApiError } from '../../src/contract/api-error.ts'
 import { entityTags } from '../../src/contract/entity-tag.ts'
-import { ApiError } from '../../src/contract/errors.ts'
 
 t.test('a header full of spaces takes linear time', async (t) => {
   // With quadratic time, this would take hours.

@@ -1,5 +1,5 @@
 import { TransientMap } from '../../collections/transient-map.ts'
-import { nothingChanged } from '../../contract/errors.ts'
+import { nothingChanged } from '../../contract/api-error.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { Batch, BatchResult } from './batch.ts'
 import { moveTo, type QueuedState, type Update } from './quantity-update.ts'

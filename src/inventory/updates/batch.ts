@@ -1,4 +1,4 @@
-import { ApiError } from '../../contract/errors.ts'
+import { ApiError } from '../../contract/api-error.ts'
 import { hasCause, mayConcernOneRow } from '../../database/causes.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'

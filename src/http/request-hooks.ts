@@ -6,7 +6,7 @@ import { ambiguityOf } from './ambiguity.ts'
 import type { HttpServer } from './connections/http-server.ts'
 import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
-/** Disables the framework's own two lines for each request: `followRequests` writes one. */
+/** Disables the framework's own two lines for each request: `addRequestHooks` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
 
 /**
@@ -19,7 +19,7 @@ export function requestId({ headers }: IncomingMessage): string {
 }
 
 /** Adds the hooks that begin and end each request. They must run before all others but those that trace requests. */
-export function followRequests(app: FastifyInstance, http: HttpServer, statistics: RequestStatistics): void {
+export function addRequestHooks(app: FastifyInstance, http: HttpServer, statistics: RequestStatistics): void {
   app.addHook('onRequest', (request, reply, done) => {
     const connection = http.connectionOf(reply.raw)
     reply.header('x-request-id', request.id)
