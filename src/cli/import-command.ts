@@ -42,9 +42,8 @@ export function addImportCommand(program: Command, databaseUrl: () => Promise<st
       const { mode, dryRun } = options
       const source = await openSource(file, options.rows)
       try {
-        const counts = await importFrom(source, await databaseUrl(), options).catch(
-          explainRefusal(source.name),
-        )
+        const url = await databaseUrl()
+        const counts = await importFrom(source, url, options).catch(explainRefusal(source.name))
         const parts = Object.entries(counts).filter(([part]) => part !== 'removed' || mode === 'replace')
         const changes = parts.map(([part, count]) => `${formatNumber(count)} ${part}`).join(', ')
         await print(dryRun ? `Dry run: nothing was changed. The import would be: ${changes}` : changes)

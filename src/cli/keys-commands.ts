@@ -36,13 +36,10 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async (options: { name: string; expires?: number; readOnly?: true }) => {
       const { name, expires, readOnly } = options
-      await issueKey(await databaseUrl(), async (transaction, digest) => {
-        const made = await createKey(transaction, name, digest, expires, readOnly)
-        if (made !== undefined) return made
-        throw new CommandFailure(
-          `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`,
-        )
-      })
+      const exists = `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`
+      await issueKey(await databaseUrl(), exists, (transaction, digest) =>
+        createKey(transaction, name, digest, expires, readOnly),
+      )
     })
 
   keys
@@ -69,10 +66,10 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows')
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
-      const revoked = await changeKeys(await databaseUrl(), (transaction) =>
-        revokeKeys(transaction, name, id),
-      )
-      if (revoked.length === 0) throw noActiveKey(id === undefined ? name : `${name}" with the id "${id}`)
+      const url = await databaseUrl()
+      const revoked = await changeKeys(url, (transaction) => revokeKeys(transaction, name, id))
+      const named = id === undefined ? name : `${name}" with the id "${id}`
+      if (revoked.length === 0) throw new CommandFailure(noActiveKey(named))
       for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
     })
 
@@ -88,11 +85,9 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--expires <duration>', 'by default, the new key has the lifetime of the old one', readLifetime)
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
-      await issueKey(await databaseUrl(), async (transaction, digest) => {
-        const made = await rotateKey(transaction, name, digest, overlap, expires)
-        if (made !== undefined) return made
-        throw noActiveKey(name)
-      })
+      await issueKey(await databaseUrl(), noActiveKey(name), (transaction, digest) =>
+        rotateKey(transaction, name, digest, overlap, expires),
+      )
     })
 }
 
@@ -102,10 +97,8 @@ async function changeKeys<Result>(
   work: (transaction: Transaction) => Promise<Result>,
 ): Promise<Result> {
   try {
-    return await inTransaction({ url, readOnly: false, ...abortOnSignals() }, async (transaction) => {
-      await transaction.query("SET LOCAL lock_timeout = '3s'")
-      return work(transaction)
-    })
+    const settings = { lock_timeout: '3s' }
+    return await inTransaction({ url, readOnly: false, settings, ...abortOnSignals() }, work)
   } catch (error) {
     if (!hasCause(error, 'locked')) throw error
     const holders = await withDatabase(url, lockHolders)
@@ -118,23 +111,24 @@ async function changeKeys<Result>(
 
 /**
  * Creates a key with `create` and prints it. Commits only after printing: if the output fails, no unknown key remains and
- * the key that it was to replace stays valid.
+ * the key that it was to replace stays valid. Without a key, fails with the message.
  */
 async function issueKey(
   url: string,
-  create: (transaction: Transaction, digest: string) => Promise<ApiKey>,
+  failure: string,
+  create: (transaction: Transaction, digest: string) => Promise<ApiKey | undefined>,
 ): Promise<void> {
   const key = makeApiKey()
   await changeKeys(url, async (transaction) => {
-    const { name, id, expiresAt, readOnly } = await create(transaction, hashApiKey(key))
+    const made = await create(transaction, hashApiKey(key))
+    if (made === undefined) throw new CommandFailure(failure)
+    const { name, id, expiresAt, readOnly } = made
     const expiry = expiresAt === null ? 'does not expire' : `expires ${expiresAt}`
     report(`The key ${name} (${id})${readOnly ? ' is read-only and' : ''} ${expiry}. It is shown only once:`)
     await print(key)
   })
 }
 
-function noActiveKey(name: string): CommandFailure {
-  return new CommandFailure(
-    `There is no active key named "${printable(name)}". "inventory keys list --all" lists all keys.`,
-  )
+function noActiveKey(name: string): string {
+  return `There is no active key named "${printable(name)}". "inventory keys list --all" lists all keys.`
 }

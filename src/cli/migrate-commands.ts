@@ -1,12 +1,7 @@
 import type { Command } from 'commander'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
 import { appliedMigrations, knownMigrations, migrationRecords } from '../database/admin/migrations.ts'
-import {
-  createMigration,
-  type MigrateOptions,
-  migrate,
-  migrationSql,
-} from '../database/admin/run-migrations.ts'
+import { createMigration, migrate, migrationSql } from '../database/admin/run-migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'
@@ -23,13 +18,8 @@ export function addMigrateCommands(
   databaseUrl: () => Promise<string>,
   isProduction: () => boolean,
 ): void {
-  const run = async (
-    direction: MigrateOptions['direction'],
-    count: number | undefined,
-    dryRun: true | undefined,
-    roles: Roles = {},
-  ): Promise<void> => {
-    const options: MigrateOptions = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
+  const run = async (direction: 'up' | 'down', count?: number, dryRun?: true, roles: Roles = {}) => {
+    const options = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
     if (dryRun) return print(await migrationSql(options))
     const ran = await migrate(options)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
@@ -75,7 +65,7 @@ export function addMigrateCommands(
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
       if (names.length > 0 && !(isProduction() ? force : yes))
         throw unconfirmed(consequence, isProduction() ? '--force' : '--yes')
-      return run('down', count, undefined)
+      return run('down', count)
     })
 
   migrations

@@ -31,9 +31,7 @@ export function addStatusCommand(
 ): void {
   program
     .command('status')
-    .description(
-      'show database status; exit with code 3 if the schema is behind, a privilege is missing or rows are hidden',
-    )
+    .description('show database status; exit with code 3 unless the server can use the database')
     .option('--server-role <role>', 'check the privileges of this role, which the server uses')
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory status --json')
