@@ -17,7 +17,7 @@ import { ActiveDownloads } from './list/delivery/active-downloads.ts'
 import { sendList } from './list/delivery/response.ts'
 import type { ListReader } from './list/reads/reader.ts'
 import type { InventoryStatistics } from './statistics.ts'
-import { ruleViolation, SkippedRowError } from './updates/batch.ts'
+import { SkippedRowError } from './updates/batch.ts'
 import { type BatchTracer, UpdateQueue, type UpdateTimes } from './updates/queue.ts'
 import type { UpdateRepository } from './updates/repository.ts'
 
@@ -137,7 +137,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         .catch((error: unknown) => {
           if (!isRuleViolation(error) && !(error instanceof SkippedRowError)) throw error
           log.info({ err: error }, 'a constraint or trigger in the database rejected the quantity')
-          throw ruleViolation()
+          throw new ApiError(400, 'The database rejects this quantity.')
         })
       if (item === undefined) throw new ApiError(404, `No inventory entry exists for petId ${params.petId}.`)
       // A proxy that compresses a response makes its ETag weak, and weak tags never match If-Match.

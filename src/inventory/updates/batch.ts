@@ -27,6 +27,12 @@ export interface BatchResult {
 /** A trigger or a rule of the operator's own has skipped the row. */
 export class SkippedRowError extends Error {
   override readonly name = 'SkippedRowError'
+
+  constructor(rules: string) {
+    super(
+      `no error was raised, but a trigger BEFORE UPDATE or a rule skipped the row; those of the table: ${rules}`,
+    )
+  }
 }
 
 /**
@@ -52,23 +58,41 @@ export async function sendBatch(
 ): Promise<BatchResult> {
   let rows: Awaited<ReturnType<UpdateRepository['setQuantities']>>
   try {
-    rows = await repository.setQuantities(inOrder(updates), skipsLocked)
+    // In the same order in all processes, two that update the same pets do not deadlock.
+    const inOrder = [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
+    rows = await repository.setQuantities(inOrder, skipsLocked)
   } catch (error) {
     const reason = mayConcernOneRow(error) ? 'refusal' : undefined
     if (reason && hasCause(error, 'locked')) return { undecided: updates, reason: 'lock timeout' }
     if (reason && updates.length > 1) return { undecided: updates, reason }
-    for (const update of updates) update.reject(error)
-    return { undecided: [], reason }
+    return { undecided: rejectAll(updates, error), reason }
   }
   const without: Update[] = []
   for (const update of updates) {
     const row = rows.get(update.petId)
     if (row === undefined) without.push(update)
     else if (!row.isUnchanged) update.resolve(row)
-    else if (!decideUnchanged(update, row)) update.reject(skippedRow(repository.skippingRules()))
+    else if (!decideUnchanged(update, row)) update.reject(new SkippedRowError(repository.skippingRules()))
   }
   if (without.length === 0) return { undecided: [] }
-  return { undecided: await decideWithoutRow(repository, without, skipsLocked), reason: 'no row' }
+  try {
+    const entries = await repository.entriesOf(without.map(({ petId }) => petId))
+    const isUndecided = (update: Update): boolean => {
+      const entry = entries.get(update.petId)
+      if (entry === undefined) update.resolve(undefined)
+      // For a row that was locked, no trigger has run.
+      else return (skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry)
+      return false
+    }
+    return { undecided: without.filter(isUndecided), reason: 'no row' }
+  } catch (error) {
+    return { undecided: rejectAll(without, error) }
+  }
+}
+
+function rejectAll(updates: readonly Update[], error: unknown): [] {
+  for (const update of updates) update.reject(error)
+  return []
 }
 
 /**
@@ -76,56 +100,14 @@ export async function sendBatch(
  * such as `suppress_redundant_updates_trigger()` may have skipped it. Returns whether it is decided.
  */
 function decideUnchanged(update: Update, entry: InventoryItem): boolean {
-  if (!isMet(update.condition, entry)) update.reject(preconditionFailed(entry))
+  if (!isMet(update.condition, entry))
+    update.reject(
+      new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
+        etag: entryTag(entry),
+        'cache-control': 'no-store, no-transform',
+      }),
+    )
   else if (entry.quantity === update.quantity) update.resolve(entry)
   else return false
   return true
-}
-
-/** Finds out why PostgreSQL returned no row for these updates, decides them, and returns those to send again. */
-async function decideWithoutRow(
-  repository: UpdateRepository,
-  updates: readonly Update[],
-  skipsLocked: boolean,
-): Promise<Update[]> {
-  let entries: ReadonlyMap<bigint, InventoryItem>
-  try {
-    entries = await repository.entriesOf(updates.map(({ petId }) => petId))
-  } catch (error) {
-    for (const update of updates) update.reject(error)
-    return []
-  }
-  const again: Update[] = []
-  for (const update of updates) {
-    const entry = entries.get(update.petId)
-    if (entry === undefined) update.resolve(undefined)
-    // For a row that was locked, no trigger has run.
-    else if ((skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry))
-      again.push(update)
-  }
-  return again
-}
-
-/** Returns the updates by petId. With the same order in all processes, two that update the same pets do not deadlock. */
-function inOrder(updates: readonly Update[]): Update[] {
-  return [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
-}
-
-/** Returns a 400: a constraint or a trigger that the operator has added does not allow the update. */
-export function ruleViolation(): ApiError {
-  return new ApiError(400, 'The database rejects this quantity.')
-}
-
-function skippedRow(rules: string): Error {
-  return new SkippedRowError(
-    `no error was raised, but a trigger BEFORE UPDATE or a rule skipped the row; those of the table: ${rules}`,
-  )
-}
-
-/** Returns a 412 with the current entity tag of the entry. */
-function preconditionFailed(entry: InventoryItem): ApiError {
-  return new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
-    etag: entryTag(entry),
-    'cache-control': 'no-store, no-transform',
-  })
 }

@@ -1,4 +1,3 @@
-import assert from 'node:assert'
 import type { Context } from '@opentelemetry/api'
 import type { Condition } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
@@ -18,14 +17,14 @@ export interface QuantityUpdate {
   readonly caller?: Caller | undefined
 }
 
-/** The states of an update that is in a backlog; see `Backlogs`. */
+/** The states of an update that is to be sent; see `PendingUpdates`. */
 export type QueuedState = 'waiting' | 'locked' | 'refused'
 
 export type UpdateState = QueuedState | 'in flight' | 'settled'
 
 /** An update whose caller waits for its outcome. */
 export interface Update extends QuantityUpdate {
-  /** Only `moveTo` changes it. */
+  /** Only `PendingUpdates` changes it. */
   state: UpdateState
   /** When it arrived, by `performance.now()`. */
   readonly arrivedAt: number
@@ -34,11 +33,4 @@ export interface Update extends QuantityUpdate {
   /** Gives the caller the entry as stored, or undefined if there is none. */
   readonly resolve: (item: InventoryItem | undefined) => void
   readonly reject: (error: unknown) => void
-}
-
-/** Changes the state of an update: from one of a backlog to any, and from `in flight` back to one of a backlog or to `settled`. */
-export function moveTo(update: Update, state: UpdateState): void {
-  const isPossible = update.state === 'in flight' ? state !== 'in flight' : update.state !== 'settled'
-  assert(isPossible, `an update that was ${update.state} cannot be ${state}`)
-  update.state = state
 }

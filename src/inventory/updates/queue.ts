@@ -2,8 +2,8 @@ import { setImmediate } from 'node:timers'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
-import { Backlogs, MAX_BATCH_SIZE } from './backlogs.ts'
 import { type Batch, type BatchResult, sendBatch } from './batch.ts'
+import { MAX_BATCH_SIZE, PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, QueuedState } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
@@ -39,7 +39,7 @@ const REFUSED = 4
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
- * update of each pet. `Backlogs` has the states of an update and decides which share a statement; this class decides when it is
+ * update of each pet. `PendingUpdates` has the states of an update and decides which share a statement; this class decides when it is
  * sent; `sendBatch` sends it and decides its updates.
  *
  * At most two batches are in flight, or as many single updates as there are connections if Citus distributes the table or updates
@@ -52,7 +52,7 @@ export class UpdateQueue {
   readonly #repository: UpdateRepository
   readonly #tracer: BatchTracer | undefined
   readonly #times: UpdateTimes
-  readonly #backlogs: Backlogs
+  readonly #pending: PendingUpdates
   /** Statements in flight, by the state of their updates before. */
   readonly #inFlight: Record<QueuedState, number> = { waiting: 0, locked: 0, refused: 0 }
   #isScheduled = false
@@ -67,7 +67,7 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#backlogs = new Backlogs(statistics)
+    this.#pending = new PendingUpdates(statistics)
     this.#tracer = tracer
     this.#times = times
   }
@@ -86,7 +86,7 @@ export class UpdateQueue {
       const context = this.#tracer?.current()
       const state = 'waiting'
       // Not `...update`: V8 takes microseconds to add properties to a copy.
-      this.#backlogs.add({ petId, quantity, condition, caller, state, arrivedAt, context, resolve, reject })
+      this.#pending.add({ petId, quantity, condition, caller, state, arrivedAt, context, resolve, reject })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -110,7 +110,7 @@ export class UpdateQueue {
     const { updateConnections } = this.#repository
     const locked = Math.min(LOCKED, updateConnections - BATCHES)
     const isDistributed = this.#repository.isDistributed()
-    const isIndividual = isDistributed || this.#backlogs.isIndividual
+    const isIndividual = isDistributed || this.#pending.isIndividual
     const limit = isIndividual ? 1 : MAX_BATCH_SIZE
     const refused = isIndividual ? 1 : Math.max(1, Math.min(REFUSED, updateConnections - BATCHES - locked))
     // First, because their updates often are older than others of the same pets.
@@ -122,7 +122,7 @@ export class UpdateQueue {
   /** Sends statements until `max` of them are in flight, or nothing is left to take. */
   #start(state: QueuedState, max: number, limit: number): void {
     while (this.#inFlight[state] < max) {
-      const batch = this.#backlogs.take(state, limit)
+      const batch = this.#pending.take(state, limit)
       if (batch.updates.length === 0) return
       void this.#send(batch)
     }
@@ -135,17 +135,17 @@ export class UpdateQueue {
     const contexts = batch.updates.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, send) ?? send())
     this.#inFlight[batch.state]--
-    this.#backlogs.onResult(batch, result)
+    this.#pending.onResult(batch, result)
     // What is sent again must not be late. Otherwise, the timer is enough.
     if (result.undecided.length > 0) this.#check()
     else this.#dispatch()
   }
 
   #check(): void {
-    this.#backlogs.rejectLate(performance.now() - this.#times.wait)
+    this.#pending.rejectLate(performance.now() - this.#times.wait)
     this.#dispatch()
     // The timer is stopped only here: otherwise a single caller would start and stop it with each update.
-    if (!this.#backlogs.isEmpty) return
+    if (!this.#pending.isEmpty) return
     clearInterval(this.#timer)
     this.#timer = undefined
   }
