@@ -29,9 +29,7 @@ export class SkippedRowError extends Error {
   override readonly name = 'SkippedRowError'
 
   constructor(rules: string) {
-    super(
-      `no error was raised, but a trigger BEFORE UPDATE or a rule skipped the row; those of the table: ${rules}`,
-    )
+    super(`no error was raised, but one of these triggers and rules skipped the row: ${rules}`)
   }
 }
 
@@ -65,34 +63,28 @@ export async function sendBatch(
     const reason = mayConcernOneRow(error) ? 'refusal' : undefined
     if (reason && hasCause(error, 'locked')) return { undecided: updates, reason: 'lock timeout' }
     if (reason && updates.length > 1) return { undecided: updates, reason }
-    return { undecided: rejectAll(updates, error), reason }
+    for (const update of updates) update.reject(error)
+    return { undecided: [], reason }
   }
   const without: Update[] = []
   for (const update of updates) {
     const row = rows.get(update.petId)
     if (row === undefined) without.push(update)
     else if (!row.isUnchanged) update.resolve(row)
-    else if (!decideUnchanged(update, row)) update.reject(new SkippedRowError(repository.skippingRules()))
+    else if (!decideUnchanged(update, row))
+      update.reject(new SkippedRowError(repository.table().skippingRules))
   }
   if (without.length === 0) return { undecided: [] }
-  try {
-    const entries = await repository.entriesOf(without.map(({ petId }) => petId))
-    const isUndecided = (update: Update): boolean => {
-      const entry = entries.get(update.petId)
-      if (entry === undefined) update.resolve(undefined)
-      // For a row that was locked, no trigger has run.
-      else return (skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry)
-      return false
-    }
-    return { undecided: without.filter(isUndecided), reason: 'no row' }
-  } catch (error) {
-    return { undecided: rejectAll(without, error) }
-  }
-}
-
-function rejectAll(updates: readonly Update[], error: unknown): [] {
-  for (const update of updates) update.reject(error)
-  return []
+  // If this fails, the next statement tells why.
+  const entries = await repository.entriesOf(without.map(({ petId }) => petId)).catch(() => undefined)
+  const undecided = without.filter((update) => {
+    const entry = entries?.get(update.petId)
+    // For a row that was locked, no trigger has run.
+    if (entry) return (skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry)
+    if (entries) update.resolve(undefined)
+    return !entries
+  })
+  return { undecided, reason: 'no row' }
 }
 
 /**

@@ -72,14 +72,10 @@ export class PendingUpdates {
   /** Takes the oldest updates of at most `limit` pets in a state. If it is `refused`, all are of one key. */
   take(state: QueuedState, limit: number): Batch {
     const now = performance.now()
-    if (state === 'locked') {
-      const skipsLocked = now - this.#polledAt >= POLL_MS
-      const updates = this.#take(state, skipsLocked ? limit : 1)
-      if (skipsLocked && updates.length > 0) this.#polledAt = now
-      return { state, updates, skipsLocked }
-    }
-    const skipsLocked = now - this.#timeoutAt < AFTER_TIMEOUT_MS
-    if (state === 'waiting') return { state, updates: this.#take(state, limit), skipsLocked }
+    const isPoll = state === 'locked' && now - this.#polledAt >= POLL_MS
+    const skipsLocked = isPoll || (state !== 'locked' && now - this.#timeoutAt < AFTER_TIMEOUT_MS)
+    if (state !== 'refused')
+      return { state, updates: this.#take(state, state === 'waiting' || isPoll ? limit : 1), skipsLocked }
     const [first] = this.#take(state, 1, (update) => !this.#keysInFlight.has(keyOf(update)))
     if (first === undefined) return { state, updates: [], skipsLocked }
     const key = keyOf(first)
@@ -109,6 +105,7 @@ export class PendingUpdates {
     const isTimeout = reason === 'lock timeout'
     if (isTimeout && !skipsLocked) this.#timeoutAt = now
     if (isTimeout && skipsLocked && state !== 'locked') this.#blockedAt = now
+    if (state === 'locked' && skipsLocked) this.#polledAt = now
     // The next statement that skips locked rows can tell why.
     if (reason === 'no row' && !skipsLocked) this.#polledAt = Number.NEGATIVE_INFINITY
     const areLocked = reason === 'no row' || (isTimeout && (state === 'locked' || updates.length === 1))
@@ -119,11 +116,8 @@ export class PendingUpdates {
       this.#move(update, isUndecided ? this.#stateOf(update) : 'settled')
       if (state === 'refused') this.#keysInFlight.delete(keyOf(update))
     }
-    const hasChangedKeys = this.#resize(updates, reason === 'refusal')
-    const petIds = hasChangedKeys
-      ? Array.from(this.#pets, ([petId]) => petId)
-      : updates.map(({ petId }) => petId)
-    for (const petId of petIds) this.#sort(petId)
+    if (reason === 'refusal' || this.#refusedKeys.size > 0) this.#resize(updates, reason === 'refusal')
+    for (const { petId } of updates) this.#sort(petId)
   }
 
   /** Rejects the queued updates that arrived before `time` (`performance.now()`). */
@@ -144,18 +138,18 @@ export class PendingUpdates {
 
   /**
    * Separates the keys of a refused batch, and halves the size of their next statement. Any other result doubles it, until they
-   * share statements with others again. Returns whether that has changed for a key.
+   * share statements with others again.
    */
-  #resize(batch: readonly Update[], isRefused: boolean): boolean {
+  #resize(batch: readonly Update[], isRefused: boolean): void {
     const separated = this.#refusedKeys.size
-    if (!isRefused && separated === 0) return false
     for (const key of new Set(batch.map(keyOf))) {
       const former = this.#refusedKeys.get(key) ?? MAX_BATCH_SIZE
       const limit = isRefused ? Math.ceil(batch.length / 2) : former * 2
       if (limit < MAX_BATCH_SIZE) this.#refusedKeys.set(key, limit)
       else this.#refusedKeys.delete(key)
     }
-    return this.#refusedKeys.size !== separated
+    if (this.#refusedKeys.size === separated) return
+    for (const [petId] of Array.from(this.#pets)) this.#sort(petId)
   }
 
   /** Moves the queued updates of a pet to their states now, without the settled ones, and the pet behind the others. */

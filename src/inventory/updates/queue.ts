@@ -26,16 +26,11 @@ export interface UpdateTimes {
 export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
 
 /**
- * Batches in flight: PostgreSQL executes one while the other is in transit. With more, batches are smaller, and each update takes
- * more CPU time.
+ * Maximum statements in flight by the state of their updates. While PostgreSQL executes one batch, another is in transit; with more,
+ * batches are smaller, and each update takes more CPU time. Each statement of locked updates occupies a connection until the lock
+ * timeout, and each of refused ones is of another key.
  */
-const BATCHES = 2
-
-/** Statements in flight for locked pets: each occupies a connection until the lock timeout. With few connections, it is one. */
-const LOCKED = 3
-
-/** Statements in flight for keys with refused updates, each of another key. With few connections, it is one. */
-const REFUSED = 4
+const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, locked: 3, refused: 4 }
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
@@ -92,9 +87,7 @@ export class UpdateQueue {
     })
   }
 
-  /**
-   * Schedules a dispatch: in a microtask for a single caller, else after all requests that have already arrived are read.
-   */
+  /** Schedules a dispatch: in a microtask for a single caller, else after all requests that have already arrived are read. */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
@@ -108,14 +101,15 @@ export class UpdateQueue {
 
   #dispatch(): void {
     const { updateConnections } = this.#repository
-    const locked = Math.min(LOCKED, updateConnections - BATCHES)
-    const isDistributed = this.#repository.isDistributed()
+    const { isDistributed } = this.#repository.table()
     const isIndividual = isDistributed || this.#pending.isIndividual
     const limit = isIndividual ? 1 : MAX_BATCH_SIZE
-    const refused = isIndividual ? 1 : Math.max(1, Math.min(REFUSED, updateConnections - BATCHES - locked))
+    const { waiting } = MAX_STATEMENTS
+    const locked = Math.min(MAX_STATEMENTS.locked, updateConnections - waiting)
+    const refused = Math.max(1, Math.min(MAX_STATEMENTS.refused, updateConnections - waiting - locked))
     // First, because their updates often are older than others of the same pets.
-    this.#start('refused', refused, limit)
-    this.#start('waiting', isIndividual ? updateConnections - locked : BATCHES, limit)
+    this.#start('refused', isIndividual ? 1 : refused, limit)
+    this.#start('waiting', isIndividual ? updateConnections - locked : waiting, limit)
     this.#start('locked', locked, isDistributed ? 1 : MAX_BATCH_SIZE)
   }
 

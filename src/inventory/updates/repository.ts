@@ -5,7 +5,7 @@ import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 import { arrayOf, statementTexts, type UpdatedRow, updateStatement } from './statements.ts'
-import { TABLE_STATE, TableState } from './table-state.ts'
+import { TABLE_STATE, tableState } from './table-state.ts'
 
 /**
  * PostgreSQL settings for sessions that update. With the default costs, PostgreSQL scans a whole table of a thousand rows to find
@@ -27,17 +27,12 @@ export type UpdateRepository = ReturnType<typeof updateRepository>
  * @param probe a pool for a statement that no update waits for
  */
 export function updateRepository(database: Pool, probe: Pool) {
-  const table = new TableState(probe)
-  table.refresh()
+  const table = tableState(probe)
   return {
     /** Maximum connections for updates. */
     updateConnections: database.statistics().size,
 
-    /** Whether Citus may distribute the table, so that each update is a statement of its own. */
-    isDistributed: (): boolean => table.isDistributed,
-
-    /** The names of the triggers and rules that may skip a row without an error. */
-    skippingRules: (): string => table.skippingRules,
+    table,
 
     /**
      * Sets the quantities of different pets in one transaction, and returns their entries as stored, by petId. An update whose
@@ -48,15 +43,13 @@ export function updateRepository(database: Pool, probe: Pool) {
      * @throws {OutcomeUnknownError} if the changes may have been committed; after any other error, nothing has changed
      */
     async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean) {
-      table.refresh()
-      const { isDistributed, namesCallers } = table
+      const { isDistributed, namesCallers } = table()
       const { statement, values } = updateStatement(updates, namesCallers, skipsLocked && !isDistributed)
       const rows = await database.query<UpdatedRow>(statement, values).catch((error: unknown) => {
+        const isUnknown = error instanceof DatabaseUnavailableError && error.outcome === 'unknown'
         // An ERROR of Citus may report a lost connection to the server that commits.
-        const isKnown = !(error instanceof DatabaseUnavailableError) || error.outcome !== 'unknown'
-        throw isKnown && !(isDistributed && hasCause(error, 'failed', 'lost'))
-          ? error
-          : new OutcomeUnknownError(error)
+        const isOfWorker = isDistributed && hasCause(error, 'failed', 'lost')
+        throw isUnknown || isOfWorker ? new OutcomeUnknownError(error) : error
       })
       return new Map(rows.map((row) => [row.key, row]))
     },

@@ -26,23 +26,23 @@ const LOCK = `WITH locked AS (
     FOR NO KEY UPDATE SKIP LOCKED
   )`
 
+/** What a statement sets: a single quantity, several, or those of several whose rows nobody else has locked. */
+const kinds = ['quantity', 'quantities', 'unlocked_quantities'] as const
+type Kind = (typeof kinds)[number]
+
 /** The statements by name. A text takes longer to make than to send. */
 const statements = new Map<string, NamedStatement>()
 
 /**
- * Returns the statement for a single update or for several. Conditions and callers slow it down, so updates that need none have a
- * statement without. One that skips locked rows is slower, too. As it locks the others first, it also returns those that it then did
- * not update, because of their condition or a trigger.
+ * Returns the statement of a kind. Conditions and callers slow it down, so updates that need none have a statement without. One that
+ * skips locked rows is slower, too. As it locks the others first, it also returns those that it then did not update, because of their
+ * condition or a trigger.
  */
-function statementOf(
-  isSingle: boolean,
-  isConditional: boolean,
-  namesCallers: boolean,
-  skipsLocked: boolean,
-): NamedStatement {
-  const name = `inventory_set_quantit${isSingle ? 'y' : 'ies'}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}${skipsLocked ? '_unlocked' : ''}`
+function statementOf(kind: Kind, isConditional: boolean, namesCallers: boolean): NamedStatement {
+  const name = `inventory_set_${kind}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`
   const known = statements.get(name)
   if (known !== undefined) return known
+  const isSingle = kind === 'quantity'
   const [id, amount, anyOf, noneOf] = isSingle
     ? ['$1::bigint', '$2', '$3::text', '$4::text']
     : ['change.id', 'change.amount', 'change.any_of', 'change.none_of']
@@ -57,14 +57,11 @@ function statementOf(
   // Of the rows as they were locked: an UPDATE first evaluates its conditions on rows as they were when it began.
   const ofLocked = `AND EXISTS (SELECT FROM locked WHERE locked.pet_id = ${id} ${conditions})`
   const update = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
-    WHERE pet_id = ${id} ${skipsLocked ? ofLocked : conditions} ${namesCallers ? callers : ''}
+    WHERE pet_id = ${id} ${kind === 'unlocked_quantities' ? ofLocked : conditions} ${namesCallers ? callers : ''}
     RETURNING ${id} AS key, ${ENTRY_FIELDS}`
-  const unchanged = `SELECT pet_id::bigint, ${ENTRY_FIELDS}, true FROM locked
-    WHERE pet_id NOT IN (SELECT key FROM updated)`
-  const text = skipsLocked
-    ? `${LOCK}, updated AS (${update}) SELECT *, false AS "isUnchanged" FROM updated UNION ALL ${unchanged}`
-    : update
-  const statement = { name, text }
+  const unlocked = `${LOCK}, updated AS (${update}) SELECT *, false AS "isUnchanged" FROM updated
+    UNION ALL SELECT pet_id::bigint, ${ENTRY_FIELDS}, true FROM locked WHERE pet_id NOT IN (SELECT key FROM updated)`
+  const statement = { name, text: kind === 'unlocked_quantities' ? unlocked : update }
   statements.set(name, statement)
   return statement
 }
@@ -72,11 +69,10 @@ function statementOf(
 const either = [true, false]
 
 /** The texts of all statements that update entries. */
-export const statementTexts = either.flatMap((isConditional) =>
-  either.flatMap((namesCallers) => [
-    statementOf(true, isConditional, namesCallers, false).text,
-    ...either.map((skipsLocked) => statementOf(false, isConditional, namesCallers, skipsLocked).text),
-  ]),
+export const statementTexts = kinds.flatMap((kind) =>
+  either.flatMap((isConditional) =>
+    either.map((namesCallers) => statementOf(kind, isConditional, namesCallers).text),
+  ),
 )
 
 /**
@@ -91,24 +87,17 @@ export function updateStatement(
   namesCallers: boolean,
   skipsLocked: boolean,
 ) {
-  const isSingle = updates.length === 1 && !skipsLocked
   const isConditional = updates.some(({ condition }) => condition !== undefined)
-  const parameters: Value[][] = [
-    updates.map(({ petId }) => petId),
-    updates.map(({ quantity }) => quantity),
-    ...(isConditional ? [updates.map(anyOf), updates.map(noneOf)] : []),
-  ]
-  const values: Value[] = isSingle ? parameters.flat() : parameters.map(arrayOf)
+  const parameters: Value[][] = [updates.map(({ petId }) => petId), updates.map(({ quantity }) => quantity)]
+  if (isConditional)
+    parameters.push(
+      updates.map(({ condition }) => condition?.anyOf?.join() ?? ANY_TAG),
+      updates.map(({ condition }) => condition?.noneOf?.join() ?? ''),
+    )
+  const kind = skipsLocked ? 'unlocked_quantities' : updates.length === 1 ? 'quantity' : 'quantities'
+  const values: Value[] = kind === 'quantity' ? parameters.flat() : parameters.map(arrayOf)
   if (namesCallers) values.push(callersOf(updates))
-  return { statement: statementOf(isSingle, isConditional, namesCallers, skipsLocked), values }
-}
-
-function anyOf({ condition }: QuantityUpdate): string {
-  return condition?.anyOf?.join() ?? ANY_TAG
-}
-
-function noneOf({ condition }: QuantityUpdate): string {
-  return condition?.noneOf?.join() ?? ''
+  return { statement: statementOf(kind, isConditional, namesCallers), values }
 }
 
 /** Returns a JSON object with the name and the id of the key and the id of the request of each petId. */

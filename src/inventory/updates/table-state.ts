@@ -19,61 +19,52 @@ const SKIPPING_RULES = `SELECT string_agg(name, ', ' ORDER BY name) FROM (
   ) AS rule (name)`
 
 /** The statement that reads the state. */
-export const TABLE_STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "isRecorded",
-    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed", coalesce((${SKIPPING_RULES}), 'none') AS "skippingRules"
+export const TABLE_STATE = `SELECT coalesce(bool_or(${IS_RECORDING}), false) AS "namesCallers",
+    coalesce(bool_or(${IS_DISTRIBUTED}), false) AS "isDistributed", coalesce((${SKIPPING_RULES}), 'unknown') AS "skippingRules"
   FROM pg_trigger WHERE tgrelid = to_regclass('inventory')`
 
-type State = Pick<TableState, 'isDistributed' | 'skippingRules'> & { readonly isRecorded: boolean }
-
-/** What updates depend on that operators may change while the service runs. No update waits until it is read. */
-export class TableState {
+/** What updates depend on that operators may change while the service runs. */
+export interface TableState {
   /**
    * Whether Citus may distribute the table over several servers. If so, each update is a statement of its own, on as many
    * connections as there are: Citus passes it on to the one server with the entry, which commits it. A statement for entries on
    * several servers costs work on every shard and a commit in two phases. It is correct as well.
    */
-  isDistributed = false
-  /** The names of the triggers and rules that may keep a row as it is without an error, separated by commas. */
-  skippingRules = ''
-  readonly #database: StatementRunner
-  #isRecorded = true
-  #readAt = Number.NEGATIVE_INFINITY
-  #nextRead = Number.NEGATIVE_INFINITY
-
-  constructor(database: StatementRunner) {
-    this.#database = database
-  }
-
+  readonly isDistributed: boolean
   /**
    * Whether an update has to name its caller: the history records changes, or did not long ago, or that is not known. A name that
    * nothing records costs time only. Citus distributes no table with triggers, and supports no such statement for one that it
    * distributes.
    */
-  get namesCallers(): boolean {
-    return this.#isRecorded || (!this.isDistributed && performance.now() - this.#readAt > MAX_AGE_MS)
-  }
+  readonly namesCallers: boolean
+  /** The names of the triggers and rules that may keep a row as it is without an error, separated by commas. */
+  readonly skippingRules: string
+}
 
-  /** Reads the state in the background if it is old. Call it for each statement, and once before. */
-  refresh(): void {
-    const now = performance.now()
-    if (now < this.#nextRead) return
-    this.#nextRead = Number.POSITIVE_INFINITY
-    void this.#read(now).finally(() => {
-      this.#nextRead = now + REFRESH_MS
-    })
-  }
+/**
+ * Returns a function that returns the latest state. No update waits until it is read: the function reads it in the background if it is
+ * old, also when it is created.
+ */
+export function tableState(database: StatementRunner): () => TableState {
+  let state: TableState = { isDistributed: false, namesCallers: true, skippingRules: 'unknown' }
+  let readAt = Number.NEGATIVE_INFINITY
+  let nextRead = Number.NEGATIVE_INFINITY
 
-  async #read(startedAt: number): Promise<void> {
+  const read = async (startedAt: number): Promise<void> => {
+    nextRead = Number.POSITIVE_INFINITY
     try {
-      const { isRecorded, isDistributed, skippingRules } = onlyRow(
-        await this.#database.query<State>(TABLE_STATE),
-      )
-      this.#isRecorded = isRecorded
-      this.isDistributed = isDistributed
-      this.skippingRules = skippingRules
-      this.#readAt = startedAt
+      state = onlyRow(await database.query<TableState>(TABLE_STATE))
+      readAt = startedAt
     } catch {
       // The readiness check reports why.
     }
+    nextRead = startedAt + REFRESH_MS
+  }
+
+  void read(performance.now())
+  return () => {
+    const now = performance.now()
+    if (now >= nextRead) void read(now)
+    return state.isDistributed || now - readAt <= MAX_AGE_MS ? state : { ...state, namesCallers: true }
   }
 }

@@ -10,6 +10,7 @@ import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-upd
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import type { UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { UpdatedRow } from '../../../src/inventory/updates/statements.ts'
+import type { TableState } from '../../../src/inventory/updates/table-state.ts'
 
 const HISTORIES = 400
 const UPDATES = 60
@@ -59,12 +60,8 @@ class RandomRepository implements UpdateRepository {
       if (petId !== WITHOUT_ENTRY) this.entries.set(petId, { petId, quantity: 0, status: 'sold' })
   }
 
-  isDistributed(): boolean {
-    return this.#isDistributed
-  }
-
-  skippingRules(): string {
-    return ''
+  table(): TableState {
+    return { isDistributed: this.#isDistributed, namesCallers: false, skippingRules: '' }
   }
 
   async setQuantities(
@@ -86,6 +83,8 @@ class RandomRepository implements UpdateRepository {
 
   async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
     await this.#delay()
+    if (this.#random() % 8 === 0)
+      throw new DatabaseUnavailableError(new Error('There is no response'), 'unknown')
     return new Map([...this.entries].filter(([petId]) => petIds.includes(petId)))
   }
 
