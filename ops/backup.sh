@@ -7,8 +7,7 @@
 #   backup.sh restore [file]  replace the database with the backup, or the newest; the former one stays under another name
 #   backup.sh settings        fail if a setting is wrong
 #   backup.sh health          fail if the newest backup is older than one and a half intervals, or the time of any is in the future
-# For file, - is a backup on standard input. After a successful backup, those older than BACKUP_KEEP_DAYS days are deleted, but no
-# other files.
+# For file, - is a backup on standard input. A successful backup deletes those older than BACKUP_KEEP_DAYS days, and no other files.
 set -eu
 
 fail() {
@@ -16,17 +15,11 @@ fail() {
   exit "$1"
 }
 
-check_number() {
-  case "$2" in
-    '' | 0* | *[!0-9]* | ?????*) fail 2 "$1 must be a whole number from 1 to 9999, not \"$2\"" ;;
-  esac
-}
-
 query() {
   psql --no-psqlrc --quiet --tuples-only --no-align --set=ON_ERROR_STOP=1 --dbname="$1" --command="$2"
 }
 
-backup() {
+now() {
   time=$(date -u +%Y-%m-%dT%H:%M:%SZ)
   name="inventory-$(echo "$time" | tr -d :-).dump"
   # If it fails, so that failed backups do not fill the disk.
@@ -60,12 +53,10 @@ health() {
 
 # Makes the backup that is named, by default the newest, the standard input.
 open() {
-  dump=${1-$(list | tail -n 1)}
+  dump=${2-$(list | tail -n 1)}
   if [ "$dump" = - ]; then return; fi
-  if [ ! -f "$dump" ]; then
-    fail 1 "there is no backup ${dump:-yet}; \"backup.sh list\" lists them, \"backup.sh now\" writes one"
-  fi
-  if [ ! -r "$dump" ]; then fail 1 "cannot read $dump; read it from standard input instead: - <$dump"; fi
+  [ -r "$dump" ] || fail 1 "there is no backup ${dump:-yet}; \"backup.sh list\" lists them, \"backup.sh now\" writes one. If the file \
+exists, this user cannot read it: use standard input, - <file"
   exec <"$dump"
 }
 
@@ -84,49 +75,39 @@ restore_into() {
   printf 'backup.sh: restored %s: %s\n' "$dump" "$counts"
 }
 
+drill() { restore_into inventory_drill; }
+
 restore() {
   sessions=$(query postgres "
     SELECT count(*) FROM pg_stat_activity WHERE datname = 'inventory' AND backend_type = 'client backend'")
-  if [ "$sessions" != 0 ]; then
-    fail 1 "the database is in use (sessions: $sessions); nothing was changed. End them, the service with \"docker \
-compose stop api\", and try again"
-  fi
-  tables=$(query inventory "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'")
+  [ "$sessions" = 0 ] || fail 1 "the database is in use (sessions: $sessions); nothing was changed. End them, the service with \
+\"docker compose stop api\", and try again"
   restore_into inventory_restored
   former="inventory_before_$(date -u +%Y%m%dT%H%M%SZ | tr TZ tz)"
   query postgres "ALTER DATABASE inventory RENAME TO $former; ALTER DATABASE inventory_restored RENAME TO inventory"
-  if [ "$tables" = 0 ]; then dropdb "$former"; return; fi
   echo "backup.sh: the former database, with its replication slots, is now $former"
 }
 
-check_number BACKUP_INTERVAL_HOURS "$BACKUP_INTERVAL_HOURS"
-check_number BACKUP_KEEP_DAYS "$BACKUP_KEEP_DAYS"
-if [ -n "${DATABASE_URL:-}" ]; then
+for name in BACKUP_INTERVAL_HOURS BACKUP_KEEP_DAYS; do
+  value=$(printenv "$name") || true
+  echo "$value" | grep -qxE '[1-9][0-9]{0,3}' || fail 2 "$name must be a whole number from 1 to 9999, not \"$value\""
+done
+[ -z "${DATABASE_URL:-}" ] ||
   fail 2 "this backs up only the database of docker-compose.yml, but DATABASE_URL names another; use pg_dump"
-fi
 if [ "${1:-}" = settings ]; then exit; fi
 
-export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning
 PGPASSWORD=$(cat /run/password/postgres)
-export PGPASSWORD
+export PGHOST=db PGUSER=inventory PGDATABASE=inventory PGOPTIONS=--client-min-messages=warning PGPASSWORD
 umask 077
 cd /backup
 # Without this, a signal would end the shell without its trap on EXIT, which removes what is unfinished.
 trap 'exit 143' TERM INT
 
-command=${1:-}
-if [ $# -gt 0 ]; then shift; fi
-case "$command" in
-  now) backup ;;
-  list) list ;;
-  health) health ;;
-  drill)
+case "${1:-}" in
+  now | list | health) "$1" ;;
+  drill | restore)
     open "$@"
-    restore_into inventory_drill
-    ;;
-  restore)
-    open "$@"
-    restore
+    "$1"
     ;;
   every)
     while true; do
@@ -140,7 +121,7 @@ case "$command" in
     done
     ;;
   *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

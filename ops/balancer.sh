@@ -24,14 +24,10 @@ expiry_of() {
 }
 
 # HAProxy keeps its environment when it is reloaded.
-put() {
-  if [ -n "$2" ]; then echo "  setenv $1 \"$2\""; else echo "  unsetenv $1"; fi
-}
+put() { if [ -n "$2" ]; then echo "  setenv $1 \"$2\""; else echo "  unsetenv $1"; fi; }
 
 settings() {
-  case "$RATE_LIMIT" in
-    *[!0-9]* | 0* | ????????*) fail "RATE_LIMIT must be a whole number from 1 to 9999999, not \"$RATE_LIMIT\"" ;;
-  esac
+  echo "$RATE_LIMIT" | grep -qxE '([1-9][0-9]{0,6})?' || fail "RATE_LIMIT must be a whole number from 1 to 9999999, not \"$RATE_LIMIT\""
   rm -rf new
   mkdir new
   cp -r /ops/balancer.sh /ops/haproxy.cfg /ops/errors new
@@ -39,12 +35,9 @@ settings() {
   port=:${PUBLISH_HTTPS##*:}
   {
     echo global
-    put LISTEN '*:3000'
-    put SERVERS api:3000
     put RATE_LIMIT "$RATE_LIMIT"
     put PROXIES "$(echo "$PROXIES" | tr , ' ')"
     put CERTIFICATE "${CERTIFICATE:+certificate.pem}"
-    put LISTEN_HTTPS '*:3443'
     put PUBLIC_HTTPS_PORT "${port#:443}"
   } >settings.cfg
   if [ -n "$CERTIFICATE" ]; then
@@ -52,20 +45,17 @@ settings() {
     # In a terminal, HAProxy would ask for the pass phrase.
     ! grep -q ENCRYPTED certificate.pem || fail 'the key in CERTIFICATE is encrypted; decrypt it with "openssl pkey"'
   fi
-  if ! METRICS=127.0.0.1:8405 haproxy -c -f settings.cfg -f haproxy.cfg >../check.log 2>&1; then
-    cat ../check.log >&2
-    fail "HAProxy refuses the settings. PROXIES are addresses or networks, CERTIFICATE is a PEM file with a certificate, its chain and its key"
-  fi
-  expiry=
-  if [ -n "$CERTIFICATE" ]; then expiry=$(expiry_of certificate.pem); fi
-  put CERTIFICATE_EXPIRY "$expiry" >>settings.cfg
-  if [ "${1:-}" = check ]; then return; fi
+  output=$(METRICS=127.0.0.1:8405 haproxy -c -f settings.cfg -f haproxy.cfg 2>&1) || fail "$output
+HAProxy refuses the settings. PROXIES are addresses or networks, CERTIFICATE is a PEM file with a certificate, its chain and its key"
   # Independent of the umask with which the files were checked out.
   chmod -R u=rwX,go=rX .
   if [ -n "$CERTIFICATE" ]; then
+    expiry=$(expiry_of certificate.pem)
     chmod 400 certificate.pem
     chown haproxy certificate.pem
   fi
+  put CERTIFICATE_EXPIRY "${expiry:-}" >>settings.cfg
+  if [ "${1:-}" = check ]; then return; fi
   cd ..
   rm -rf current
   mv new current
@@ -74,9 +64,6 @@ settings() {
 }
 
 run() {
-  # The address in the network of the profile `watch`, so that no other container reaches the metrics.
-  address=$(getent hosts balancer-metrics | cut -d ' ' -f 1) || true
-  export METRICS="${address:-127.0.0.1}:8405"
   version=$(cat version)
   haproxy -W -db -f current/settings.cfg -f current/haproxy.cfg &
   haproxy=$!
@@ -85,19 +72,11 @@ run() {
     # In the background, so that a signal does not have to wait for it.
     sleep 1 &
     wait $! || true
-    if [ "$version" != "$(cat version)" ]; then
-      version=$(cat version)
-      kill -USR2 "$haproxy"
-    fi
+    [ "$version" = "$(cat version)" ] && continue
+    version=$(cat version)
+    kill -USR2 "$haproxy"
   done
   wait "$haproxy"
 }
 
-case "${1:-}" in
-  settings) settings "${2:-}" ;;
-  run) run ;;
-  *)
-    sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
-    exit 2
-    ;;
-esac
+"$@"

@@ -2,9 +2,9 @@
 # Deploys this checkout and the settings in .env with docker compose, or goes back to the image of another version:
 #   ops/deploy.sh            build the image, or pull IMAGE, check all settings, migrate, and replace one container after the other
 #   ops/deploy.sh 2.0.0      the same with an image that was deployed from here before; the schema stays the newer one
-# No request fails, because each old container stays until a new one is healthy. After a failure or Ctrl-C, what served before keeps
-# serving. `docker compose up` cannot do that: it replaces all containers before a service that they depend on could check anything.
-# Leaves running containers of PostgreSQL and, unless its ports change, HAProxy alone. Keeps the logs of the last 20 removed ones in `logs`.
+# No request fails, because each old container stays until a new one is healthy; `docker compose up` replaces all of them at once. After a
+# failure or Ctrl-C, what served before keeps serving. Leaves running containers of PostgreSQL and, unless its ports change, HAProxy
+# alone. Keeps the logs of the last 20 removed ones in `logs`.
 set -eu
 umask 077
 cd "$(dirname "$0")/.."
@@ -27,9 +27,8 @@ if [ -f .env ]; then
   # shellcheck disable=SC2046
   names=$(cat $(echo "$files" | tr ":\"'\r" ' ') |
     grep -oE '(^|[^$])\$\{?[A-Za-z_][A-Za-z0-9_]*|^ +(- )?[A-Z_][A-Z0-9_]*:?$' | tr -cd '[:alnum:]_\n' | paste -sd '|' -)
-  own='ANSI|BAKE|COMPATIBILITY|CONVERT_WINDOWS_PATHS|DISABLE_ENV_FILE|ENV_FILES|EXPERIMENTAL|FILE|IGNORE_ORPHANS|MENU'
-  own="COMPOSE_($own|PARALLEL_LIMIT|PATH_SEPARATOR|PROFILES|PROGRESS|PROJECT_NAME|REMOVE_ORPHANS|STATUS_STDOUT)"
-  wrong=$(grep -nvE "^[^[:alnum:]_]*(#.*)?\$|^[^[:alnum:]_]*(export[[:space:]]+)?($names|$own)[[:space:]]*=" .env |
+  own='ANSI|BAKE|COMPATIBILITY|FILE|IGNORE_ORPHANS|MENU|PARALLEL_LIMIT|PATH_SEPARATOR|PROFILES|PROGRESS|PROJECT_NAME|REMOVE_ORPHANS'
+  wrong=$(grep -nvE "^[^[:alnum:]_]*(#.*)?\$|^[^[:alnum:]_]*(export[[:space:]]+)?($names|COMPOSE_($own))[[:space:]]*=" .env |
     sed -nE 's/^([0-9]+):[^[:alnum:]_]*([A-Za-z0-9_.-]*).*/  line \1: \2/p')
   [ -z "$wrong" ] || fail ".env has lines that are not NAME=value, or whose name has no effect with docker compose:
 $wrong"
