@@ -16,7 +16,7 @@ export interface Page {
   readonly file: string
   /** Where its links and pictures lead, as written. */
   readonly links: readonly string[]
-  /** The names by which a link can lead to its headings. */
+  /** The names by which a link can lead to its headings, or to an element with an id. */
   readonly anchors: readonly string[]
   /** The lines of its code blocks. */
   readonly lines: readonly string[]
@@ -49,6 +49,8 @@ function readPage(file: string, text: string): Page {
   visit(tree, (node: Nodes) => {
     if (node.type === 'link' || node.type === 'image' || node.type === 'definition') page.links.push(node.url)
     if (node.type === 'heading') page.anchors.push(slugger.slug(textOf(node)))
+    if (node.type === 'html')
+      page.anchors.push(...Array.from(node.value.matchAll(/id="(.*?)"/g), ([, id = '']) => id))
     if (node.type === 'code') page.lines.push(...joinLines(node.value))
     if (node.type === 'inlineCode') page.words.push(node.value)
   })

@@ -115,7 +115,7 @@ t.test('alerts and dashboard ask for nothing that does not exist', async (t) => 
   }
 })
 
-t.test('each alert leads to a paragraph of its own that says what to do', async (t) => {
+t.test('each alert leads to a line of its own that says what to do', async (t) => {
   const page = (await readPages()).find(({ file }) => file === 'docs/troubleshooting.md')
   const alerts = (await queries()).filter(({ alert }) => alert !== undefined)
   t.ok(alerts.length > 5)
