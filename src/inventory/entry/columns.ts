@@ -39,8 +39,3 @@ export const ENTRY_FIELDS = 'pet_id::bigint AS "petId", quantity::integer AS qua
  * quotes, backslashes or control characters needs `to_json`.
  */
 export const ENTRY_JSON = `'{"petId":' || pet_id || ',"quantity":' || quantity || ',"status":"' || status || '"}'`
-
-/** Returns the SQL expression of the value to store. If `expression` is NULL, that is the default, if there is one. */
-export function valueOrInitial(expression: string, { initial }: Column): string {
-  return initial === undefined ? expression : `coalesce(${expression}, ${initial})`
-}

@@ -1,6 +1,6 @@
 import type { Transaction } from '../../database/admin/transaction.ts'
 import { onlyRow } from '../../database/only-row.ts'
-import { COLUMN_NAMES, type Column, valueColumns, valueOrInitial } from '../entry/columns.ts'
+import { COLUMN_NAMES, type Column, valueColumns } from '../entry/columns.ts'
 import { InvalidInputError } from './lines.ts'
 
 /** Whether an import adds and changes entries, or also removes those that are not in the file. */
@@ -9,14 +9,14 @@ export type ImportMode = 'upsert' | 'replace'
 /** How an import changes the inventory: numbers of entries. */
 export type ImportCounts = Readonly<Record<'added' | 'changed' | 'unchanged' | 'removed', number>>
 
-/** SQL expression of a column's new value in an existing entry. It is unchanged if the line has no value for the column. */
-const stagedOrCurrent = ({ column, initial }: Column): string =>
-  initial === undefined ? `staged.${column}` : `coalesce(staged.${column}, entry.${column})`
+/** SQL expression of a column's new value. If the line has none, an existing entry keeps its own, and a new one has the default. */
+const newValue = ({ column, initial }: Column): string =>
+  initial === undefined ? `staged.${column}` : `coalesce(staged.${column}, entry.${column}, ${initial})`
 
-const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${stagedOrCurrent(column)}`).join(', ')
+const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${newValue(column)}`).join(', ')
 
 /** What the entry of a line must have, and what it has. */
-const expected = valueColumns.map((column) => valueOrInitial(stagedOrCurrent(column), column))
+const expected = valueColumns.map(newValue)
 const STORED = valueColumns.map(({ column }) => `entry.${column}`).join(', ')
 
 const EXPECTED_NAMES = valueColumns.map(({ column }) => `expected_${column}`).join(', ')
