@@ -95,19 +95,12 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         operationId: 'updateInventory',
         summary: 'Update stock level',
         description:
-          'Sets the stock quantity of one pet; its status does not change.\n\n' +
+          'Sets the stock quantity of one pet; its status does not change. Unknown fields are ignored.\n\n' +
           'After a 503 with the code `nothing_changed`, the update was not made: send it again. After a timeout, a lost ' +
-          'connection or any other 500, 502, 503 or 504, it may have been made. If you are the only writer of a pet, send it ' +
-          'again. If there are several writers, a retry could overwrite a newer value, so send `If-Match`.\n\n' +
-          'The entity tag of an entry is its quantity and status, separated by a hyphen, in double quotes, such as ' +
-          '`"12-available"`; you can build it from any entry of a list. With `If-Match`, the update is made only if the entry ' +
-          'still has one of the tags; otherwise nothing is changed, and the response is 412 with the current tag as its ' +
-          '`ETag`. Decide from that tag what to send.\n\n' +
-          'If the outcome of an update with `If-Match` is unknown, the response to a second attempt does not show it: a tag ' +
-          'says what an entry is, not who made it so. If you set what you have counted, retry with the same tag. If you add or ' +
-          'subtract, do not retry, because your change could be made twice: your operator can look up your `X-Request-Id` in ' +
-          'the history.\n\n' +
-          'Experimental: the request shape may change before it becomes stable. Unknown fields are ignored.',
+          'connection or any other 500, 502, 503 or 504, it may have been made. The only writer of a pet may send it again; ' +
+          'any other one could overwrite a newer value, and sends it with `If-Match`. If you add or subtract, do not send it ' +
+          'again, because your change could be made twice.\n\n' +
+          'Experimental: the request shape may change before it becomes stable.',
         'x-stability': 'experimental',
         tags: ['Inventory'],
         params: PetPath,
@@ -119,9 +112,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
             examples: [InventoryItem['example']],
             headers: { ETag: entryTagHeader },
           }),
-          404: Reference(ErrorBody, {
-            description: 'No entry exists for this petId',
-          }),
+          404: Reference(ErrorBody, { description: 'No entry exists for this petId' }),
           412: Reference(ErrorBody, {
             description: 'The entry does not match If-Match or If-None-Match; nothing was changed',
             headers: { ETag: entryTagHeader },

@@ -38,11 +38,7 @@ export type InventoryItem = Static<typeof InventoryItem>
 /** Unknown fields are ignored, because the shape of this request is announced to change. */
 export const InventoryUpdate = Type.Object(
   {
-    quantity: Type.Integer({
-      minimum: 0,
-      maximum: MAX_QUANTITY,
-      description: 'The new stock count',
-    }),
+    quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'The new stock count' }),
   },
   { $id: 'InventoryUpdate', description: 'The new stock of one pet', example: { quantity: 20 } },
 )
@@ -56,34 +52,24 @@ export const PetPath = Type.Object({
   }),
 })
 
+const optionalHeader = (description: string) => Type.Optional(Type.String({ description }))
+
 /** Conditional request headers of a list (RFC 9110, section 13.1). */
 export const ListConditions = Type.Object({
-  'If-None-Match': Type.Optional(
-    Type.String({
-      description:
-        '`*`, or ETags of lists separated by commas. If the current list has one of them, the response is a 304.',
-    }),
+  'If-None-Match': optionalHeader(
+    '`*`, or ETags of lists separated by commas. If the current list has one of them, the response is a 304.',
   ),
-  'If-Match': Type.Optional(
-    Type.String({
-      description:
-        '`*`, or ETags of lists separated by commas. If the current list has none of them, the response is a 412.',
-    }),
+  'If-Match': optionalHeader(
+    '`*`, or ETags of lists separated by commas. If the current list has none of them, the response is a 412.',
   ),
 })
 
 /** Conditional request headers of an update (RFC 9110, section 13.1). */
 export const UpdateConditions = Type.Object({
-  'If-Match': Type.Optional(
-    Type.String({
-      description:
-        '`*`, or entity tags separated by commas. The update is made only if the entry has one of them; a tag with `W/` never matches.',
-    }),
+  'If-Match': optionalHeader(
+    '`*`, or entity tags separated by commas. That of an entry is its quantity and status, such as `"12-available"`; build it from an entry of a list. The update is made only if the entry still has one of the tags. Otherwise the response is a 412 with the current tag as its `ETag`: decide from that what to send. A tag with `W/` never matches.',
   ),
-  'If-None-Match': Type.Optional(
-    Type.String({
-      description:
-        '`*`, or entity tags separated by commas. The update is made only if the entry has none of them; with `*`, it is never made.',
-    }),
+  'If-None-Match': optionalHeader(
+    '`*`, or entity tags separated by commas. The update is made only if the entry has none of them; with `*`, it is never made.',
   ),
 })
