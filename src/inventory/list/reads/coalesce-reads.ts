@@ -5,10 +5,7 @@ import { setImmediate } from 'node:timers/promises'
  * older than its request. If a read fails, callers that wait for the next read fail with the same error, because their read
  * would probably take as long to fail. `onCoalesced` is called for every caller that joins another caller's read.
  */
-export function coalesceReads<T>(
-  read: () => Promise<T>,
-  onCoalesced: () => void = () => {},
-): () => Promise<T> {
+export function coalesceReads<T>(read: () => Promise<T>, onCoalesced: () => void): () => Promise<T> {
   let running: Promise<T> | undefined
   let next: Promise<T> | undefined
 
