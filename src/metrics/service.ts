@@ -26,13 +26,6 @@ export interface ServiceSources {
 /** A value for each combination of labels. */
 type Samples = Iterable<readonly [labels: Record<string, string>, value: number]>
 
-/** What both kinds of metrics have. */
-interface Metric {
-  reset(): void
-  remove(): void
-  inc(labels: Record<string, string>, value: number): void
-}
-
 /**
  * Creates the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
  * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
@@ -45,20 +38,19 @@ export function serviceMetrics(sources: ServiceSources) {
   let backup: Date | undefined
   let ends: readonly { name: string; end: number }[] = []
 
-  const replace = (metric: Metric, samples: Samples, labelNames: readonly string[]): void => {
-    metric.reset()
-    // Without labels, `reset` sets it to 0.
-    if (labelNames.length === 0) metric.remove()
-    for (const [labels, value] of samples) metric.inc(labels, value)
+  const adder = (Metric: typeof Gauge | typeof Counter) => {
+    return (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
+      const collect = (): void => {
+        metric.reset()
+        // Without labels, `reset` sets it to 0.
+        if (labelNames.length === 0) metric.remove()
+        for (const [labels, value] of read()) metric.inc(labels, value)
+      }
+      const metric = new Metric({ name, help, labelNames, registers: [register], collect })
+    }
   }
-  const gauge = (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
-    const collect = (): void => replace(metric, read(), labelNames)
-    const metric = new Gauge({ name, help, labelNames, registers: [register], collect })
-  }
-  const counter = (name: string, help: string, read: () => Samples, ...labelNames: string[]): void => {
-    const collect = (): void => replace(metric, read(), labelNames)
-    const metric = new Counter({ name, help, labelNames, registers: [register], collect })
-  }
+  const gauge = adder(Gauge)
+  const counter = adder(Counter)
   const one = (value: number | undefined): Samples => (value === undefined ? [] : [[{}, value]])
   const perPool = function* (read: (pool: ReturnType<Pool['statistics']>) => number): Samples {
     for (const [name, pool] of Object.entries(pools))
