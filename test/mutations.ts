@@ -102,7 +102,7 @@ function testsFor(file: string): string[] {
   return [...new Set([...named.slice(0, NAMED_FILES).map(({ test }) => test), ...ALWAYS])]
 }
 
-/** Runs one test file as tap does, without its start. Returns the first failure: a test, or that the limit was reached. */
+/** Runs one test file as `npm test` does. Returns the first failure: a test, or that the limit was reached. */
 async function failureOf(test: string): Promise<string | undefined> {
   const folder = await mkdtemp(path.join(temporary, 'files-'))
   await chmod(folder, 0o755)
@@ -191,7 +191,6 @@ const testEnvironment = {
   ...server.env,
   TAP_BAIL: '1',
   TAP_TIMEOUT: String(LIMIT_MS / 1000),
-  TAP_TYPE_STRIP_ONLY: '1',
 }
 // If this process is killed, the next build must not take a changed module for a compiled one.
 for (const file of ['.sources', '.tsbuildinfo']) await rm(`dist/${file}`, { force: true })

@@ -1,6 +1,6 @@
 /**
  * Runs the tests of a kind, which is the first argument: `test` for those that need only Node, `fault` for those that need other
- * programs, and `browser`. Further arguments name files or folders; those that begin with a dash go to tap.
+ * programs, and `browser`. Further arguments name files or folders.
  */
 import { readdir } from 'node:fs/promises'
 import path from 'node:path'
@@ -8,7 +8,7 @@ import { chooseBalancer } from './support/containers.ts'
 import { runTap } from './support/run-tap.ts'
 
 const [kind, ...args] = process.argv.slice(2)
-const names = args.filter((arg) => !arg.startsWith('-')).map((name) => name.replace(/\/$/, ''))
+const names = args.map((name) => name.replace(/\/$/, ''))
 const files = (await readdir('test', { recursive: true }))
   .filter((file) => file.endsWith(`.${kind}.ts`))
   .map((file) => path.join('test', file))
@@ -20,6 +20,6 @@ const chosen = files.filter((file) => names.length === 0 || names.some((name) =>
 // Debian puts HAProxy, nginx and PgBouncer into a folder that only root has on its PATH.
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // What other programs break must not fail another test.
-const options = kind === 'test' ? [] : ['--jobs=1', '--timeout=900']
+const options = kind === 'test' ? {} : { jobs: 1, seconds: 900 }
 const variables = kind === 'fault' ? await chooseBalancer() : {}
-await runTap(chosen, [...options, ...args.filter((arg) => arg.startsWith('-'))], variables)
+await runTap(chosen, options, variables)

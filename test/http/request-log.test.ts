@@ -1,6 +1,8 @@
 import t from 'tap'
 import { listLimits } from '../../src/database/time-limits.ts'
+import { appTimeouts } from '../../src/http/app.ts'
 import { RequestStatistics } from '../../src/http/request-statistics.ts'
+import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
@@ -60,6 +62,9 @@ t.test('a well-formed X-Request-Id is used and returned, any other is replaced',
     t.match(await idFor(id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, id)
 })
 
+/** How long what cannot be served waits, and far longer than what can be served takes. */
+const LIMIT_MS = 5000
+
 t.test('the log and a metric have the cause of each 503', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
@@ -69,7 +74,10 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const requestStatistics = new RequestStatistics()
   const { send, log } = await startApp(t, outage.url, {
     app: { requestStatistics },
-    timings: { lists: { ...listLimits, answer: 500 } },
+    timings: {
+      lists: { ...listLimits, answer: LIMIT_MS },
+      app: { ...appTimeouts, updates: { ...updateTimes, wait: LIMIT_MS } },
+    },
   })
   const lastLine = (): unknown => log.findLast(({ msg }) => msg === 'request')
   const list = (): Promise<Answer> => send('GET', '/v1/inventory')

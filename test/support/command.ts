@@ -67,9 +67,7 @@ async function runInHost(command: Command): Promise<Outcome> {
 function startHost(): ChildProcess {
   const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.join(root, 'dist')], {
     env: { PATH: process.env['PATH'] },
-    // Without the loaders of tap, which take many times as long to start.
-    execPath: '/usr/bin/env',
-    execArgv: ['NODE_OPTIONS=', process.execPath],
+    execArgv: [],
   })
   started.unref()
   started.channel?.unref()

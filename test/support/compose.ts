@@ -7,14 +7,12 @@ export type Shell = (command: string) => Promise<string>
 
 /** A shell in the folder of a deployment by compose. */
 export function shellIn(cwd: string): Shell {
-  // Compose prefers variables to `.env`, and passes on NODE_OPTIONS, which tap sets in every process.
+  // Compose prefers variables to `.env`.
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => /^(PATH|HOME|DOCKER_\w+)$/.test(name)),
   )
-  return async (command) => {
-    const args = ['-euc', `unset NODE_OPTIONS; ${command}`]
-    return (await promisify(execFile)('sh', args, { cwd, env, maxBuffer: 1e8 })).stdout
-  }
+  return async (command) =>
+    (await promisify(execFile)('sh', ['-euc', command], { cwd, env, maxBuffer: 1e8 })).stdout
 }
 
 /** The command that copies the files of the project into the folder of the shell. */

@@ -50,21 +50,14 @@ export async function startProgram(
   })
 }
 
-/**
- * Starts a command. It does not outlive the test. tap has each program of Node, and those that it starts, load a module by
- * `NODE_OPTIONS`, which takes a second of processor time: here they run as users run them.
- */
+/** Starts a command. It does not outlive the test. */
 export function run(
   t: Test,
   command: string,
   args: readonly string[],
   { input, ...options }: SpawnOptions & Pick<ProgramOptions, 'input'> = {},
 ): Program {
-  const nodeOptions = `NODE_OPTIONS=${options.env?.['NODE_OPTIONS'] ?? ''}`
-  const child = spawn('/usr/bin/env', [nodeOptions, command, ...args], {
-    ...options,
-    stdio: ['pipe', 'pipe', 'pipe'],
-  })
+  const child = spawn(command, args, { ...options, stdio: ['pipe', 'pipe', 'pipe'] })
   // A program that ends before it has read everything breaks the pipe.
   child.stdin.on('error', () => {})
   if (input !== null) child.stdin.end(input)

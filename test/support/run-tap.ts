@@ -7,12 +7,16 @@ import { createInterface } from 'node:readline'
 import { root } from './root.ts'
 import { startTestServer } from './server.ts'
 
-/** Test files at a time: two for each processor, as many of them wait for time to pass. */
-const JOBS = 2 * availableParallelism()
+interface RunOptions {
+  /** Test files at a time: by default two for each processor, as many of them wait for time to pass. */
+  readonly jobs?: number
+  /** How long each file may take. */
+  readonly seconds?: number
+}
 
 /**
- * Runs test files against one PostgreSQL server, found or started here: tap runs each file as a process of its own, so
- * the server must belong to a parent of them all. The exit code of this process says how it went.
+ * Runs test files against one PostgreSQL server, found or started here. Each file is a process of its own, so the server
+ * belongs to a parent of them all. The exit code of this process says how it went.
  *
  * All temporary files are in one folder.
  *
@@ -21,7 +25,7 @@ const JOBS = 2 * availableParallelism()
  */
 export async function runTap(
   files: readonly string[],
-  options: readonly string[] = [],
+  options: RunOptions = {},
   variables: Readonly<Record<string, string>> = {},
 ): Promise<void> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
@@ -52,26 +56,25 @@ export async function runTap(
   }
 }
 
-/** Returns whether all tests passed. In a terminal tap shows how they go; elsewhere, each file is a line, and errors are whole. */
+/** Returns whether all tests passed. */
 async function run(
   files: readonly string[],
-  options: readonly string[],
+  { jobs = 2 * availableParallelism(), seconds = 600 }: RunOptions,
   env: NodeJS.ProcessEnv,
   interruption: AbortSignal,
 ): Promise<boolean> {
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
-  const isShown = process.stdout.isTTY || options.some((option) => option.startsWith('--reporter'))
-  const args = ['run', `--reporter=${isShown ? 'terse' : 'tap'}`, `--jobs=${JOBS}`, ...options, ...compiled]
-  const tap = spawn('tap', args, {
+  const args = [path.join(import.meta.dirname, 'run-files.js'), String(jobs), ...compiled]
+  const tap = spawn(process.execPath, args, {
     cwd: root,
-    env,
-    stdio: ['ignore', isShown ? 'inherit' : 'pipe', 'inherit'],
+    env: { ...env, TAP_TIMEOUT: String(seconds) },
+    stdio: ['ignore', 'pipe', 'inherit'],
     // A process group of its own, so that a signal reaches the tests and the programs that they started.
     detached: true,
   })
   interruption.addEventListener('abort', () => endGroup(tap))
   const ended = once(tap, 'exit')
-  if (tap.stdout) await printBriefly(createInterface(tap.stdout))
+  await printBriefly(createInterface(tap.stdout))
   const [code] = await ended
   return code === 0
 }

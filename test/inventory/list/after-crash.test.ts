@@ -1,10 +1,15 @@
+import { mock } from 'node:test'
+import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
+import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp } from '../../support/app.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 
+// Nobody else commits there. Nothing but a commit writes the log to the disk, so that a crash undoes what came after the last one.
+const database = await startOwnServer(t, { wal_writer_delay: '10s', autovacuum: 'off' })
+t.beforeEach(() => database.query('TRUNCATE inventory'))
+
 t.test('the list is read again after PostgreSQL has recovered from a crash', async (t) => {
-  // Nothing but a commit writes the log to the disk, so that a crash undoes what came after the last one.
-  const database = await startOwnServer(t, { wal_writer_delay: '10s', autovacuum: 'off' })
   const transactions = async (): Promise<unknown> => (await database.query('SELECT pg_current_snapshot()'))[0]
   await database.query("INSERT INTO inventory VALUES (1, 0, 'available')")
   await database.query('CHECKPOINT')
@@ -20,7 +25,6 @@ t.test('the list is read again after PostgreSQL has recovered from a crash', asy
 })
 
 t.test('forgets a commit that a crash has undone, although a list was made from its changes', async (t) => {
-  const database = await startOwnServer(t, { wal_writer_delay: '10s', autovacuum: 'off' })
   await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 100) AS n")
   const { send } = await startApp(t, database.url)
   const quantities = async (): Promise<unknown[]> => {
@@ -41,4 +45,20 @@ t.test('forgets a commit that a crash has undone, although a list was made from 
     await quantities(),
     stored.map(({ quantity }) => Number(quantity)),
   )
+})
+
+t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
+  await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
+  await database.query(
+    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET idle_session_timeout = '100ms'`,
+  )
+  const statistics = new InventoryStatistics()
+  const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
+  mock.timers.enable({ apis: ['setTimeout'] })
+  await send('GET', '/v1/inventory')
+  mock.timers.tick(86_400_000)
+  mock.timers.reset()
+  await setTimeout(300)
+  await send('GET', '/v1/inventory')
+  t.equal(statistics.lists.read, 1)
 })

@@ -1,5 +1,3 @@
-import { mock } from 'node:test'
-import { setTimeout } from 'node:timers/promises'
 import fastify from 'fastify'
 import t from 'tap'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
@@ -10,7 +8,6 @@ import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/d
 import { until } from '../../support/eventually.ts'
 import { json } from '../../support/http.ts'
 import { openUnread } from '../../support/messages.ts'
-import { startOwnServer } from '../../support/own-server.ts'
 import { openPool } from '../../support/pool.ts'
 
 t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
@@ -58,24 +55,6 @@ t.test('lists asked for during a read share the next one, with what was committe
   t.match((await first).text, '"quantity":1')
   for (const { text } of await Promise.all(others)) t.match(text, '"quantity":2')
   t.equal(statistics.lists.read, 2)
-})
-
-t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
-  // Other tests commit in databases of the shared one.
-  const database = await startOwnServer(t, { autovacuum: 'off' })
-  await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  await database.query(
-    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET idle_session_timeout = '100ms'`,
-  )
-  const statistics = new InventoryStatistics()
-  const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
-  mock.timers.enable({ apis: ['setTimeout'] })
-  await send('GET', '/v1/inventory')
-  mock.timers.tick(86_400_000)
-  mock.timers.reset()
-  await setTimeout(300)
-  await send('GET', '/v1/inventory')
-  t.equal(statistics.lists.read, 1)
 })
 
 t.test('slow clients do not delay the lists of others', async (t) => {
