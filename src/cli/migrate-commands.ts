@@ -58,13 +58,12 @@ export function addMigrateCommands(
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down --yes')
     .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
-      const { yes, force, dryRun } = options
-      if (dryRun) return run('down', count, dryRun)
+      if (options.dryRun) return run('down', count, options.dryRun)
       const applied = await withDatabase(await databaseUrl(), appliedMigrations)
       const names = applied.slice(-(count ?? 1)).reverse()
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
-      if (names.length > 0 && !(isProduction() ? force : yes))
-        throw unconfirmed(consequence, isProduction() ? '--force' : '--yes')
+      const option = isProduction() ? 'force' : 'yes'
+      if (names.length > 0 && !options[option]) throw unconfirmed(consequence, `--${option}`)
       return run('down', count)
     })
 
@@ -80,8 +79,7 @@ export function addMigrateCommands(
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),
       )
-      const isRight = records.every(({ state }) => state === 'applied' || state === 'unknown')
-      if (!isRight) process.exitCode = exitCodes.refused
+      if (records.some(({ state }) => state === 'pending')) process.exitCode = exitCodes.refused
     })
 
   migrations
