@@ -3,6 +3,7 @@ import path from 'node:path'
 import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { imageOf, reasonOf } from './containers.ts'
+import { eventually } from './eventually.ts'
 import { onServer } from './on-server.ts'
 
 /** Speed over safety: the data of a run is thrown away. */
@@ -44,20 +45,25 @@ async function startServer(folder: string) {
   }
 }
 
+/**
+ * Starts PostgreSQL without a health check, which Testcontainers' own class for it has: Docker kills one that takes a second, as on a
+ * busy machine, and PostgreSQL inherits what is left of it, takes its end for a crash of its own, and restarts.
+ */
 async function startContainer(image: string) {
-  const { PostgreSqlContainer } = await import('@testcontainers/postgresql')
+  const { GenericContainer } = await import('testcontainers')
   const flags = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
-  const container = await new PostgreSqlContainer(image)
+  const container = await new GenericContainer(image)
+    .withEnvironment({ POSTGRES_PASSWORD: 'tests' })
+    .withExposedPorts(5432)
     .withCommand(['postgres', ...flags])
     // The default is too small for parallel queries.
     .withSharedMemorySize(256 * 1024 ** 2)
     .withStartupTimeout(120_000)
     .start()
-  return {
-    url: container.getConnectionUri(),
-    source: `${image} in a container, because TEST_DATABASE_URL is not set and a Docker engine answers`,
-    stop: () => container.stop(),
-  }
+  const url = `postgres://postgres:tests@${container.getHost()}:${container.getMappedPort(5432)}/postgres`
+  await eventually('PostgreSQL', async () => (await onServer(url, 'SELECT').catch(() => false)) !== false)
+  const source = `${image} in a container, because TEST_DATABASE_URL is not set and a Docker engine answers`
+  return { url, source, stop: () => container.stop() }
 }
 
 /** The address of another database of the same server. */
