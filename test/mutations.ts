@@ -13,7 +13,6 @@ import { text } from 'node:stream/consumers'
 import { parseArgs } from 'node:util'
 import ts from 'typescript'
 import { randomOf } from './support/random.ts'
-import { root } from './support/root.ts'
 import { endGroup } from './support/run-tap.ts'
 import { startTestServer } from './support/server.ts'
 
@@ -156,7 +155,7 @@ const only = values.only?.split(',').map(Number)
 const { config } = ts.readConfigFile('tsconfig.json', ts.sys.readFile)
 const { options: compilerOptions } = ts.convertCompilerOptionsFromJson(
   { ...config.compilerOptions, module: 'esnext' },
-  root,
+  '.',
 )
 const allTests = (await readdir('test', { recursive: true }))
   .filter((name) => name.endsWith('.test.ts'))

@@ -1,7 +1,6 @@
 import { type BrowserContextOptions, chromium, type Locator, type Page } from 'playwright-core'
 import t, { type Test } from 'tap'
 import { apiKey, startService } from '../support/app.ts'
-import type { TestDatabase } from '../support/database.ts'
 
 // Chromium refuses to run as root in its sandbox.
 const chromiumSandbox = process.getuid?.() !== 0
@@ -16,22 +15,14 @@ export const PET = '9007199254740993'
 export const REFUSED = 'Failed to load resource: the server responded with a status of 400 (Bad Request)'
 
 /** The page of a service with two entries, open in a window of its own. */
-interface Visit {
-  readonly page: Page
-  readonly port: number
-  readonly list: Locator
-  readonly update: Locator
-  readonly database: TestDatabase
-  /** Errors and warnings in the console, exceptions, and requests that left the page's origin, in order. */
-  readonly complaints: readonly string[]
-}
+type Visit = Awaited<ReturnType<typeof open>>
 
 /** Opens the page of a service with two entries, at a path that a proxy may put before it. */
 export async function open(
   t: Test,
   options: BrowserContextOptions = {},
   { publicUrls = [], prefix = '' }: { publicUrls?: string[]; prefix?: string } = {},
-): Promise<Visit> {
+) {
   const entries = [
     ['1', 12, 'available'],
     [PET, 7, 'pending'],
@@ -40,6 +31,7 @@ export async function open(
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options })
   t.teardown(() => context.close())
   const page = await context.newPage()
+  /** Errors and warnings in the console, exceptions, and requests that left the page's origin, in order. */
   const complaints: string[] = []
   page.on('console', (message) => {
     if (['error', 'warning'].includes(message.type())) complaints.push(message.text())
@@ -58,14 +50,8 @@ export async function open(
     })
   await page.goto(`http://127.0.0.1:${port}${prefix}/docs`)
   await page.getByRole('heading', { name: 'Update stock level' }).waitFor()
-  return {
-    page,
-    port,
-    list: page.locator('#listInventory'),
-    update: page.locator('#updateInventory'),
-    database,
-    complaints,
-  }
+  const [list, update] = [page.locator('#listInventory'), page.locator('#updateInventory')]
+  return { page, port, list, update, database, complaints }
 }
 
 export const field = (operation: Locator, name: string): Locator =>

@@ -124,27 +124,24 @@ t.test('the navigation marks the section that is being read', async (t) => {
   }
 })
 
-t.test(
-  'Enter in the field for the key checks it, and without JavaScript there is no such field',
-  async (t) => {
-    const { page, port } = await open(t)
-    for (const [key, outcome] of [
-      ['wrong', 'The service does not accept this key.'],
-      ['ключ', 'The API key has a character that is not allowed in a header.'],
-      [apiKey, 'The service accepts this key.'],
-    ] as const) {
-      await enterKey(page, key)
-      await page.keyboard.press('Enter')
-      await page.locator('#key-status').getByText(outcome).waitFor()
-    }
-    const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
-    t.teardown(() => context?.close())
-    const plain = await context?.newPage()
-    await plain?.goto(`http://127.0.0.1:${port}/docs`)
-    t.ok(await plain?.locator('noscript p').isVisible())
-    t.notOk(await plain?.locator('input, button').first().isVisible())
-  },
-)
+t.test('Enter in the field of the key checks it; without JavaScript there is none', async (t) => {
+  const { page, port } = await open(t)
+  for (const [key, outcome] of [
+    ['wrong', 'The service does not accept this key.'],
+    ['ключ', 'The API key has a character that is not allowed in a header.'],
+    [apiKey, 'The service accepts this key.'],
+  ] as const) {
+    await enterKey(page, key)
+    await page.keyboard.press('Enter')
+    await page.locator('#key-status').getByText(outcome).waitFor()
+  }
+  const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
+  t.teardown(() => context?.close())
+  const plain = await context?.newPage()
+  await plain?.goto(`http://127.0.0.1:${port}/docs`)
+  t.ok(await plain?.locator('noscript p').isVisible())
+  t.notOk(await plain?.locator('input, button').first().isVisible())
+})
 
 t.test('each request has runnable samples in four languages', async (t) => {
   const { list, update, complaints } = await open(t)

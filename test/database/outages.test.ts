@@ -2,7 +2,7 @@ import t from 'tap'
 import { addMany } from '../support/database.ts'
 import { expectOneHistory, startLoad } from '../support/load.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
-import { startServer } from '../support/running-server.ts'
+import { startServer } from '../support/program.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 

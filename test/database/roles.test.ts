@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises'
-import path from 'node:path'
 import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
@@ -9,7 +8,6 @@ import { eventually } from '../support/eventually.ts'
 import { onServer } from '../support/on-server.ts'
 import type { Outcome } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
-import { root } from '../support/root.ts'
 import { reachable } from './reachable.ts'
 
 /** A database with both roles, made by the statements of the documentation and the command that it names. */
@@ -33,7 +31,7 @@ async function setUp(t: Test) {
 
 /** The statements that create the roles. */
 function rolesSql(): Promise<string> {
-  return readFile(path.join(root, 'ops/roles.sql'), 'utf8')
+  return readFile('ops/roles.sql', 'utf8')
 }
 
 async function migrateUp(t: Test, database: TestDatabase, ...args: string[]): Promise<Outcome> {
@@ -108,7 +106,7 @@ t.test(
 )
 
 t.test('docker compose revokes what ops/roles.sql does', async (t) => {
-  const compose = (await readFile(path.join(root, 'docker-compose.yml'), 'utf8')).replaceAll(/\s+/g, ' ')
+  const compose = (await readFile('docker-compose.yml', 'utf8')).replaceAll(/\s+/g, ' ')
   for (const statement of (await rolesSql()).split(';\n').filter((text) => text.startsWith('REVOKE')))
     t.match(compose, statement.replaceAll(/\s+/g, ' '))
 })

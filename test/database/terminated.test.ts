@@ -5,8 +5,8 @@ import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
 import { startLoad } from '../support/load.ts'
 import { metricsOf, total } from '../support/metrics.ts'
+import { type RunningServer, startServer } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
-import { type RunningServer, startServer } from '../support/running-server.ts'
 
 /** One connection for lists, three for updates, and one for readiness and keys. */
 const CONNECTIONS = 5

@@ -13,7 +13,6 @@ import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
 import { serviceTimings } from '../../src/service.ts'
-import { root } from '../support/root.ts'
 import { readPages } from './pages.ts'
 
 const pages = await readPages()
@@ -29,7 +28,7 @@ t.test('every link within the repository leads somewhere', async (t) => {
       const [target = '', anchor] = link.split('#')
       const found = path.join(path.dirname(file), target)
       const heading = target === '' ? anchors : pages.find((page) => page.file === found)?.anchors
-      if (target !== '') t.ok(existsSync(path.join(root, found)), `${file}: ${link}`)
+      if (target !== '') t.ok(existsSync(found), `${file}: ${link}`)
       if (anchor !== undefined) t.ok(heading?.includes(anchor), `${file}: ${link}`)
     }
   }
@@ -40,7 +39,7 @@ t.test('every file of the repository that is named exists', async (t) => {
   // The changelog names files of former versions, too.
   for (const { file, words } of pages.filter(({ file }) => file !== 'CHANGELOG.md')) {
     for (const word of words.filter((word) => named.test(word))) {
-      const from = [root, path.join(root, 'src'), path.join(root, path.dirname(file))]
+      const from = ['.', 'src', path.dirname(file)]
       const exists = from.some((folder) => existsSync(path.join(folder, word)))
       t.ok(exists, `${file}: ${word}`)
     }
@@ -48,7 +47,7 @@ t.test('every file of the repository that is named exists', async (t) => {
 })
 
 t.test('every script that is named can be run', async (t) => {
-  const { scripts } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
+  const { scripts } = JSON.parse(await readFile('package.json', 'utf8'))
   for (const { file, text } of commands) {
     for (const [, script = ''] of text.matchAll(
       /\bnpm (?:run (?:--silent )?)?((?<=run (?:--silent )?)[\w:]+|start|test)\b/g,
@@ -91,7 +90,7 @@ t.test('every command of the command line is one that it knows, with its options
 
 /** The names of the settings in a page's table of them. */
 async function settingsIn(file: string): Promise<string[]> {
-  const text = await readFile(path.join(root, file), 'utf8')
+  const text = await readFile(file, 'utf8')
   const cells = text
     .split('\n')
     .flatMap((line) => (/^\| `[A-Z]/.test(line) ? [line.split('|')[1] ?? ''] : []))
@@ -99,7 +98,7 @@ async function settingsIn(file: string): Promise<string[]> {
 }
 
 t.test('the table of settings has each of .env.example once, and README a part of them', async (t) => {
-  const example = await readFile(path.join(root, '.env.example'), 'utf8')
+  const example = await readFile('.env.example', 'utf8')
   const settings = Array.from(example.matchAll(/^#? ?([A-Z][A-Z_]+)=/gm), ([, name = '']) => name)
   t.strictSame((await settingsIn('docs/operating.md')).sort(), settings.sort())
   const first = await settingsIn('README.md')
@@ -137,17 +136,22 @@ t.test('numbers in the pages are those of the code', async (t) => {
     'docs/reliability.md': [`delays only callers of its pet, for at most ${updates.wait / 1000} seconds`],
   }
   for (const [file, sentences] of Object.entries(statements)) {
-    const text = (await readFile(path.join(root, file), 'utf8')).replaceAll(/\s+/g, ' ')
+    const text = (await readFile(file, 'utf8')).replaceAll(/\s+/g, ' ')
     for (const sentence of sentences) t.ok(text.includes(sentence), `${file}: ${sentence}`)
   }
 })
 
-t.test('the changelog begins with the version of package.json', async (t) => {
-  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
-  const changelog = await readFile(path.join(root, 'CHANGELOG.md'), 'utf8')
+t.test('the changelog begins with the version of package.json, and the image has it', async (t) => {
+  const { version } = JSON.parse(await readFile('package.json', 'utf8'))
+  const changelog = await readFile('CHANGELOG.md', 'utf8')
   const newest = changelog.split('\n').find((line) => line.startsWith('## '))
   if (version.includes('-')) t.equal(newest, '## Unreleased')
   else t.match(newest, new RegExp(`^## ${version} - \\d{4}-\\d\\d-\\d\\d$`))
+  const image = await readFile('Dockerfile', 'utf8')
+  t.match(image, `org.opencontainers.image.version="${version}"`)
+  const node = (await readFile('.nvmrc', 'utf8')).trim()
+  const bases = [...image.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base)
+  t.strictSame(new Set(bases), new Set([`node:${node}-alpine`]), '.nvmrc names its version of Node')
 })
 
 t.test('a request gets its 503 before its caller or the balancer gives up', async (t) => {
@@ -166,7 +170,7 @@ t.test('a request gets its 503 before its caller or the balancer gives up', asyn
     ['examples/python/inventory.py', /timeout_seconds=(\d+)/],
     ['examples/go/inventory.go', /"INVENTORY_TIMEOUT_SECONDS", "(\d+)"/],
   ] as const) {
-    const [, seconds] = limit.exec(await readFile(path.join(root, file), 'utf8')) ?? []
+    const [, seconds] = limit.exec(await readFile(file, 'utf8')) ?? []
     t.ok(longest < Number(seconds) * 1000, `${file}: ${longest} ms and ${seconds} s`)
   }
 })

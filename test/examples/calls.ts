@@ -1,19 +1,24 @@
+import { createRequire } from 'node:module'
 import type { Test } from 'tap'
-import { apiKey, startService, type TestApp } from '../support/app.ts'
+import { apiKey, startService } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { type Outcome, run as startCommand } from '../support/program.ts'
 import { type Fault, inTurn, startFront } from './front.ts'
 
+const tsx = createRequire(import.meta.url).resolve('tsx/cli')
+
+/** The commands of the examples that need no other language than the tests. */
+export const examples = {
+  curl: ['examples/curl/inventory.sh'],
+  TypeScript: [process.execPath, tsx, 'examples/typescript/inventory.ts'],
+} as const
+
 /** No JavaScript number is this one. */
 const PET = '9007199254740993'
 
 /** An example of a caller, and the service for it to call. */
-interface Example {
-  /** Has it set the quantity of a pet. */
-  run(petId: string, quantity: string, port?: number): Promise<Outcome>
-  readonly service: TestApp
-}
+type Example = Awaited<ReturnType<typeof exampleOf>>
 
 /**
  * The timeout of an attempt. A test waits for the short one whenever a server stalls. Where none stalls, it is so long that
@@ -23,19 +28,15 @@ const SHORT_TIMEOUT_SECONDS = 5
 const LONG_TIMEOUT_SECONDS = 60
 
 /** Starts the service with two entries, to be called by an example that is started by a command. */
-async function exampleOf(
-  t: Test,
-  command: string,
-  args: readonly string[],
-  timeoutSeconds: number,
-): Promise<Example> {
+async function exampleOf(t: Test, command: string, args: readonly string[], timeoutSeconds: number) {
   const service = await startService(t, [
     ['1', 12, 'available'],
     [PET, 7, 'pending'],
   ])
   return {
     service,
-    run: (petId, quantity, port = service.port) => {
+    /** Has it set the quantity of a pet. */
+    run: (petId: string, quantity: string, port = service.port): Promise<Outcome> => {
       const env = {
         ...process.env,
         INVENTORY_URL: `http://127.0.0.1:${port}/v1`,
@@ -163,10 +164,8 @@ async function changes(t: Test, { run, service }: Example): Promise<void> {
   t.strictSame([added.code, added.stderr], [0, ''])
   t.match(added.stdout, /9007199254740993\D+108\b.*pending/)
   const sent = disturbed.requests.filter(({ method }) => method === 'PATCH')
-  t.strictSame(
-    sent.map(({ headers }) => headers['if-match']),
-    ['"10-pending"', '"100-pending"'],
-  )
+  const tags = sent.map(({ headers }) => headers['if-match'])
+  t.strictSame(tags, ['"10-pending"', '"100-pending"'])
   t.match(disturbed.requests.map(({ method }) => method).join(), 'PATCH,PATCH', 'the 412 has the new tag')
 
   const putOff = await startFront(t, service.port, inTurn({ PATCH: ['unchanged', 'unchanged'] }))

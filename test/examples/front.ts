@@ -55,12 +55,6 @@ export type Fault = keyof typeof faults
 /** Decides what happens to a request; undefined hands it on to the service. */
 export type Script = (request: IncomingMessage) => Fault | undefined | Promise<Fault | undefined>
 
-export interface Front {
-  readonly port: number
-  /** The requests so far. */
-  readonly requests: readonly SeenRequest[]
-}
-
 interface SeenRequest {
   readonly method: string
   readonly headers: IncomingHttpHeaders
@@ -70,8 +64,8 @@ interface SeenRequest {
   readonly retryAfter: () => number
 }
 
-/** Starts a server that behaves badly by a script, in front of the service at `port`. */
-export async function startFront(t: Test, port: number, script: Script): Promise<Front> {
+/** Starts a server that behaves badly by a script, in front of the service at `port`. `requests` are those so far. */
+export async function startFront(t: Test, port: number, script: Script) {
   const requests: SeenRequest[] = []
   const server = createServer((incoming, outgoing) => {
     const { method = '', headers } = incoming

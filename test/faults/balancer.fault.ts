@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { appendFile, copyFile, cp, readFile, writeFile } from 'node:fs/promises'
-import { Agent, createServer, type IncomingHttpHeaders } from 'node:http'
-import { get, Agent as SecureAgent } from 'node:https'
+import { Agent, createServer } from 'node:http'
+import { type AgentOptions, Agent as SecureAgent } from 'node:https'
 import { connect, type Socket } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
@@ -12,56 +12,65 @@ import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { shellIn } from '../support/compose.ts'
 import { isError } from '../support/error-shape.ts'
-import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { eventually, until } from '../support/eventually.ts'
+import { callerOf, json, type Send } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { freePort } from '../support/other-program.ts'
 import { temporaryFolder } from '../support/program.ts'
 import { openRaw, parseResponse, sendRaw } from '../support/raw.ts'
-import { root } from '../support/root.ts'
 
-interface Backend {
-  readonly port: number
-  /** What it answers to the health check. */
-  health: number
-  /** How many requests it has answered, all with a 200. */
-  served: number
-}
+type Backend = Awaited<ReturnType<typeof startBackend>>
 
 /** A process that serves whatever its health check says. */
-async function startBackend(t: Test): Promise<Backend> {
+async function startBackend(t: Test) {
+  const backend = {
+    port: 0,
+    /** What it answers to the health check. */
+    health: 200,
+    /** How many requests it has answered, all with a 200. */
+    served: 0,
+  }
   const server = createServer((request, response) => {
     if (request.url === '/readyz') response.statusCode = backend.health
     else backend.served++
     response.end()
   })
-  const backend = { port: await listen(t, server), health: 200, served: 0 }
+  backend.port = await listen(t, server)
   return backend
 }
 
-/** Two of them behind HAProxy, and requests without end, none of which may fail. */
+/** Sends requests without end, by each caller one after the other. Returns what ends them, and asserts that none has failed. */
+function callWithoutEnd(t: Test, callers: readonly Send[]): () => Promise<void> {
+  const failures: unknown[] = []
+  let isOver = false
+  t.teardown(() => (isOver = true))
+  const calls = callers.map(async (send) => {
+    while (!isOver) {
+      const outcome = await send('GET', '/v1/inventory').then(({ status }) => status, String)
+      if (outcome !== 200) failures.push(outcome)
+    }
+  })
+  return async () => {
+    isOver = true
+    await Promise.all(calls)
+    t.strictSame(failures, [])
+  }
+}
+
+/** Two processes behind HAProxy, and requests without end. */
 async function underLoad(t: Test, test: (one: Backend, two: Backend, proxy: Balancer) => Promise<void>) {
   const [one, two] = [await startBackend(t), await startBackend(t)]
   const balancer = await startBalancer(t, [one.port, two.port])
-  const failures: number[] = []
-  let isOver = false
-  const calls = (async () => {
-    while (!isOver) {
-      const { status } = await callerOf(balancer.port)('GET', '/v1/inventory')
-      if (status !== 200) failures.push(status)
-    }
-  })()
+  const end = callWithoutEnd(t, [callerOf(balancer.port)])
   await test(one, two, balancer)
-  isOver = true
-  await calls
-  t.strictSame(failures, [])
+  await end()
 }
 
 /** Resolves when each has served more requests. */
 async function serve(...backends: readonly Backend[]): Promise<void> {
   const before = backends.map(({ served }) => served)
   await eventually('all to serve', async () =>
-    backends.every(({ served }, index) => served > (before[index] ?? 0) + 20),
+    backends.every(({ served }, index) => served > (before[index] ?? 0) + 50),
   )
 }
 
@@ -93,29 +102,26 @@ t.test('a process that shuts down gets no further request', (t) =>
   }),
 )
 
-t.test(
-  'if an answer does not come, a list is asked for again, and an update is not sent again',
-  async (t) => {
-    const received: string[] = []
-    const ending = createServer((request, response) => {
-      if (request.url === '/readyz') response.end()
-      else {
-        received.push(`${request.method}`)
-        request.socket.destroy()
-      }
-    })
-    const [lost, other] = [await listen(t, ending), await startBackend(t)]
-    const { port } = await startBalancer(t, [lost, other.port])
-    const calls = { GET: [] as number[], PATCH: [] as number[] }
-    for (const method of ['GET', 'PATCH'] as const) {
-      while (received.filter((it) => it === method).length < 5)
-        calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
+t.test('if an answer does not come, a list is asked for again, and an update is not', async (t) => {
+  const received: string[] = []
+  const ending = createServer((request, response) => {
+    if (request.url === '/readyz') response.end()
+    else {
+      received.push(`${request.method}`)
+      request.socket.destroy()
     }
-    t.strictSame(new Set(calls.GET), new Set([200]))
-    t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
-    t.equal(other.served, calls.GET.length + calls.PATCH.length - 5)
-  },
-)
+  })
+  const [lost, other] = [await listen(t, ending), await startBackend(t)]
+  const { port } = await startBalancer(t, [lost, other.port])
+  const calls = { GET: [] as number[], PATCH: [] as number[] }
+  for (const method of ['GET', 'PATCH'] as const) {
+    while (received.filter((it) => it === method).length < 5)
+      calls[method].push((await callerOf(port)(method, '/v1/inventory/1', json({ quantity: 1 }))).status)
+  }
+  t.strictSame(new Set(calls.GET), new Set([200]))
+  t.equal(calls.PATCH.filter((status) => status === 502).length, 5)
+  t.equal(other.served, calls.GET.length + calls.PATCH.length - 5)
+})
 
 t.test('a body that does not arrive gets the error body from HAProxy, and reaches no process', async (t) => {
   const backend = await startBackend(t)
@@ -130,8 +136,8 @@ t.test('a third server at the end of the file gets its share and is checked', as
   const [one, two, three] = [await startBackend(t), await startBackend(t), await startBackend(t)]
   const folder = await temporaryFolder(t)
   const config = path.join(folder, 'haproxy.cfg')
-  await cp(path.join(root, 'ops/errors'), path.join(folder, 'errors'), { recursive: true })
-  await copyFile(path.join(root, 'ops/haproxy.cfg'), config)
+  await cp('ops/errors', path.join(folder, 'errors'), { recursive: true })
+  await copyFile('ops/haproxy.cfg', config)
   await appendFile(config, `    server three 127.0.0.1:${three.port}\n`)
   const { port, output } = await startBalancer(t, [one.port, two.port], {}, config)
   for (let count = 0; count < 30; count++) await callerOf(port)('GET', '/v1/inventory')
@@ -143,11 +149,13 @@ t.test('a third server at the end of the file gets its share and is checked', as
 t.test('an address may have a part of the connections, and a proxy in front all', async (t) => {
   const backend = await startBackend(t)
   const { port } = await startBalancer(t, [backend.port], { PROXIES: '127.0.0.6 10.0.0.0/8' })
-  const open = new Map<string, Set<Socket>>()
-  const connectFrom = async (localAddress: string, count: number): Promise<void> => {
+  for (const [localAddress, allowed] of [
+    ['127.0.0.2', 1000],
+    ['127.0.0.3', 888],
+    ['127.0.0.6', 2000],
+  ] as const) {
     const sockets = new Set<Socket>()
-    open.set(localAddress, sockets)
-    for (let index = 0; index < count; index++) {
+    for (let index = 0; index < 2000; index++) {
       const socket = connect({ host: '127.0.0.1', port, localAddress })
       sockets.add(socket)
       t.teardown(() => socket.destroy())
@@ -157,15 +165,8 @@ t.test('an address may have a part of the connections, and a proxy in front all'
       // A connection that is refused may be reset before this process has noticed that it was open.
       await Promise.race([once(socket, 'connect'), once(socket, 'close')]).catch(() => {})
     }
+    await until(`${allowed} connections`, () => sockets.size === allowed)
   }
-  const have = async (localAddress: string, connections: number): Promise<unknown> =>
-    eventually(`${connections} connections`, async () => open.get(localAddress)?.size === connections)
-  await connectFrom('127.0.0.2', 2000)
-  await have('127.0.0.2', 1000)
-  await connectFrom('127.0.0.3', 2000)
-  await have('127.0.0.3', 888)
-  await connectFrom('127.0.0.6', 2000)
-  await have('127.0.0.6', 2000)
   const { status } = await callerOf(port, {}, new Agent({ localAddress: '127.0.0.4' }))('GET', '/livez')
   t.equal(status, 200)
 })
@@ -200,15 +201,10 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   const [, first = '', second = ''] = await output(/^({.*})\n({.*})$/m)
   const { time, ...line } = JSON.parse(first)
   t.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000)
-  t.match(line, {
-    status: 429,
-    error: 'too_many_requests',
-    client: '203.0.113.8',
-    connection: '127.0.0.1',
-    method: 'GET',
-    path: '/v1/"inventory',
-  })
-  t.match(JSON.parse(second), { status: 400, client: '-', connection: '127.0.0.1' })
+  const connection = '127.0.0.1'
+  t.match(line, { status: 429, error: 'too_many_requests', client: '203.0.113.8', connection })
+  t.match(line, { method: 'GET', path: '/v1/"inventory' })
+  t.match(JSON.parse(second), { status: 400, client: '-', connection })
   const { text } = await callerOf(metrics)('GET', '/metrics')
   t.match(text, /^haproxy_frontend_requests_denied_total\{proxy="callers"\} 1$/m)
   const page = await readFile('docs/metrics.md', 'utf8')
@@ -223,7 +219,7 @@ t.test('a certificate that is encrypted or not valid now is refused, and the set
   const folder = await temporaryFolder(t)
   const sh = shellIn(folder)
   const settings = (certificate: string): Promise<string> =>
-    sh(`docker run --rm --tty --network none --user root --volume '${root}/ops:/ops:ro' --volume "$PWD:/run/balancer" \
+    sh(`docker run --rm --tty --network none --user root --volume '${path.resolve('ops')}:/ops:ro' --volume "$PWD:/run/balancer" \
       --volume "$PWD/${certificate}:/certificate.pem:ro" --env CERTIFICATE=yes --env RATE_LIMIT= --env PROXIES= \
       --env PUBLISH_HTTPS=443 --entrypoint sh haproxy:3.2-alpine /ops/balancer.sh settings || true`)
   const request = 'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -subj /CN=localhost'
@@ -269,54 +265,32 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   const { status, headers } = await callerOf(port)('GET', '/v1/inventory?x=1')
   t.equal(status, 308)
   t.equal(headers.location, `https://127.0.0.1:${securePort}/v1/inventory?x=1`)
-  const old = connectSecurely({ port: securePort, minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ca: former })
+  const secure = { port: securePort, ca: former, host: 'localhost' }
+  const old = connectSecurely({ ...secure, minVersion: 'TLSv1', maxVersion: 'TLSv1.1' })
   await t.rejects(once(old, 'secureConnect'))
-  const newest = connectSecurely({
-    port: securePort,
-    ALPNProtocols: ['h2', 'http/1.1'],
-    ca: former,
-    host: 'localhost',
-  })
+  const newest = connectSecurely({ ...secure, ALPNProtocols: ['h2', 'http/1.1'] })
   await once(newest, 'secureConnect')
   t.equal(newest.alpnProtocol, 'http/1.1', 'there is no HTTP/2')
   newest.destroy()
 
-  const authorities = [former, await install('newer')]
-  const failures: string[] = []
-  let isStopped = false
-  let served = 0
-  const client = async (keepAlive: boolean): Promise<void> => {
-    const agent = new SecureAgent({ keepAlive, maxSockets: 1, ca: authorities })
-    while (!isStopped) {
-      await secureGet(agent, securePort).catch((error: Error) => failures.push(error.message))
-      served++
-      await setTimeout(5)
-    }
-    agent.destroy()
+  const newer = await install('newer')
+  const callerWith = (options: AgentOptions): Send => {
+    const agent = new SecureAgent({ servername: 'localhost', maxSockets: 1, ...options })
+    t.teardown(() => agent.destroy())
+    return callerOf(securePort, {}, agent)
   }
-  const clients = [true, true, false, false].map(client)
-  await eventually('requests', async () => served > 100)
+  const end = callWithoutEnd(
+    t,
+    [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca: [former, newer] })),
+  )
+  await serve(backend)
   await reload()
-  await eventually('the new certificate', async () => {
-    const fresh = new SecureAgent({ ca: authorities[1] })
-    return secureGet(fresh, securePort).then(
+  await eventually('the new certificate', async () =>
+    callerWith({ ca: newer })('GET', '/livez').then(
       () => true,
       () => false,
-    )
-  })
-  const during = served
-  await eventually('more requests', async () => served > during + 100)
-  isStopped = true
-  await Promise.all(clients)
-  t.strictSame(failures, [], `none of ${served} requests has failed`)
+    ),
+  )
+  await serve(backend)
+  await end()
 })
-
-function secureGet(agent: SecureAgent, port: number): Promise<IncomingHttpHeaders> {
-  return new Promise((resolve, reject) => {
-    get({ host: 'localhost', port, path: '/livez', agent }, (answer) => {
-      answer.resume()
-      answer.on('end', () => resolve(answer.headers))
-      answer.on('error', reject)
-    }).on('error', reject)
-  })
-}

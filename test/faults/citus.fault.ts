@@ -3,7 +3,7 @@ import { type CitusCluster, startCitus } from '../support/citus.ts'
 import { runCommand, succeed } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
-import { type RunningServer, startServer } from '../support/running-server.ts'
+import { type RunningServer, startServer } from '../support/program.ts'
 import { everyCommand } from './every-command.ts'
 
 /** How many pets the tests update at once. */

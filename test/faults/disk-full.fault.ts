@@ -2,20 +2,20 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { succeed } from '../support/command.ts'
 import { shellIn } from '../support/compose.ts'
+import { addMany } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
-import { startServer } from '../support/running-server.ts'
+import { startServer } from '../support/program.ts'
 
 const FILL = '/var/lib/postgresql/fill'
 
 /** Starts a PostgreSQL on a small disk of its own. `fill` takes all of its space, and `empty` gives that back. */
 async function startSmallServer(t: Test) {
   const sh = shellIn('.')
-  const id = (
-    await sh(`docker run --detach --rm --tmpfs /var/lib/postgresql:size=200m --publish 127.0.0.1::5432 \
-      --env POSTGRES_PASSWORD=small postgres:18-alpine`)
-  ).trim()
+  const container = await sh(`docker run --detach --rm --tmpfs /var/lib/postgresql:size=200m \
+    --publish 127.0.0.1::5432 --env POSTGRES_PASSWORD=small postgres:18-alpine`)
+  const id = container.trim()
   t.teardown(() => sh(`docker kill ${id}`))
   const address = (await sh(`docker port ${id} 5432/tcp`)).trim()
   const url = `postgres://postgres:small@${address}/postgres`
@@ -38,7 +38,7 @@ t.test('with a full disk, lists are served, and updates get a 503', async (t) =>
   const reader = new pg.Client({ connectionString: url })
   await reader.connect()
   t.teardown(() => reader.end())
-  await reader.query("INSERT INTO inventory SELECT id, 0, 'available' FROM generate_series(1, 1000) AS id")
+  await addMany({ query: (text) => onServer(url, text) }, 1000)
   const { send } = await startServer(t, { DATABASE_URL: url })
 
   await fill()

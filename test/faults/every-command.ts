@@ -1,9 +1,9 @@
+import type { OutgoingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
 import { runCommand, succeed } from '../support/command.ts'
-import { type Answer, json } from '../support/http.ts'
+import { type Answer, callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
-import type { Outcome } from '../support/program.ts'
-import { startServer } from '../support/running-server.ts'
+import { type Outcome, startServer } from '../support/program.ts'
 
 /** An empty database. */
 export interface Store {
@@ -63,36 +63,25 @@ export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
   t.match(await run('keys', 'list'), /ops.*ending/)
 
   const server = await startServer(t, { DATABASE_URL: store.service })
-  const send = (
-    method: string,
-    path: string,
-    body?: object,
-    name = 'accept',
-    value = '*/*',
-  ): Promise<Answer> => {
-    const message = body === undefined ? {} : json(body)
-    const headers = { ...message.headers, authorization: `Bearer ${key}`, [name]: value }
-    return server.send(method, path, { ...message, headers })
-  }
+  const send = callerOf(server.port, { authorization: `Bearer ${key}` })
+  const update = (pet: number, quantity: number, condition: OutgoingHttpHeaders = {}): Promise<Answer> =>
+    send('PATCH', `/v1/inventory/${pet}`, json({ quantity }, condition))
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
-  const updates = [1, 2, 3, 4, 5, 6, 7, 8].map((quantity) => send('PATCH', '/v1/inventory/1', { quantity }))
-  updates.push(send('PATCH', '/v1/inventory/2', { quantity: 7 }))
-  for (const answer of await Promise.all(updates)) t.equal(answer.status, 200, answer.text)
-  t.equal((await send('PATCH', '/v1/inventory/1', { quantity: 20 })).status, 200)
-  t.equal((await send('PATCH', '/v1/inventory/6', { quantity: 1 })).status, 404)
+  const updates = [1, 2, 3, 4, 5, 6, 7, 8].map((quantity) => update(1, quantity))
+  for (const answer of await Promise.all([...updates, update(2, 7)])) t.equal(answer.status, 200, answer.text)
+  t.equal((await update(1, 20)).status, 200)
+  t.equal((await update(6, 1)).status, 404)
   const decided = await Promise.all([
-    send('PATCH', '/v1/inventory/1', { quantity: 21 }, 'if-match', '"20-sold"'),
-    send('PATCH', '/v1/inventory/2', { quantity: 1 }, 'if-match', '"1-sold"'),
-    send('PATCH', '/v1/inventory/5', { quantity: 1 }, 'if-none-match', '"5-available"'),
-    send('PATCH', '/v1/inventory/6', { quantity: 1 }, 'if-match', '"1-sold"'),
+    update(1, 21, { 'if-match': '"20-sold"' }),
+    update(2, 1, { 'if-match': '"1-sold"' }),
+    update(5, 1, { 'if-none-match': '"5-available"' }),
+    update(6, 1, { 'if-match': '"1-sold"' }),
   ])
-  t.strictSame(
-    decided.map(({ status }) => status),
-    [200, 412, 412, 404],
-  )
-  const list = await send('GET', '/v1/inventory')
-  t.equal(list.text, LIST)
-  t.equal((await send('GET', '/v1/inventory', undefined, 'if-none-match', list.headers.etag)).status, 304)
+  t.match(decided, [{ status: 200 }, { status: 412 }, { status: 412 }, { status: 404 }])
+  const { text, headers } = await send('GET', '/v1/inventory')
+  t.equal(text, LIST)
+  const unchanged = { 'if-none-match': headers.etag }
+  t.equal((await send('GET', '/v1/inventory', { headers: unchanged })).status, 304)
   const changes = await run('history', '--json', '--since', '1h')
   const byKey = changes.match(new RegExp(`"key":"ops","keyId":"[0-9a-f]{12}","role":"${role}"`, 'g')) ?? []
   if (historyError === undefined) {

@@ -4,32 +4,20 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { notReadyKinds } from '../../src/database/admin/readiness.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json, type Send } from '../support/http.ts'
+import { json, type Send } from '../support/http.ts'
 import { expectOneHistory, type Load, startLoad } from '../support/load.ts'
 import { metricsOf, total } from '../support/metrics.ts'
 import { type OwnServer, startOwnPair } from '../support/own-server.ts'
-import type { Program } from '../support/program.ts'
-import { type Relay, startRelay } from '../support/relay.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { startServer } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 
 /** How soon updates and lists are served again once the address leads to a primary, in milliseconds. */
 const RECOVERY_MS = 2000
 
-interface Scene {
-  readonly primary: OwnServer
-  readonly standby: OwnServer
-  readonly address: Relay
-  readonly server: Program
-  readonly send: Send
-  readonly load: Load
-  /** The reasons that the metrics name for not being ready. */
-  readonly reasons: () => Promise<string[]>
-}
-
 /** A service under load, whose address leads to the primary of a pair. */
-async function setUp(t: Test): Promise<Scene> {
+async function setUp(t: Test) {
   const pair = await startOwnPair(t, { wal_keep_size: '256MB' })
   // So many entries that lists are read by their changes.
   await pair.primary.query(
@@ -38,11 +26,11 @@ async function setUp(t: Test): Promise<Scene> {
   )
   const address = await startRelay(t, pair.primary.url)
   const server = await startServer(t, { DATABASE_URL: address.url, METRICS_PORT: '0' })
-  const { port } = server
-  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
+  const { port, send } = server
   const load = startLoad(t, { ports: [port], clients: 16, pets })
   await load.served(200)
   const { scrape } = await metricsOf(server)
+  /** The reasons that the metrics name for not being ready. */
   const reasons = async (): Promise<string[]> => {
     const metrics = await scrape()
     return notReadyKinds.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)

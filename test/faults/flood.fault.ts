@@ -2,17 +2,14 @@ import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { connect as connectHttp2 } from 'node:http2'
 import { connect, type Socket } from 'node:net'
-import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
 import { entrancesOf } from '../support/balancer.ts'
-import { testDatabase } from '../support/database.ts'
-import { callerOf, json } from '../support/http.ts'
+import { addMany, testDatabase } from '../support/database.ts'
+import { type Answer, callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
-import { run } from '../support/program.ts'
-import { root } from '../support/root.ts'
-import { type RunningServer, startServer } from '../support/running-server.ts'
+import { type RunningServer, run, startServer } from '../support/program.ts'
 
 /** More connections than keep two cores at work, or as many as this process may open. */
 const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '')
@@ -24,79 +21,37 @@ const get = (path: string, headers = ''): string => `GET ${path} HTTP/1.1\r\nHos
 const patch = (headers: string, body = '{"quantity":1}', length = body.length): string =>
   `PATCH /v1/inventory/1 HTTP/1.1\r\nHost: x\r\n${headers}Content-Type: application/json\r\nContent-Length: ${length}\r\n\r\n${body}`
 
-/** Clients that send requests without end. */
-interface Busy {
-  readonly connections: number
-  /** The number of requests that each connection sends at once. */
-  readonly pipelined: number
-  readonly request: string
-  /** The number of addresses that share the connections; one address may not open as many through the balancer. */
-  readonly addresses?: number
-}
+const list = get('/v1/inventory', withKey)
+
+/** Clients that send requests without end: the connections, the addresses that share them, and how many requests each sends at once. */
+type Busy = readonly [connections: number, addresses: number, pipelined: number, request: string]
 
 const busy: Readonly<Record<string, Busy>> = {
-  '4 connections with 5,000 lists each, without a key': {
-    connections: 4,
-    pipelined: 5000,
-    request: get('/v1/inventory'),
-  },
-  '4 connections with 5,000 updates each': { connections: 4, pipelined: 5000, request: patch(withKey) },
-  '64 connections with 200 lists each': {
-    connections: 64,
-    pipelined: 200,
-    request: get('/v1/inventory', withKey),
-  },
-  '64 connections with 200 updates each, with a wrong key': {
-    connections: 64,
-    pipelined: 200,
-    request: patch(wrongKey),
-  },
-  '500 connections with 20 lists each': {
-    connections: 500,
-    pipelined: 20,
-    request: get('/v1/inventory', withKey),
-  },
-  '500 connections with 20 updates each': { connections: 500, pipelined: 20, request: patch(withKey) },
-  'connections with a list under way at all times': {
-    connections: MANY,
-    pipelined: 1,
-    request: get('/v1/inventory', withKey),
-    addresses: 20,
-  },
-  '3,000 connections with a health check under way': {
-    connections: 3000,
-    pipelined: 1,
-    request: get('/livez'),
-  },
-  '100 addresses with 40 connections and wrong keys each': {
-    connections: 4000,
-    pipelined: 1,
-    request: get('/v1/inventory', wrongKey),
-    addresses: 100,
-  },
+  '4 connections with 5,000 lists each, without a key': [4, 1, 5000, get('/v1/inventory')],
+  '4 connections with 5,000 updates each': [4, 1, 5000, patch(withKey)],
+  '64 connections with 200 lists each': [64, 1, 200, list],
+  '64 connections with 200 updates each, with a wrong key': [64, 1, 200, patch(wrongKey)],
+  '500 connections with 20 lists each': [500, 1, 20, list],
+  '500 connections with 20 updates each': [500, 1, 20, patch(withKey)],
+  // One address may not open as many through the balancer.
+  'connections with a list under way at all times': [MANY, 20, 1, list],
+  '3,000 connections with a health check under way': [3000, 1, 1, get('/livez')],
+  '100 addresses with 40 connections and wrong keys each': [4000, 100, 1, get('/v1/inventory', wrongKey)],
 }
 
-/** Clients whose requests or responses do not go on: the connections of each address, and what each of them sends. */
-interface Held {
-  readonly addresses: string
-  /** As many as a process accepts, for one without a balancer. */
-  readonly alone?: string
-  readonly data: string
-}
+/**
+ * Clients whose requests or responses do not go on: the connections of each address, what each of them sends, and the connections for
+ * a process without a balancer, if they are others: as many as it accepts.
+ */
+type Held = readonly [addresses: string, data: string, alone?: string]
 
+const SILENT = '127.0.0.2=6001,127.0.0.3=1000,127.0.0.4=1000,127.0.0.5=1000'
 const held: Readonly<Record<string, Held>> = {
-  'responses that nobody reads': {
-    addresses: '127.0.0.2=2100',
-    alone: '127.0.0.2=10300',
-    data: get('/docs/reference.js').repeat(8),
-  },
-  'lists that nobody reads': { addresses: '127.0.0.2=2100', data: get('/v1/inventory', withKey).repeat(8) },
-  'bodies that never end': { addresses: '127.0.0.2=2100', data: patch('', 'x'.repeat(17_000), 1e9) },
-  'headers that never end': { addresses: '127.0.0.2=2100', data: 'GET / HTTP/1.1\r\nHost: x\r\n' },
-  'silent connections': {
-    addresses: '127.0.0.2=6001,127.0.0.3=1000,127.0.0.4=1000,127.0.0.5=1000',
-    data: '',
-  },
+  'responses that nobody reads': ['127.0.0.2=2100', get('/docs/reference.js').repeat(8), '127.0.0.2=10300'],
+  'lists that nobody reads': ['127.0.0.2=2100', list.repeat(8)],
+  'bodies that never end': ['127.0.0.2=2100', patch('', 'x'.repeat(17_000), 1e9)],
+  'headers that never end': ['127.0.0.2=2100', 'GET / HTTP/1.1\r\nHost: x\r\n'],
+  'silent connections': [SILENT, ''],
 }
 
 /** For how long connections are held at most, and how many further ones are opened meanwhile. */
@@ -131,7 +86,7 @@ interface Flood {
 const ANSWER = 'HTTP/1.1 '
 
 /** Starts the clients. Each sends all of its requests again when all are answered or its connection is closed. */
-function startBusy(t: Test, port: number, { connections, pipelined, request, addresses = 1 }: Busy): Flood {
+function startBusy(t: Test, port: number, [connections, addresses, pipelined, request]: Busy): Flood {
   const bytes = request.repeat(pipelined)
   const open = new Set<Socket>()
   let isStopped = false
@@ -177,7 +132,7 @@ function startBusy(t: Test, port: number, { connections, pipelined, request, add
 
 /** Starts the clients in a process of their own, and waits until all are connected. */
 async function startHeld(t: Test, port: number, addresses: string, data: string): Promise<Flood> {
-  const script = path.join(root, 'test/support/held-connections.py')
+  const script = 'test/support/held-connections.py'
   const args = [script, String(port), addresses, String(HELD_SECONDS), String(PER_SECOND)]
   const { process, output } = run(t, 'python3', args, { input: data })
   await output(/open/)
@@ -199,23 +154,21 @@ function startHttp2(t: Test, url: string): Flood {
   return { answers: 0, closed: 0, stop }
 }
 
-/** What the polite callers have met. */
-interface Meeting {
-  /** For each request, how many answers the flood got meanwhile. */
-  readonly waits: readonly number[]
-  readonly failures: readonly string[]
-  readonly milliseconds: readonly number[]
-}
-
-/** Sends the requests of polite callers, each of which updates and lists its own pet, and asks for /livez on new connections. */
-async function callPolitely(port: number, flood: Flood): Promise<Meeting> {
+/**
+ * Sends the requests of polite callers, each of which updates and lists its own pet, and asks for /livez on new connections. Returns
+ * what failed, and for each request, how many milliseconds it took and how many answers the flood got meanwhile.
+ */
+async function callPolitely(port: number, flood: Flood) {
   const failures: string[] = []
   const waits: number[] = []
   const milliseconds: number[] = []
-  const measure = async (call: () => Promise<string | false>): Promise<void> => {
+  const measure = async (call: Promise<Answer>, isRight: (text: string) => boolean): Promise<void> => {
     const since = performance.now()
     const answers = flood.answers
-    const failure = await call().catch((error: unknown) => String(error))
+    const failure = await call.then(
+      ({ status, text }) => (status !== 200 || !isRight(text)) && `${status} ${text}`,
+      String,
+    )
     if (failure !== false) failures.push(failure)
     waits.push(flood.answers - answers)
     milliseconds.push(performance.now() - since)
@@ -225,18 +178,10 @@ async function callPolitely(port: number, flood: Flood): Promise<Meeting> {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
     for (let quantity = 1; quantity <= REQUESTS / 2; quantity++) {
-      await measure(async () => {
-        const { status, text } = await send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
-        return (status !== 200 || JSON.parse(text).quantity !== quantity) && `${status} ${text}`
-      })
-      await measure(async () => {
-        const { status, text } = await send('GET', '/v1/inventory')
-        return (status !== 200 || JSON.parse(text)[index + 1].quantity !== quantity) && `${status} ${text}`
-      })
-      await measure(async () => {
-        const { status } = await callerOf(port)('GET', '/livez')
-        return status !== 200 && `/livez: ${status}`
-      })
+      const update = send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
+      await measure(update, (text) => JSON.parse(text).quantity === quantity)
+      await measure(send('GET', '/v1/inventory'), (text) => JSON.parse(text)[index + 1].quantity === quantity)
+      await measure(callerOf(port)('GET', '/livez'), () => true)
     }
     agent.destroy()
   }
@@ -246,7 +191,7 @@ async function callPolitely(port: number, flood: Flood): Promise<Meeting> {
 
 async function startService(t: Test): Promise<RunningServer> {
   const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 5) n")
+  await addMany(database, 5)
   const server = await startServer(t, { DATABASE_URL: database.url })
   server.process.stdout?.removeAllListeners('data').resume()
   return server
@@ -279,8 +224,8 @@ t.test('clients that send requests without end keep nobody else waiting', async 
       const flood = startBusy(t, port, clients)
       // A connection that is closed while it sends may lose its answers.
       while (flood.answers + flood.closed < 100) await setTimeout(5)
-      await servesOthers(t, `${flooding}, ${name}`, { port, server }, flood, clients.connections)
-      if (clients.connections === MANY) t.equal(flood.closed, 0, `${name}: no connection is lost`)
+      await servesOthers(t, `${flooding}, ${name}`, { port, server }, flood, clients[0])
+      if (clients[0] === MANY) t.equal(flood.closed, 0, `${name}: no connection is lost`)
     }
   }
 })
@@ -288,7 +233,7 @@ t.test('clients that send requests without end keep nobody else waiting', async 
 t.test('clients whose requests or responses do not go on keep nobody else waiting', async (t) => {
   const server = await startService(t)
   for (const [name, port] of await entrancesOf(t, server.port)) {
-    for (const [flooding, { addresses, alone = addresses, data }] of Object.entries(held)) {
+    for (const [flooding, [addresses, data, alone = addresses]] of Object.entries(held)) {
       const flood = await startHeld(t, port, name === 'alone' ? alone : addresses, data)
       await servesOthers(t, `${flooding}, ${name}`, { port, server }, flood)
     }

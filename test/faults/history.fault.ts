@@ -1,24 +1,18 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
-import { runCommand, succeed } from '../support/command.ts'
+import { importLines, succeed } from '../support/command.ts'
 import { addMany, stockOf } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
 import { startOwnServer } from '../support/own-server.ts'
-import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
+import { apiKey, type RunningServer, startServer } from '../support/program.ts'
 
 const pets = [1, 2, 3, 4, 5, 6, 7, 8]
 const ROUNDS = 4
 
 t.test('no crash of PostgreSQL or of the service loses, invents or repeats a change', async (t) => {
   const database = await startOwnServer(t)
-  const importLines = async (mode: string, lines: string): Promise<void> => {
-    const rows = String(lines.split('\n').length)
-    const args = ['import', '-', '--rows', rows, '--allow-removals', '--mode', mode]
-    const env = { DATABASE_URL: database.superuserUrl }
-    t.match(await runCommand(t, args, { env, input: `petId,quantity\n${lines}\n` }), { code: 0 })
-  }
   await addMany(database, pets.length, 'available')
   await succeed(t, database.superuserUrl, 'history', 'on')
   const ports = [await freePort(), await freePort()]
@@ -40,9 +34,10 @@ t.test('no crash of PostgreSQL or of the service loses, invents or repeats a cha
     await setTimeout(100)
     servers[round % 2] = await start(ports[round % 2] ?? 0)
     await database.query(`UPDATE inventory SET quantity = ${19e8 + round} WHERE pet_id = 3`)
-    await importLines('upsert', `1,${2e9 + round}\n2,${2e9 + round}`)
-    await importLines('upsert', '9,1')
-    await importLines('replace', pets.map((pet) => `${pet},${21e8 + round}`).join('\n'))
+    await importLines(t, database.superuserUrl, 'upsert', `1,${2e9 + round},`, `2,${2e9 + round},`)
+    await importLines(t, database.superuserUrl, 'upsert', '9,1,')
+    const all = pets.map((pet) => `${pet},${21e8 + round},`)
+    await importLines(t, database.superuserUrl, 'replace', ...all)
   }
   await more()
   await load.stop()

@@ -4,7 +4,6 @@ import path from 'node:path'
 import t from 'tap'
 import { testDatabase } from '../support/database.ts'
 import { run, temporaryFolder } from '../support/program.ts'
-import { root } from '../support/root.ts'
 
 const ROWS = 5_000_000
 
@@ -27,7 +26,7 @@ t.test('a file of 5 million lines is imported and exported in under 256 MB', asy
   await once(file, 'close')
   const env = { DATABASE_URL: database.url, NODE_OPTIONS: tellPeak }
   for (const command of ['import stock.csv', 'export >copy.csv', 'import --mode=replace copy.csv']) {
-    const line = `${process.execPath} ${root}/dist/cli.js ${command}`
+    const line = `${process.execPath} ${path.resolve('dist/cli.js')} ${command}`
     const { code, stdout, stderr } = await run(t, 'bash', ['-c', line], { cwd, env }).ended
     t.equal(code, 0, stderr)
     const peak = Number(/^peak (\d+)$/m.exec(stderr)?.[1])

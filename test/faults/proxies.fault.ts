@@ -1,26 +1,22 @@
 import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
-import { giveTo, serverAccount } from '../support/account.ts'
-import { type Balancer, startBalancer } from '../support/balancer.ts'
+import { giveToServer } from '../support/account.ts'
+import { startBalancer } from '../support/balancer.ts'
 import { addMany, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort, startOtherProgram } from '../support/other-program.ts'
-import { temporaryFolder } from '../support/program.ts'
-import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
+import { apiKey, type RunningServer, startServer, temporaryFolder } from '../support/program.ts'
 
 /** Starts nginx with ops/nginx.conf, in front of two ports. */
-async function startNginx(
-  t: Test,
-  [one, two]: readonly number[],
-): Promise<Pick<Balancer, 'port' | 'output'>> {
+async function startNginx(t: Test, [one, two]: readonly number[]) {
   const given = await readFile('ops/nginx.conf', 'utf8')
   const port = await freePort()
   const folder = await temporaryFolder(t)
-  await giveTo(serverAccount(), folder)
+  await giveToServer(folder)
   const folders = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
   const program = await startOtherProgram(t, 'nginx', {
     args: ['-c'],
@@ -43,17 +39,11 @@ ${given
   return { ...program, port }
 }
 
-interface Proxy {
-  readonly start: (t: Test, ports: readonly number[]) => ReturnType<typeof startNginx>
-  /** How many requests fail while a process restarts. HAProxy learns from its checks that one will stop. */
-  readonly failures: number
-}
-const proxies: Readonly<Record<string, Proxy>> = {
-  HAProxy: { start: startBalancer, failures: 0 },
-  nginx: { start: startNginx, failures: 1 },
-}
-
-for (const [name, { start: startProxy, failures: allowed }] of Object.entries(proxies)) {
+/** And how many requests fail while a process restarts. HAProxy learns from its checks that one will stop. */
+for (const [name, startProxy, allowed] of [
+  ['HAProxy', startBalancer, 0],
+  ['nginx', startNginx, 1],
+] as const) {
   t.test(`two processes behind ${name} are restarted one after the other`, async (t) => {
     const database = await testDatabase(t)
     await addMany(database, 2)

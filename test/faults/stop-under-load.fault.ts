@@ -1,9 +1,9 @@
 import t, { type Test } from 'tap'
-import { testDatabase } from '../support/database.ts'
+import { addMany, testDatabase } from '../support/database.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
-import { startServer } from '../support/running-server.ts'
+import { startServer } from '../support/program.ts'
 
 const REQUESTS = 20_000
 const ROUNDS = 10
@@ -12,10 +12,9 @@ const pets = Array.from({ length: CLIENTS }, (_, index) => index + 1)
 
 async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   const database = await testDatabase(t)
-  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${CLIENTS}) n`)
+  await addMany(database, CLIENTS)
   const port = await freePort()
-  const start = (): ReturnType<typeof startServer> =>
-    startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
+  const start = () => startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
   let server = await start()
   const load = startLoad(t, { ports: [port], clients: CLIENTS, pets, keepAlive })
   for (let round = 1; round <= ROUNDS; round++) {
@@ -28,11 +27,8 @@ async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
   const lost = load.failures.filter(({ error }) => error !== 'ECONNREFUSED')
   t.comment(`${lost.length} of ${load.successes} requests were lost, in ${ROUNDS} stops`)
   t.ok(lost.length <= ROUNDS, 'at most one connection of each stop was opened as the port closed')
-  t.strictSame(
-    lost.filter(({ error }) => error !== 'ECONNRESET'),
-    [],
-    'nothing else was lost',
-  )
+  const others = lost.filter(({ error }) => error !== 'ECONNRESET')
+  t.strictSame(others, [], 'nothing else was lost')
   for (const pet of pets) t.equal(contradictionIn(load.historyOf(pet), 0), undefined)
 }
 

@@ -4,31 +4,20 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { giveTo, serverAccount } from '../support/account.ts'
+import { giveToServer } from '../support/account.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { json } from '../support/http.ts'
-import { startProgram, temporaryFolder } from '../support/program.ts'
-import { startServer } from '../support/running-server.ts'
+import { startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
-interface Secured {
-  readonly folder: string
-  /** The authority that the server's certificate is from. */
-  readonly ca: string
-  /** Another one. */
-  readonly otherCa: string
-  /** The address of the server with these parameters, under this host name. */
-  urlOf(parameters: Record<string, string>, host?: string): string
-}
-
-/** A PostgreSQL server with TLS and the newest schema. */
-async function setUp(t: Test): Promise<Secured> {
+/** A PostgreSQL server with TLS and the newest schema, the authority that its certificate is from, and another one. */
+async function setUp(t: Test) {
   const folder = await temporaryFolder(t)
   const own = await makeCertificates(folder, 'own')
   const other = await makeCertificates(folder, 'other')
   for (const ending of ['key', 'crt']) {
     const file = `${own.server}.${ending}`
     await chmod(file, 0o600)
-    await giveTo(serverAccount(), file)
+    await giveToServer(file)
   }
   const server = await startEmbeddedServer(path.join(folder, 'postgres'), {
     ssl: 'on',
@@ -37,6 +26,7 @@ async function setUp(t: Test): Promise<Secured> {
   })
   t.teardown(server.stop)
   await migrate({ url: server.url, direction: 'up' })
+  /** The address of the server with these parameters, under this host name. */
   const urlOf = (parameters: Record<string, string>, host = 'localhost'): string => {
     const url = new URL(server.url)
     url.hostname = host

@@ -5,11 +5,11 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { InventoryStatistics } from '../../src/inventory/statistics.ts'
+import { serverAccount } from '../../src/local/server-process.ts'
 import { compareLists, FIRST_ENTRIES, steps } from '../inventory/list/histories.ts'
-import { giveTo, serverAccount } from '../support/account.ts'
+import { giveToServer } from '../support/account.ts'
 import { startApp } from '../support/app.ts'
-import { SERVICE } from '../support/cluster.ts'
-import { programsOf, startInstalled } from '../support/own-server.ts'
+import { programsOf, SERVICE, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)
 
@@ -19,11 +19,8 @@ const JUMP = 2n ** 30n
 /** Transactions of the history before an id that rows, snapshots or the function `age` represent in another way. */
 const BEFORE = 100n
 
-const clusterFiles = {
-  /** Transactions in one file of `pg_xact`, which has two bits for each. */
-  transactions: 2n ** 20n,
-  bytes: 2 ** 18,
-}
+/** Transactions in one file of `pg_xact`, which has two bits for each. */
+const PER_FILE = 2 ** 20
 
 /** Starts a server of which the tests say which transaction id comes next. */
 async function startServer(t: Test) {
@@ -46,10 +43,10 @@ async function startServer(t: Test) {
     async setNextId(id: bigint): Promise<void> {
       await query('VACUUM (FREEZE)')
       await server.stop()
-      const segment = (BigInt.asUintN(32, id) / clusterFiles.transactions).toString(16).toUpperCase()
+      const segment = (BigInt.asUintN(32, id) / BigInt(PER_FILE)).toString(16).toUpperCase()
       const file = path.join(data, 'pg_xact', segment.padStart(4, '0'))
-      await writeFile(file, Buffer.alloc(clusterFiles.bytes))
-      await giveTo(serverAccount(), file)
+      await writeFile(file, Buffer.alloc(PER_FILE / 4))
+      await giveToServer(file)
       const options = [`-e${id >> 32n}`, `-x${BigInt.asUintN(32, id)}`, data]
       await run(path.join(programs, 'pg_resetwal'), options, serverAccount())
       await server.start()

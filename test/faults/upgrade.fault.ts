@@ -7,12 +7,10 @@ import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
-import { type Exchange, type Load, startLoad } from '../support/load.ts'
+import { type Exchange, startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
-import { temporaryFolder } from '../support/program.ts'
+import { apiKey, temporaryFolder } from '../support/program.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
-import { root } from '../support/root.ts'
-import { apiKey } from '../support/running-server.ts'
 
 /** Clients that send requests at the same time. */
 const CLIENTS = 12
@@ -24,26 +22,20 @@ const releases = { '1.0.0': '197b744', '2.0.0': '93d0fb6', '3.0.0': 'b6c898e' } 
 // It builds three images, and replaces some thirty containers.
 t.setTimeout(1_800_000)
 
-interface Deployment {
-  readonly port: number
-  readonly sh: Shell
-  /** Adds lines to `.env`. */
-  set(...settings: readonly string[]): Promise<void>
-  containers(service: 'api' | 'db' | 'balancer'): Promise<string[]>
-  /** Replaces the files of the former release with those of this root. */
-  checkOut(): Promise<void>
-}
+type Deployment = Awaited<ReturnType<typeof startRelease>>
 
 /** Starts a former release from its own files, with an inventory that `startLoad` can use. */
-async function startRelease(t: Test, commit: string, ...settings: string[]): Promise<Deployment> {
+async function startRelease(t: Test, commit: string, ...settings: string[]) {
   const cwd = await temporaryFolder(t)
   const port = await freePort()
   const shell = shellIn(cwd)
   const sh: Shell = async (command) => (await shell(command)).trim()
-  const set: Deployment['set'] = (...lines) => appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
+  /** Adds lines to `.env`. */
+  const set = (...lines: string[]): Promise<void> =>
+    appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
   const project = `upgrade-${process.pid}-${port}`
   await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PORT=127.0.0.1:${port}`, ...settings)
-  await sh(`git -C '${root}' archive ${commit} | tar -x`)
+  await sh(`git -C '${process.cwd()}' archive ${commit} | tar -x`)
   t.teardown(() =>
     sh(`docker compose down --volumes --timeout 1
       docker image rm petstore-inventory $(docker image ls --quiet ${project}-inventory | sort -u) || true`),
@@ -58,7 +50,9 @@ async function startRelease(t: Test, commit: string, ...settings: string[]): Pro
     port,
     sh,
     set,
-    containers: async (service) => (await sh(`docker compose ps --quiet ${service}`)).split('\n').sort(),
+    containers: async (service: 'api' | 'db' | 'balancer'): Promise<string[]> =>
+      (await sh(`docker compose ps --quiet ${service}`)).split('\n').sort(),
+    /** Replaces the files of the former release with those of this checkout. */
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
       await sh(copyProject)
@@ -69,16 +63,8 @@ async function startRelease(t: Test, commit: string, ...settings: string[]): Pro
   }
 }
 
-interface Outcome {
-  /** What a command that failed has printed. */
-  readonly error: string | undefined
-  /** What became of the requests that failed. */
-  readonly failures: readonly string[]
-  readonly loads: readonly Load[]
-}
-
-/** Runs a command of a deployment while clients list and update. */
-async function underLoad(t: Test, { sh, port }: Deployment, command: string): Promise<Outcome> {
+/** Runs a command of a deployment while clients list and update. Returns what it prints if it fails, and what requests failed. */
+async function underLoad(t: Test, { sh, port }: Deployment, command: string) {
   const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
   await eventually('the service', async () => await isReady())
   const loads = [true, false].map((keepAlive) =>
@@ -102,12 +88,7 @@ function describe({ kind, answer }: Exchange): string {
 }
 
 /** Asserts that a command succeeds, and that meanwhile no request fails, or only as expected. */
-async function failsNothing(
-  t: Test,
-  deployment: Deployment,
-  command: string,
-  expected = /^$/,
-): Promise<Outcome> {
+async function failsNothing(t: Test, deployment: Deployment, command: string, expected = /^$/) {
   const outcome = await underLoad(t, deployment, command)
   t.equal(outcome.error, undefined, `${command} succeeds`)
   const unexpected = outcome.failures.filter((failure) => !expected.test(failure))
@@ -121,17 +102,13 @@ async function versionAt(port: number): Promise<string> {
 }
 
 /** Upgrades a release, goes back to it and forward again, with the history on. */
-async function upgradeAndBack(
-  t: Test,
-  release: keyof typeof releases,
-  ...settings: string[]
-): Promise<Deployment> {
+async function upgradeAndBack(t: Test, release: keyof typeof releases, ...settings: string[]) {
   const deployment = await startRelease(t, releases[release], ...settings)
   const { port, sh, containers } = deployment
   t.equal(await versionAt(port), release)
   await deployment.checkOut()
   const database = await containers('db')
-  const { version } = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'))
+  const { version } = JSON.parse(await readFile('package.json', 'utf8'))
 
   // Former releases have another balancer, or none: it takes over the port.
   await failsNothing(t, deployment, DEPLOY, release === '3.0.0' ? undefined : /: no answer$|: 503 /)

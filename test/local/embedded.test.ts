@@ -3,7 +3,7 @@ import path from 'node:path'
 import t, { type Test } from 'tap'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { createServerFolder } from '../../src/local/folder.ts'
-import { copyCluster } from '../support/cluster.ts'
+import { copyCluster } from '../support/own-server.ts'
 import { temporaryFolder } from '../support/program.ts'
 
 const skip = process.getuid?.() !== 0

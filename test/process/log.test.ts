@@ -1,14 +1,12 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import path from 'node:path'
 import { Readable } from 'node:stream'
 import { text } from 'node:stream/consumers'
 import { pathToFileURL } from 'node:url'
 import { stripVTControlCharacters } from 'node:util'
 import t, { type Test } from 'tap'
-import { root } from '../support/root.ts'
 
-const log = pathToFileURL(path.join(root, 'dist/process/log.js')).href
+const log = pathToFileURL('dist/process/log.js').href
 
 /** Starts a program that has such a log, with a pipe for its standard output and a channel to this process. */
 function startLogging(t: Test, program: string) {
@@ -19,7 +17,6 @@ function startLogging(t: Test, program: string) {
     const log = await openLog('info')
     ${program}`
   const child = spawn(process.execPath, ['--input-type=module', '--eval', source], {
-    cwd: root,
     stdio: ['ignore', 'pipe', 'ignore', 'ipc'],
   })
   t.teardown(() => child.kill('SIGKILL'))

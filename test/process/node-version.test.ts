@@ -2,7 +2,6 @@ import { spawnSync } from 'node:child_process'
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { requireSupportedNode } from '../../src/process/node-version.js'
-import { root } from '../support/root.ts'
 
 const programs = ['dist/server.js', 'dist/cli.js', 'scripts/build.js', 'scripts/run.cjs']
 
@@ -10,7 +9,7 @@ const programs = ['dist/server.js', 'dist/cli.js', 'scripts/build.js', 'scripts/
 function runAs(version: string, program: string) {
   const source = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`
   const args = ['--import', `data:text/javascript,${encodeURIComponent(source)}`, program, '--version']
-  return spawnSync(process.execPath, args, { cwd: root, encoding: 'utf8', env: { NODE_ENV: 'production' } })
+  return spawnSync(process.execPath, args, { encoding: 'utf8', env: { NODE_ENV: 'production' } })
 }
 
 t.test('a Node that is too old ends each program with one sentence', async (t) => {

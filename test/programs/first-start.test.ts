@@ -2,14 +2,13 @@ import { spawnSync } from 'node:child_process'
 import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import path from 'node:path'
-import pg from 'pg'
 import t, { type Test } from 'tap'
-import { copyCluster } from '../support/cluster.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
+import { copyCluster } from '../support/own-server.ts'
 import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
@@ -63,19 +62,20 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   t.equal((await second.send('GET', '/readyz')).status, 200)
 
   const [port] = (await readFile(path.join(data, 'data', 'postmaster.pid'), 'utf8')).split('\n').slice(3)
+  const addressOf = (role: string, password: string): string =>
+    `postgres://${role}:${password}@127.0.0.1:${port}/postgres`
   for (const role of ['postgres', 'inventory_server'])
-    await t.rejects(new pg.Client(`postgres://${role}:guess@127.0.0.1:${port}/postgres`).connect(), {
-      code: '28P01',
-    })
+    await t.rejects(onServer(addressOf(role, 'guess'), 'SELECT'), { code: '28P01' })
   const password = (await readFile(path.join(data, 'password'), 'utf8')).trim()
+  const superuser = addressOf('postgres', password)
   const [row] = await onServer(
-    `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    superuser,
     `SELECT rolsuper, current_setting('listen_addresses') AS addresses, current_setting('work_mem') AS memory
      FROM pg_roles WHERE rolname = 'inventory_server'`,
   )
   t.strictSame({ ...row }, { rolsuper: 'f', addresses: '127.0.0.1', memory: '4MB' })
   const variables = await onServer(
-    `postgres://postgres:${password}@127.0.0.1:${port}/postgres`,
+    superuser,
     `CREATE TEMPORARY TABLE variables (line text); COPY variables FROM PROGRAM 'env'; SELECT line FROM variables`,
   )
   t.notMatch(JSON.stringify(variables), 'secret', 'PostgreSQL has no variable of ours')
@@ -85,10 +85,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   await writeFile(path.join(cwd, '.data', 'api-key'), '')
   const third = await startLocally(t, cwd)
   t.notSame(third.key, second.key, 'an emptied file gets a new key')
-  await eventually(
-    'the database of the killed process to end',
-    async () => !programsBelow(cwd).includes(Number(database)),
-  )
+  await eventually('the end of its database', async () => !programsBelow(cwd).includes(Number(database)))
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const { code, stdout } = await third.server.ended
@@ -151,27 +148,23 @@ t.test('a start that fails leaves nothing running, even with a Ctrl-C meanwhile'
 
 t.test('a server that cannot start a local database says what to do', atOnce(), async (t) => {
   const elsewhere = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
-  const NODE_OPTIONS = `--import data:text/javascript,${elsewhere}`
-  const server = await startProgram(t, 'server', { env: { PORT: '0', NODE_OPTIONS } })
-  t.match(await server.ended, {
-    code: 1,
-    stderr:
-      /^petstore-inventory: The embedded PostgreSQL is not installed, or does not exist for win32-.*Set DATABASE_URL .* WSL 2/,
-  })
   const cwd = await temporaryFolder(t)
   const odd = path.join(cwd, 'a$b')
   await mkdir(odd)
-  t.match(await (await startProgram(t, 'server', { cwd: odd, env: { PORT: '0' } })).ended, {
-    code: 1,
-    stderr:
-      /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
-  })
   // Root can write to every folder, but not below a file.
   await writeFile(path.join(cwd, '.data'), '')
-  t.match(await (await startProgram(t, 'server', { cwd, env: { PORT: '0' } })).ended, {
-    code: 1,
-    stderr: /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/,
-  })
+  for (const [options, stderr] of [
+    [
+      { env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` } },
+      /^petstore-inventory: The embedded PostgreSQL is not installed, or does not exist for win32-.*Set DATABASE_URL .* WSL 2/,
+    ],
+    [
+      { cwd: odd, env: { PORT: '0' } },
+      /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
+    ],
+    [{ cwd, env: { PORT: '0' } }, /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/],
+  ] as const)
+    t.match(await (await startProgram(t, 'server', options)).ended, { code: 1, stderr })
 })
 
 const asRoot = { ...atOnce(), skip: process.getuid?.() !== 0 }
@@ -189,13 +182,8 @@ t.test('as root it runs in a folder that others may not enter', asRoot, async (t
 t.test('without an account it says so', asRoot, async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o777)
-  const env = { PATH: process.env['PATH'], PORT: '0' }
-  const server = run(t, process.execPath, [path.resolve('dist/server.js')], {
-    cwd,
-    env,
-    uid: 54321,
-    gid: 54321,
-  })
+  const options = { cwd, env: { PATH: process.env['PATH'], PORT: '0' }, uid: 54321, gid: 54321 }
+  const server = run(t, process.execPath, [path.resolve('dist/server.js')], options)
   t.match(await server.ended, { code: 1, stderr: /effective user ID 54321: .* needs an account/ })
 })
 

@@ -1,13 +1,6 @@
 import t, { type Test } from 'tap'
-import { inventory, runCommand, succeed } from '../support/command.ts'
-import {
-  addEntries,
-  addKey,
-  stockOf,
-  type TestDatabase,
-  testDatabase,
-  waitForLocks,
-} from '../support/database.ts'
+import { importLines, inventory, succeed } from '../support/command.ts'
+import { addEntries, addKey, addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
@@ -21,22 +14,12 @@ t.jobs = 4
 const history = (t: Test, url: string, ...args: string[]): Promise<string> =>
   succeed(t, url, 'history', ...args)
 
-/** Imports lines of CSV. */
-async function importLines(t: Test, { url }: TestDatabase, mode: string, ...lines: string[]): Promise<void> {
-  const args = ['import', '-', '--rows', String(lines.length), '--allow-removals', '--mode', mode]
-  const input = `${['petId,quantity,status', ...lines].join('\n')}\n`
-  t.match(await runCommand(t, args, { env: { DATABASE_URL: url }, input }), { code: 0 })
-}
-
 t.test('every acknowledged update of two processes is recorded once, and pets have no gap', async (t) => {
   const serverRole = await testRole(t)
   const database = await testDatabase(t)
   await succeed(t, database.url, 'migrate', 'up', '--server-role', serverRole.name)
   const pets = [1, 2, 3, 4, 5]
-  await addEntries(
-    database,
-    pets.map((pet) => [String(pet), 0, 'available']),
-  )
+  await addMany(database, pets.length, 'available')
   const key = await addKey(database, 'billing')
   await history(t, database.url, 'on')
   const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
@@ -50,9 +33,19 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
         `UPDATE inventory SET quantity = ${2e9 + quantity}, status = 'sold' WHERE pet_id IN (${all})`,
       )
   })()
-  await importLines(t, database, 'upsert', '6,1,', '7,1,')
-  await importLines(t, database, 'upsert', '1,1900000001,pending', '6,1,', '8,1,')
-  await importLines(t, database, 'replace', '1,1900000002,', '2,1900000003,', '3,0,', '4,0,', '5,0,', '8,9,')
+  await importLines(t, database.url, 'upsert', '6,1,', '7,1,')
+  await importLines(t, database.url, 'upsert', '1,1900000001,pending', '6,1,', '8,1,')
+  await importLines(
+    t,
+    database.url,
+    'replace',
+    '1,1900000002,',
+    '2,1900000003,',
+    '3,0,',
+    '4,0,',
+    '5,0,',
+    '8,9,',
+  )
   await sql
   await load.served(2000)
   await load.stop()
@@ -96,14 +89,11 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
     [0, '--by', 'nobody'],
     [6, '--by', String(role), '--since', '3h'],
     [1, '--since', '1h'],
+    [1, '-5', '--since', '3h'],
+    [3, '2', '--since', '3h'],
   ] as const)
     t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
   t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
-  for (const pet of ['-5', '2'])
-    t.equal(
-      changesIn(await history(t, database.url, pet, '--since', '3h', '--json')).length,
-      pet === '2' ? 3 : 1,
-    )
 })
 
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
@@ -145,7 +135,7 @@ t.test('a role that names callers itself forges no line, and is shown', async (t
 t.test('prune deletes all that is older, and says how much, also if it is interrupted', async (t) => {
   const database = await testDatabase(t)
   await history(t, database.url, 'on')
-  await database.query("INSERT INTO inventory SELECT id, 0, 'sold' FROM generate_series(1, 15000) id")
+  await addMany(database, 15_000)
   for (const ids of ['<= 7500', '> 7500'])
     await database.query(`UPDATE inventory SET quantity = 1 WHERE pet_id ${ids}`)
   const age = (condition: string): Promise<unknown> =>
@@ -153,10 +143,8 @@ t.test('prune deletes all that is older, and says how much, also if it is interr
   // Everything but one long transaction in the middle.
   await age('old_quantity IS NULL OR pet_id > 7500')
   const release = await database.hold('LOCK TABLE inventory_history IN SHARE MODE')
-  const program = await startProgram(t, 'cli', {
-    args: ['history', 'prune', '--keep', '90d'],
-    env: { DATABASE_URL: database.url },
-  })
+  const [args, env] = [['history', 'prune', '--keep', '90d'], { DATABASE_URL: database.url }]
+  const program = await startProgram(t, 'cli', { args, env })
   await waitForLocks(database)
   program.process.kill('SIGTERM')
   await release()
@@ -214,30 +202,27 @@ t.test('operators read the history, and only the owner of the tables can change 
   t.match(changesIn(await history(t, database.url, '--json'))[0], { newQuantity: 2, role: operator.name })
 })
 
-t.test(
-  'once on has ended, every update of a running server names its key, and lists stay cached',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 0, 'sold']])
-    // Slow once the history is on, as turning it on waits for writers.
-    await database.query(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+t.test('once on has ended, every update of a server names its key, and lists stay cached', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 0, 'sold']])
+  // Slow once the history is on, as turning it on waits for writers.
+  await database.query(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update') THEN PERFORM pg_sleep(4); END IF;
       RETURN NEW;
     END $$;
     CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()`)
-    const key = await addKey(database, 'ops')
-    const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
-    const load = startLoad(t, { ports: [await portOf(server)], key, clients: 1, pets: [1] })
-    await load.next('update', 'success')
-    await history(t, database.url, 'on')
-    const unnamed = async (): Promise<number> =>
-      changesIn(await history(t, database.url, '--json')).filter(({ key }) => key === null).length
-    const before = await unnamed()
-    for (let updates = 0; updates < 2; updates++) await load.next('update', 'success')
-    await load.stop()
-    t.equal(await unnamed(), before)
-    t.equal(contradictionIn(load.historyOf(1), 0), undefined)
-    server.process.kill('SIGTERM')
-    t.notMatch((await server.ended).stdout, /every list is read in full/)
-  },
-)
+  const key = await addKey(database, 'ops')
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
+  const load = startLoad(t, { ports: [await portOf(server)], key, clients: 1, pets: [1] })
+  await load.next('update', 'success')
+  await history(t, database.url, 'on')
+  const unnamed = async (): Promise<number> =>
+    changesIn(await history(t, database.url, '--json')).filter(({ key }) => key === null).length
+  const before = await unnamed()
+  for (let updates = 0; updates < 2; updates++) await load.next('update', 'success')
+  await load.stop()
+  t.equal(await unnamed(), before)
+  t.equal(contradictionIn(load.historyOf(1), 0), undefined)
+  server.process.kill('SIGTERM')
+  t.notMatch((await server.ended).stdout, /every list is read in full/)
+})

@@ -68,31 +68,28 @@ t.test('every spelling of CSV that programs write is read', async (t) => {
   }
 })
 
-t.test(
-  'a file without a right header is refused, and so is one that is no CSV in a known encoding',
-  async (t) => {
-    const database = await testDatabase(t)
-    const header =
-      /^line 1: the first line must name the columns, separated by commas: petId, quantity, status \(optional\), not "/
-    for (const [input, error] of [
-      ['', header],
-      ['petId;quantity\n1;2\n', header],
-      ['petId,petId,quantity\n1,1,2\n', header],
-      ['petId,quantity,price\n1,1,2\n', header],
-      [utf16('petId,quantity\n1,1\n').subarray(2), header],
-      ['petId,quantity\n1,1\0\n', /^line 2: quantity must be .*, not "1\\u0000"\n/],
-      [
-        `petId,quantity\n1,${'1'.repeat(300_000)}\n`,
-        /^inventory: .* has a line of more than 65536 characters;/,
-      ],
-    ] as const) {
-      const { code, stdout, stderr } = await load(t, database.url, input)
-      t.strictSame([code, stdout], [3, ''])
-      t.match(stderr, error)
-      t.match(stderr, /; nothing was changed\n$/)
-    }
-  },
-)
+t.test('a file without a right header, or that is no CSV in a known encoding, is refused', async (t) => {
+  const database = await testDatabase(t)
+  const header =
+    /^line 1: the first line must name the columns, separated by commas: petId, quantity, status \(optional\), not "/
+  for (const [input, error] of [
+    ['', header],
+    ['petId;quantity\n1;2\n', header],
+    ['petId,petId,quantity\n1,1,2\n', header],
+    ['petId,quantity,price\n1,1,2\n', header],
+    [utf16('petId,quantity\n1,1\n').subarray(2), header],
+    ['petId,quantity\n1,1\0\n', /^line 2: quantity must be .*, not "1\\u0000"\n/],
+    [
+      `petId,quantity\n1,${'1'.repeat(300_000)}\n`,
+      /^inventory: .* has a line of more than 65536 characters;/,
+    ],
+  ] as const) {
+    const { code, stdout, stderr } = await load(t, database.url, input)
+    t.strictSame([code, stdout], [3, ''])
+    t.match(stderr, error)
+    t.match(stderr, /; nothing was changed\n$/)
+  }
+})
 
 t.test('every wrong line is reported with its number, and nothing is written', async (t) => {
   const database = await testDatabase(t)
@@ -164,10 +161,8 @@ t.test('an import accepts what the API accepts, and stores it; but in CSV a numb
   await database.query('TRUNCATE inventory')
   t.equal((await load(t, database.url, ['petId,quantity', ...lines].join('\n'))).code, 0)
   const rows = await database.query('SELECT quantity FROM inventory ORDER BY pet_id')
-  t.strictSame(
-    rows.map(({ quantity }) => Number(quantity)),
-    stored,
-  )
+  const quantities = rows.map(({ quantity }) => Number(quantity))
+  t.strictSame(quantities, stored)
 })
 
 t.test('mode replace removes more than a tenth of the entries only if that is allowed', async (t) => {
@@ -208,80 +203,64 @@ t.test('imports wait for each other and for other changes, at every isolation le
   t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
 })
 
-t.test(
-  'what a trigger or constraint of the operator rejects is a reason, and nothing is written',
-  async (t) => {
-    const database = await testDatabase(t)
-    await addEntries(database, [['1', 9, 'sold']])
-    await database.query(
-      `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$;
+t.test('what a trigger or constraint rejects is a reason, and nothing is written', async (t) => {
+  const database = await testDatabase(t)
+  await addEntries(database, [['1', 9, 'sold']])
+  await database.query(
+    `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$;
      CREATE CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
      CREATE UNIQUE INDEX ON inventory (quantity) WHERE quantity > 500`,
+  )
+  for (const [csv, reason] of [
+    ['petId,quantity\n1,7\n', 'at most 500'],
+    ['petId,quantity\n2,700\n3,700\n', 'duplicate key .*already exists.*'],
+  ] as const) {
+    const { code, stdout, stderr } = await load(t, database.url, csv)
+    t.strictSame([code, stdout], [3, ''])
+    t.match(
+      stderr,
+      new RegExp(`^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`),
     )
-    for (const [csv, reason] of [
-      ['petId,quantity\n1,7\n', 'at most 500'],
-      ['petId,quantity\n2,700\n3,700\n', 'duplicate key .*already exists.*'],
-    ] as const) {
-      const { code, stdout, stderr } = await load(t, database.url, csv)
-      t.strictSame([code, stdout], [3, ''])
-      t.match(
-        stderr,
-        new RegExp(`^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`),
-      )
-      t.equal(await stockOf(database), '1,9,sold')
-    }
-  },
-)
+    t.equal(await stockOf(database), '1,9,sold')
+  }
+})
 
-t.test(
-  'an import that the table does not have as the file says is refused, and so is its dry run',
-  async (t) => {
-    const csv = 'petId,quantity,status\n1,5,\n2,5,sold\n3,5,\n100,6,pending\n'
-    const trigger = (when: string, body: string): string => `
+t.test('an import that the table does not have as the file says is refused', async (t) => {
+  const csv = 'petId,quantity,status\n1,5,\n2,5,sold\n3,5,\n100,6,pending\n'
+  const trigger = (when: string, body: string): string => `
     CREATE FUNCTION act() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN ${body} END$$;
-    CREATE ${when} ON inventory FOR EACH ROW EXECUTE FUNCTION act()`
-    const skip = 'IF NEW.pet_id IN (3, 100) THEN RETURN NULL; END IF; RETURN NEW;'
-    const clamp = "UPDATE inventory SET quantity = 4 WHERE quantity = 5 AND status = 'sold'; RETURN NULL;"
-    const before = '1,5,available\n2,9,available\n3,9,sold\n7,9,sold'
-    for (const [code, wrong, args = []] of [
-      [trigger('TRIGGER act BEFORE INSERT OR UPDATE', skip), '2, such as petId 3, 100'],
-      [trigger('TRIGGER act BEFORE UPDATE', "NEW.status := 'sold'; RETURN NEW;"), ''],
-      [trigger('TRIGGER act BEFORE UPDATE', "NEW.status := 'pending'; RETURN NEW;"), '2, such as petId 2, 3'],
-      [trigger('TRIGGER act AFTER UPDATE', clamp), '2, such as petId 2, 3'],
-      [
-        trigger('CONSTRAINT TRIGGER act AFTER UPDATE', clamp).replace(
-          ' FOR EACH',
-          ' INITIALLY DEFERRED FOR EACH',
-        ),
-        '2, such as petId 2, 3',
-      ],
-      ['CREATE RULE act AS ON UPDATE TO inventory DO INSTEAD NOTHING', '2, such as petId 2, 3'],
-      ['CREATE RULE act AS ON DELETE TO inventory DO INSTEAD NOTHING', '1, such as petId 7', replace],
-      [
-        trigger(
-          'TRIGGER act AFTER INSERT',
-          "INSERT INTO inventory VALUES (8, 1, 'sold') ON CONFLICT DO NOTHING; RETURN NULL;",
-        ),
-        '1, such as petId 8',
-        replace,
-      ],
-    ] as const) {
-      const database = await testDatabase(t)
-      await load(t, database.url, `petId,quantity,status\n${before}`)
-      await database.query(code)
-      for (const more of [['--dry-run'], []]) {
-        const outcome = await load(t, database.url, csv, ...args, ...more)
-        t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: '' }, code)
-        if (wrong !== '')
-          t.match(
-            outcome.stderr,
-            `: ${wrong}; a trigger or rule of the table may skip or change rows; nothing was changed\n`,
-          )
-        if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before)
-      }
+    CREATE ${when} FOR EACH ROW EXECUTE FUNCTION act()`
+  const beforeUpdate = 'TRIGGER act BEFORE UPDATE ON inventory'
+  const deferred = 'CONSTRAINT TRIGGER act AFTER UPDATE ON inventory INITIALLY DEFERRED'
+  const skip = 'IF NEW.pet_id IN (3, 100) THEN RETURN NULL; END IF; RETURN NEW;'
+  const clamp = "UPDATE inventory SET quantity = 4 WHERE quantity = 5 AND status = 'sold'; RETURN NULL;"
+  const add = "INSERT INTO inventory VALUES (8, 1, 'sold') ON CONFLICT DO NOTHING; RETURN NULL;"
+  const before = '1,5,available\n2,9,available\n3,9,sold\n7,9,sold'
+  for (const [code, wrong, args = []] of [
+    [trigger('TRIGGER act BEFORE INSERT OR UPDATE ON inventory', skip), '2, such as petId 3, 100'],
+    [trigger(beforeUpdate, "NEW.status := 'sold'; RETURN NEW;"), ''],
+    [trigger(beforeUpdate, "NEW.status := 'pending'; RETURN NEW;"), '2, such as petId 2, 3'],
+    [trigger('TRIGGER act AFTER UPDATE ON inventory', clamp), '2, such as petId 2, 3'],
+    [trigger(deferred, clamp), '2, such as petId 2, 3'],
+    ['CREATE RULE act AS ON UPDATE TO inventory DO INSTEAD NOTHING', '2, such as petId 2, 3'],
+    ['CREATE RULE act AS ON DELETE TO inventory DO INSTEAD NOTHING', '1, such as petId 7', replace],
+    [trigger('TRIGGER act AFTER INSERT ON inventory', add), '1, such as petId 8', replace],
+  ] as const) {
+    const database = await testDatabase(t)
+    await load(t, database.url, `petId,quantity,status\n${before}`)
+    await database.query(code)
+    for (const more of [['--dry-run'], []]) {
+      const outcome = await load(t, database.url, csv, ...args, ...more)
+      t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: '' }, code)
+      if (wrong !== '')
+        t.match(
+          outcome.stderr,
+          `: ${wrong}; a trigger or rule of the table may skip or change rows; nothing was changed\n`,
+        )
+      if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before)
     }
-  },
-)
+  }
+})
 
 t.test('an error of PostgreSQL that nobody foresaw is a sentence, and so is a folder', async (t) => {
   const database = await testDatabase(t)

@@ -1,12 +1,26 @@
-import t from 'tap'
+import { cp, symlink, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import t, { type Test } from 'tap'
 import { succeed } from '../support/command.ts'
-import { testDatabase } from '../support/database.ts'
+import { addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { startProgram } from '../support/program.ts'
+import { type Program, startProgram, temporaryFolder } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 const interrupted = { code: 130, stdout: '', stderr: /(^|\n)inventory: interrupted; nothing was changed\n$/ }
+
+const ASLEEP = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+const isAsleep = async ({ query }: TestDatabase): Promise<boolean> =>
+  (await query(`SELECT ${ASLEEP}`)).length > 0
+
+/** Sends SIGINT to a command once a statement of it calls `pg_sleep`. */
+async function interrupt(t: Test, database: TestDatabase, command: string, url = database.url) {
+  const program = await startProgram(t, 'cli', { args: command.split(' '), env: { DATABASE_URL: url } })
+  await eventually('the statement', () => isAsleep(database))
+  program.process.kill('SIGINT')
+  return program
+}
 
 t.test('Ctrl-C ends the statement on the server, even if the role may open no other session', async (t) => {
   const role = await testRole(t)
@@ -17,14 +31,22 @@ t.test('Ctrl-C ends the statement on the server, even if the role may open no ot
      GRANT SELECT ON inventory TO ${role.name};
      ALTER ROLE ${role.name} CONNECTION LIMIT 1`,
   )
-  const statement = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
-  const isRunning = async (): Promise<boolean> => (await database.query(`SELECT ${statement}`)).length > 0
-  const env = { DATABASE_URL: role.urlOf(database.url) }
-  const program = await startProgram(t, 'cli', { args: ['export'], env })
-  await eventually('the statement', isRunning)
-  program.process.kill('SIGINT')
-  await eventually('its end', async () => !(await isRunning()))
+  const program = await interrupt(t, database, 'export', role.urlOf(database.url))
+  await eventually('its end', async () => !(await isAsleep(database)))
   t.match(await program.ended, interrupted)
+})
+
+t.test('a signal during COMMIT ends the command, which says that the outcome is unknown', async (t) => {
+  const database = await testDatabase(t)
+  await addKey(database, 'old')
+  await database.query(
+    `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
+     CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON api_keys DEFERRABLE INITIALLY DEFERRED
+       FOR EACH ROW EXECUTE FUNCTION wait()`,
+  )
+  const { ended } = await interrupt(t, database, 'keys revoke old')
+  const stderr = /it is unknown whether anything was changed\. To find out, run /
+  t.match(await ended, { code: 4, stdout: '', stderr })
 })
 
 t.test('Ctrl-C ends a command whose server does not respond any more, whatever it waits for', async (t) => {
@@ -63,4 +85,34 @@ t.test('Ctrl-C while a command waits after its commit says that the change remai
   const stderr = /\ninventory: interrupted after the commit; the change remains\n$/
   t.match(await program.ended, { code: 130, stdout: '', stderr })
   t.match(await succeed(t, url, 'history', 'status'), /^Recording +on$/m)
+})
+
+const ADDED = '29990101000000001_add-note'
+const migration =
+  '-- A note.\n-- Up Migration\nALTER TABLE inventory ADD COLUMN note text;\n\n-- Down Migration\nSELECT;\n'
+
+t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing', async (t) => {
+  const database = await testDatabase(t)
+  // The command line as it ships, with a migration that this version does not have.
+  const folder = await temporaryFolder(t)
+  for (const name of ['dist', 'migrations', 'package.json'])
+    await cp(name, path.join(folder, name), { recursive: true })
+  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
+  const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
+  const start = (command: string): Promise<Program> =>
+    startProgram(t, 'cli', { args: ['migrate', command], ...options })
+  const file = path.join(folder, 'migrations', `${ADDED}.sql`)
+  await writeFile(file, migration.replace('text;', 'text;\nSELECT pg_sleep(3600);'))
+  const lost = { code: 1, stderr: /^inventory: PostgreSQL cannot serve this now: terminating connection / }
+  for (const outcome of [lost, interrupted]) {
+    const up = await start('up')
+    await eventually('the migration to run', () => isAsleep(database))
+    if (outcome === lost) await database.query(`SELECT pg_terminate_backend(pid) ${ASLEEP}`)
+    else up.process.kill('SIGINT')
+    t.match(await up.ended, outcome)
+    await eventually('PostgreSQL to end it', async () => !(await isAsleep(database)))
+    t.match(await (await start('status')).ended, { code: 3, stdout: new RegExp(`${ADDED} +pending`) })
+  }
+  await writeFile(file, migration)
+  t.match(await (await start('up')).ended, { code: 0, stdout: `Applied ${ADDED}\n` })
 })

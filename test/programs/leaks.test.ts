@@ -1,19 +1,19 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
-import { testDatabase } from '../support/database.ts'
+import { addMany, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
-import { type Usage, usageOf } from '../support/process-usage.ts'
+import { usageOf } from '../support/process-usage.ts'
+import { apiKey, startServer } from '../support/program.ts'
 import { openRaw } from '../support/raw.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
 
 const CALLERS = 30
 
 t.test('requests of every kind and their aborts leave no connection and no memory behind', async (t) => {
   const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(1, 5000) n")
+  await addMany(database, 5000)
   const server = await startServer(t, { DATABASE_URL: database.url })
   const { port, send } = server
   const agent = new Agent({ keepAlive: true, maxSockets: CALLERS })
@@ -52,7 +52,7 @@ t.test('requests of every kind and their aborts leave no connection and no memor
     // Closes its connections, and opens others when it is used again.
     agent.destroy()
   }
-  const usage = (): Promise<Usage | undefined> => usageOf(server.process.pid)
+  const usage = () => usageOf(server.process.pid)
   // Its connections to the database are opened as they are needed.
   const maxFiles = ((await usage())?.files ?? 0) + 20
   await load(600)

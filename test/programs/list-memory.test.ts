@@ -1,17 +1,17 @@
 import { Agent } from 'node:http'
 import t from 'tap'
-import { testDatabase } from '../support/database.ts'
+import { addMany, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { metricsOf, total } from '../support/metrics.ts'
-import { apiKey, startServer } from '../support/running-server.ts'
+import { apiKey, startServer } from '../support/program.ts'
 
 const IDLE_CONNECTIONS = 30
 
 t.test('a connection that is idle after a list does not keep the list in memory', async (t) => {
   const database = await testDatabase(t)
   // More than is sent at once.
-  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 50000) n")
+  await addMany(database, 50_000)
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { scrape } = await metricsOf(server)
   const externalBytes = async (): Promise<number> => total(await scrape(), 'nodejs_external_memory_bytes')
@@ -21,12 +21,8 @@ t.test('a connection that is idle after a list does not keep the list in memory'
     await database.query('UPDATE inventory SET quantity = $1', [quantity])
     const agent = new Agent({ keepAlive: true })
     t.teardown(() => agent.destroy())
-    const { body } = await callerOf(
-      server.port,
-      { authorization: `Bearer ${apiKey}` },
-      agent,
-    )('GET', '/v1/inventory')
-    return body.length
+    const send = callerOf(server.port, { authorization: `Bearer ${apiKey}` }, agent)
+    return (await send('GET', '/v1/inventory')).body.length
   }
 
   let listBytes = 0

@@ -1,8 +1,6 @@
 import t, { type Test } from 'tap'
 import { runCommand, succeed } from '../support/command.ts'
 import { addKey, testDatabase } from '../support/database.ts'
-import { eventually } from '../support/eventually.ts'
-import { startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 
 /**
@@ -52,29 +50,3 @@ for (const moment of ['before', 'after'] as const) {
     }
   })
 }
-
-t.test('a signal during COMMIT ends the command, which says that the outcome is unknown', async (t) => {
-  const database = await testDatabase(t)
-  await addKey(database, 'old')
-  await database.query(
-    `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(60); RETURN NULL; END $$;
-     CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON api_keys DEFERRABLE INITIALLY DEFERRED
-       FOR EACH ROW EXECUTE FUNCTION wait()`,
-  )
-  const program = await startProgram(t, 'cli', {
-    args: ['keys', 'revoke', 'old'],
-    env: { DATABASE_URL: database.url },
-  })
-  await eventually('COMMIT to run the trigger', async () => {
-    const [row] = await database.query(
-      "SELECT FROM pg_stat_activity WHERE datname = current_database() AND query = 'COMMIT' AND wait_event = 'PgSleep'",
-    )
-    return row && true
-  })
-  program.process.kill('SIGINT')
-  t.match(await program.ended, {
-    code: 4,
-    stdout: '',
-    stderr: /it is unknown whether anything was changed\. To find out, run /,
-  })
-})

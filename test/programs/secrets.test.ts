@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { portOf, startProgram } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
@@ -16,10 +16,7 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   await addEntries(database, [['1', 9, 'available']])
   const way = await startRelay(t, database.url)
-  const [stored, unknown] = [makeApiKey(), makeApiKey()]
-  await database.query("INSERT INTO api_keys (name, digest) VALUES ('stored', decode($1, 'hex'))", [
-    hashApiKey(stored),
-  ])
+  const [stored, unknown] = [await addKey(database, 'stored'), makeApiKey()]
   const server = await startProgram(t, 'server', {
     env: { DATABASE_URL: role.urlOf(way.url), API_KEYS: `ops:${fixed}`, PORT: '0', LOG_LEVEL: 'trace' },
   })
@@ -50,10 +47,8 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   const commandLine = await readFile(`/proc/${server.process.pid}/cmdline`, 'latin1').catch(() => '')
   way.fail()
   await server.output(/the API keys cannot be read/)
-  const { status, text } = await callerOf(port, { authorization: `Bearer ${unknown}` })(
-    'GET',
-    '/v1/inventory',
-  )
+  const send = callerOf(port, { authorization: `Bearer ${unknown}` })
+  const { status, text } = await send('GET', '/v1/inventory')
   t.equal(status, 503)
   answers.push(text)
   server.process.kill('SIGTERM')

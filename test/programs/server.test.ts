@@ -1,12 +1,12 @@
-import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { closeSync, existsSync, openSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
 import { Agent, createServer } from 'node:http'
+import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addEntries, addMany, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
@@ -14,10 +14,17 @@ import { startLogin } from '../support/login.ts'
 import { updateRequest } from '../support/messages.ts'
 import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
-import { portOf, startProgram, temporaryFolder } from '../support/program.ts'
-import { openRaw, responsesIn } from '../support/raw.ts'
+import {
+  apiKey,
+  portOf,
+  type RunningServer,
+  run,
+  startProgram,
+  startServer,
+  temporaryFolder,
+} from '../support/program.ts'
+import { openRaw, responsesIn, sendRaw } from '../support/raw.ts'
 import { testRole } from '../support/roles.ts'
-import { apiKey, type RunningServer, startServer } from '../support/running-server.ts'
 
 const headers = { authorization: `Bearer ${apiKey}` }
 
@@ -28,11 +35,8 @@ const atOnce = () => ({ buffered: true })
 t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exits', atOnce(), async (t) => {
   const database = await testDatabase(t)
   await addEntries(database, [['1', 9, 'available']])
-  const server = await startServer(t, {
-    DATABASE_URL: database.url,
-    NODE_ENV: 'production',
-    METRICS_PORT: '',
-  })
+  const env = { DATABASE_URL: database.url, NODE_ENV: 'production', METRICS_PORT: '' }
+  const server = await startServer(t, env)
   const agent = new Agent({ keepAlive: true })
   t.teardown(() => agent.destroy())
   server.process.kill('SIGUSR1')
@@ -98,7 +102,7 @@ t.test('a stop is announced to load balancers that open a connection for each ch
 t.test('a stop has a time limit, and a second signal exits at once', atOnce(), async (t) => {
   const database = await testDatabase(t)
   // Larger than the buffers of a connection.
-  await database.query("INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, 400000) n")
+  await addMany(database, 400_000)
   const start = async (): Promise<RunningServer> => {
     const server = await startServer(t, { DATABASE_URL: database.url })
     const { socket } = await openRaw(server.port)
@@ -125,16 +129,13 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
   const { url: careless, query } = await testDatabase(t)
   await query(`ALTER ROLE ${role.name} SET synchronous_commit = off`)
   const away = 'postgres://nobody:the-password-in-the-url@127.0.0.1:1/none'
-  const createKey = /there is no API key.*create one with "inventory keys create --name ops"/
-  const guessable = /the API key "ops" is short enough to be guessed/
-  const cases: [databaseUrl: string, keys: string, message: RegExp][] = [
+  for (const [databaseUrl, API_KEYS, message] of [
     [url, `ops:${apiKey}`, /^$/],
-    [url, '', createKey],
-    [url, 'ops:hunter2', guessable],
+    [url, '', /there is no API key.*create one with "inventory keys create --name ops"/],
+    [url, 'ops:hunter2', /the API key "ops" is short enough to be guessed/],
     [role.urlOf(careless), apiKey, /synchronous_commit is off/],
     [away, apiKey, /not ready: The database cannot be reached/],
-  ]
-  for (const [databaseUrl, API_KEYS, message] of cases) {
+  ] as const) {
     const { log, send, close } = await startApp(t, databaseUrl, { env: { API_KEYS } })
     if (databaseUrl === away) t.equal((await send('GET', '/v1/inventory')).status, 503)
     await close()
@@ -147,10 +148,8 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
 t.test('the server reads .env, which the environment overrides', atOnce(), async (t) => {
   const { url } = await testDatabase(t)
   const cwd = await temporaryFolder(t)
-  await writeFile(
-    `${cwd}/.env`,
-    `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`,
-  )
+  const settings = `\uFEFFDATABASE_URL=${url}\r\nAPI_KEYS=${apiKey}\nPORT=http\nMETRICS_PORT=0\n`
+  await writeFile(`${cwd}/.env`, settings)
   const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
   const send = callerOf(await portOf(server), headers)
   t.equal((await send('GET', '/v1/inventory')).status, 200)
@@ -180,23 +179,33 @@ t.test('a .env that cannot be read is named', atOnce(), async (t) => {
 const noFullDisk = !existsSync('/dev/full') && 'there is no /dev/full'
 t.test('a log that cannot be written does not stop it', { ...atOnce(), skip: noFullDisk }, async (t) => {
   const { url } = await testDatabase(t)
-  const full = openSync('/dev/full', 'w')
-  t.teardown(() => closeSync(full))
   const port = await freePort()
-  const server = spawn(process.execPath, ['dist/server.js'], {
-    env: { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) },
-    stdio: ['ignore', full, full],
-  })
-  t.teardown(() => server.kill('SIGKILL'))
+  const env = { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) }
+  const words = ['-c', 'exec "$@" >/dev/full 2>&1', 'bash', process.execPath, 'dist/server.js']
+  const server = run(t, 'bash', words, { env })
   const list = (): Promise<number> =>
     callerOf(port, headers)('GET', '/v1/inventory').then(
       ({ status }) => status,
       () => 0,
     )
-  await eventually('the first list', async () => ((await list()) === 200 ? true : undefined))
+  await eventually('the first list', async () => (await list()) === 200)
   for (let round = 0; round < 20; round++) t.equal(await list(), 200)
-  server.kill('SIGTERM')
-  t.strictSame(await once(server, 'exit'), [0, null])
+  server.process.kill('SIGTERM')
+  t.match(await server.ended, { code: 0 })
+})
+
+t.test('localhost is listened on at its IPv4 address alone', atOnce(), async (t) => {
+  // Nothing has to be there: the service listens and is not ready.
+  const DATABASE_URL = `postgres://service@127.0.0.1:${await freePort()}/inventory`
+  const server = await startServer(t, { HOST: 'localhost', METRICS_PORT: '0', DATABASE_URL })
+  const [, metricsPort] = await server.output(/metrics at http:\/\/\S+:(\d+)\/metrics/)
+  for (const port of [server.port, Number(metricsPort)]) {
+    const { socket } = await openRaw(port)
+    socket.destroy()
+    await t.rejects(once(connect(port, '::1'), 'connect'))
+  }
+  t.match(await sendRaw(server.port, 'CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n'), /^HTTP\/1\.1 405 /)
+  t.equal((await server.stop()).code, 0)
 })
 
 t.test('a start that fails has one message, without secrets', atOnce(), async (t) => {

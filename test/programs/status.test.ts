@@ -88,24 +88,21 @@ t.test("status shows the missing privileges of the server's role, whichever role
   }
 })
 
-t.test(
-  'a schema behind this version is reported, also by the exit code; a newer one is no error',
-  async (t) => {
-    const database = await testDatabase(t, { empty: true })
-    const expected = await statusOf(t, database.url)
-    t.match(expected, {
-      code: 3,
-      entries: null,
-      keys: null,
-      warnings: [/behind; run "inventory migrate up"/],
-    })
-    t.match(expected.schema.pending, [/^\d{17}_create-inventory$/])
-    await succeed(t, database.url, 'migrate', 'up')
-    await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
-    const ahead = await statusOf(t, database.url)
-    t.match(ahead, { code: 0, schema: { pending: [], unknown: ['29991231000000000_later'] } })
-  },
-)
+t.test('a schema behind this version has an exit code of its own; a newer one is no error', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const expected = await statusOf(t, database.url)
+  t.match(expected, {
+    code: 3,
+    entries: null,
+    keys: null,
+    warnings: [/behind; run "inventory migrate up"/],
+  })
+  t.match(expected.schema.pending, [/^\d{17}_create-inventory$/])
+  await succeed(t, database.url, 'migrate', 'up')
+  await database.query("INSERT INTO pgmigrations (name, run_on) VALUES ('29991231000000000_later', now())")
+  const ahead = await statusOf(t, database.url)
+  t.match(ahead, { code: 0, schema: { pending: [], unknown: ['29991231000000000_later'] } })
+})
 
 t.test('a database that cannot be used is reported in one message without its password', async (t) => {
   const database = await testDatabase(t)

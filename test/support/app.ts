@@ -8,10 +8,10 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
-import { addEntries, type TestDatabase, testDatabase } from './database.ts'
-import { callerOf, type Send } from './http.ts'
+import { addEntries, testDatabase } from './database.ts'
+import { callerOf } from './http.ts'
 import { type Sample, samplesIn } from './metrics.ts'
-import { apiKey } from './running-server.ts'
+import { apiKey } from './program.ts'
 
 export { apiKey, serviceTimings }
 
@@ -33,16 +33,7 @@ export const endlessTimings: Partial<ServiceTimings> = {
   requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 121_000 },
 }
 
-export interface TestApp {
-  readonly port: number
-  /** Sends a request with the key. */
-  readonly send: Send
-  /** The log so far, a parsed line each. */
-  readonly log: Record<string, unknown>[]
-  /** The metrics of the service, without those of the process. */
-  scrape(): Promise<Sample[]>
-  close(): Promise<void>
-}
+export type TestApp = Awaited<ReturnType<typeof startApp>>
 
 export interface TestAppOptions {
   /** Replaces options of the HTTP side that production would set. */
@@ -59,7 +50,8 @@ export async function startApp(
   t: Test,
   databaseUrl: string,
   { app = {}, timings = {}, env = {}, tracing }: TestAppOptions = {},
-): Promise<TestApp> {
+) {
+  /** The log so far, a parsed line each. */
   const log: Record<string, unknown>[] = []
   const stream = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -83,8 +75,10 @@ export async function startApp(
     port,
     log,
     close,
+    /** Sends a request with the key. */
     send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
-    scrape: async () => samplesIn(await parts.metrics.scrape()),
+    /** The metrics of the service, without those of the process. */
+    scrape: async (): Promise<Sample[]> => samplesIn(await parts.metrics.scrape()),
   }
 }
 
@@ -93,7 +87,7 @@ export async function startService(
   t: Test,
   entries: Parameters<typeof addEntries>[1] = [],
   options: TestAppOptions = {},
-): Promise<TestApp & { readonly database: TestDatabase }> {
+) {
   const database = await testDatabase(t)
   await addEntries(database, entries)
   return { ...(await startApp(t, database.url, options)), database }

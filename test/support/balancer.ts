@@ -4,19 +4,9 @@ import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
 import { freePort } from './other-program.ts'
 import { run } from './program.ts'
-import { root } from './root.ts'
 
 /** HAProxy with `ops/haproxy.cfg`. */
-export interface Balancer extends HAProxy {
-  readonly port: number
-}
-
-interface HAProxy {
-  /** Resolves with the match once the output has one. */
-  output(pattern: RegExp): Promise<RegExpMatchArray>
-  /** Has it read its configuration and certificate again. */
-  reload(): Promise<unknown>
-}
+export type Balancer = Awaited<ReturnType<typeof startBalancer>>
 
 type Environment = Readonly<Record<string, string>>
 
@@ -28,8 +18,8 @@ export async function startBalancer(
   t: Test,
   [one = 0, two = one]: readonly number[],
   env: Environment = {},
-  config = path.join(root, 'ops/haproxy.cfg'),
-): Promise<Balancer> {
+  config = path.resolve('ops/haproxy.cfg'),
+) {
   const port = await freePort()
   const image = process.env['TEST_HAPROXY_IMAGE']
   const start = image === undefined ? startProgram : startContainer
@@ -41,22 +31,22 @@ export async function startBalancer(
   return { port, ...(await start(t, config, { ...addresses, ...env }, image)) }
 }
 
-async function startProgram(t: Test, config: string, env: Environment): Promise<HAProxy> {
+async function startProgram(t: Test, config: string, env: Environment) {
   const [name = '', ...args] = [...COMMAND, config]
   const { output, process: haproxy } = run(t, name, args, { env: { PATH: process.env['PATH'], ...env } })
   await output(READY)
-  return { output, reload: async () => haproxy.kill('SIGUSR2') }
+  /** Has it read its configuration and certificate again. */
+  const reload = async (): Promise<unknown> => haproxy.kill('SIGUSR2')
+  return { output, reload }
 }
 
-async function startContainer(t: Test, config: string, env: Environment, image = ''): Promise<HAProxy> {
+async function startContainer(t: Test, config: string, env: Environment, image = '') {
   const { GenericContainer, Wait } = await import('testcontainers')
   const haproxy = await new GenericContainer(image)
     .withNetworkMode('host')
     // The tests' certificates are for nobody else.
     .withUser('root')
-    .withBindMounts(
-      [path.join(root, 'ops'), tmpdir()].map((source) => ({ source, target: source, mode: 'ro' })),
-    )
+    .withBindMounts([path.resolve('ops'), tmpdir()].map((source) => ({ source, target: source, mode: 'ro' })))
     .withEnvironment(env)
     .withCommand([...COMMAND, config])
     .withWaitStrategy(Wait.forLogMessage(READY))
@@ -67,7 +57,8 @@ async function startContainer(t: Test, config: string, env: Environment, image =
   const log = await haproxy.logs()
   log.on('data', (chunk) => (text += chunk))
   return {
-    output: (pattern) => eventually(`${pattern} in the output`, async () => pattern.exec(text) ?? false),
+    output: (pattern: RegExp) =>
+      eventually(`${pattern} in the output`, async () => pattern.exec(text) ?? false),
     reload: () => haproxy.exec(['sh', '-c', 'kill -USR2 1']),
   }
 }

@@ -5,10 +5,7 @@ import { promisify } from 'node:util'
 const run = promisify(execFile)
 
 /** Makes an authority, and a certificate of its for localhost alone; returns their files, of `server` without the endings. */
-export async function makeCertificates(
-  folder: string,
-  name: string,
-): Promise<{ ca: string; server: string }> {
+export async function makeCertificates(folder: string, name: string) {
   const ca = path.join(folder, `${name}-ca`)
   const server = path.join(folder, `${name}-server`)
   const made = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '2']

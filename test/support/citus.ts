@@ -2,18 +2,8 @@ import type { Test } from 'tap'
 import { type OwnServer, startInstalled } from './own-server.ts'
 import { startRelay } from './relay.ts'
 
-/** A worker of a cluster. */
-export interface CitusWorker extends Pick<OwnServer, 'kill' | 'start'> {
-  /** While it is true, a connection to the worker that sends a `COMMIT PREPARED` is cut before the worker gets it. */
-  losesCommits: boolean
-}
-
 /** A coordinator and two workers, with the roles `owner` and `service`. */
-export interface CitusCluster extends Pick<OwnServer, 'query'> {
-  /** The address of the coordinator's database for a role. */
-  urlOf(role: string): string
-  readonly workers: readonly [CitusWorker, CitusWorker]
-}
+export type CitusCluster = Awaited<ReturnType<typeof startCitus>>
 
 const settings = {
   fsync: 'off',
@@ -24,7 +14,7 @@ const settings = {
 }
 
 /** Starts a cluster that goes away with the test. */
-export async function startCitus(t: Test): Promise<CitusCluster> {
+export async function startCitus(t: Test) {
   const start = async (): Promise<OwnServer> => {
     const node = await startInstalled(t, process.env['CITUS_BIN'] ?? '', settings)
     await node.query('CREATE EXTENSION citus')
@@ -33,9 +23,14 @@ export async function startCitus(t: Test): Promise<CitusCluster> {
   const coordinator = await start()
   const { query, port, superuserUrl } = coordinator
   await query(`SELECT citus_set_coordinator_host('127.0.0.1', ${port})`)
-  const startWorker = async (): Promise<CitusWorker> => {
+  const startWorker = async () => {
     const node = await start()
-    const worker = { kill: node.kill, start: node.start, losesCommits: false }
+    const worker = {
+      kill: node.kill,
+      start: node.start,
+      /** While it is true, a connection to the worker that sends a `COMMIT PREPARED` is cut before the worker gets it. */
+      losesCommits: false,
+    }
     const way = await startRelay(t, node.superuserUrl, {
       towardsDatabase: (bytes) =>
         worker.losesCommits && bytes.includes('COMMIT PREPARED') ? undefined : bytes,
@@ -48,5 +43,7 @@ export async function startCitus(t: Test): Promise<CitusCluster> {
     "CREATE ROLE owner LOGIN; CREATE ROLE service LOGIN; ALTER ROLE service SET lock_timeout = '250ms'",
   )
   await query('GRANT CREATE ON SCHEMA public TO owner')
-  return { urlOf: (role) => superuserUrl.replace('postgres@', `${role}@`), query, workers }
+  /** The address of the coordinator's database for a role. */
+  const urlOf = (role: string): string => superuserUrl.replace('postgres@', `${role}@`)
+  return { urlOf, query, workers }
 }

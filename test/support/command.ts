@@ -3,7 +3,6 @@ import { once } from 'node:events'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { type Outcome, startProgram, temporaryFolder } from './program.ts'
-import { root } from './root.ts'
 
 /** What a command gets. */
 export interface Command {
@@ -43,6 +42,13 @@ export async function succeed(t: Test, url: string, ...args: string[]): Promise<
   return stdout.trim()
 }
 
+/** Imports lines of CSV with a petId, a quantity and a status, which must succeed. */
+export async function importLines(t: Test, url: string, mode: string, ...lines: string[]): Promise<void> {
+  const args = ['import', '-', '--rows', String(lines.length), '--allow-removals', '--mode', mode]
+  const input = `${['petId,quantity,status', ...lines].join('\n')}\n`
+  t.match(await runCommand(t, args, { env: { DATABASE_URL: url }, input }), { code: 0 })
+}
+
 async function runInHost(command: Command): Promise<Outcome> {
   const running = idleHosts.pop() ?? startHost()
   const ending = new AbortController()
@@ -65,7 +71,7 @@ async function runInHost(command: Command): Promise<Outcome> {
 
 /** The process ends with this one, and does not keep it running. */
 function startHost(): ChildProcess {
-  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.join(root, 'dist')], {
+  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.resolve('dist')], {
     env: { PATH: process.env['PATH'] },
     execArgv: [],
   })

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process'
 import { promisify } from 'node:util'
-import { root } from './root.ts'
 
 /** Runs a shell command, and resolves with its output. Rejects with the outcome if it fails. */
 export type Shell = (command: string) => Promise<string>
@@ -17,5 +16,5 @@ export function shellIn(cwd: string): Shell {
 
 /** The command that copies the files of the project into the folder of the shell. */
 export const copyProject =
-  `git -C '${root}' ls-files -z --cached --others --exclude-standard | ` +
-  `tar -C '${root}' --null --files-from=- -c | tar -x --no-same-permissions`
+  `git -C '${process.cwd()}' ls-files -z --cached --others --exclude-standard | ` +
+  `tar -C '${process.cwd()}' --null --files-from=- -c | tar -x --no-same-permissions`

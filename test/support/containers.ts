@@ -1,10 +1,8 @@
 import { readFile } from 'node:fs/promises'
-import path from 'node:path'
-import { root } from './root.ts'
 
 /** Returns the image of a program in `docker-compose.yml`. */
 export async function imageOf(program: 'postgres' | 'haproxy'): Promise<string> {
-  const compose = await readFile(path.join(root, 'docker-compose.yml'), 'utf8')
+  const compose = await readFile('docker-compose.yml', 'utf8')
   const [, image = ''] = new RegExp(`image: (${program}:\\S+)`).exec(compose) ?? []
   return image
 }

@@ -7,32 +7,17 @@ import { onServer, type Row } from './on-server.ts'
 import { urlOf } from './server.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
-export interface TestDatabase {
-  readonly url: string
-  /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
-  query(text: string, values?: unknown[]): Promise<Row[]>
-  /**
-   * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,
-   * which rolls it back unless told otherwise.
-   */
-  hold(statement: string, end?: 'COMMIT' | 'ROLLBACK'): Promise<() => Promise<void>>
-}
+export type TestDatabase = Awaited<ReturnType<typeof testDatabase>>
 
-interface CloneOptions {
-  /** An empty database instead of one with the newest schema. */
-  readonly empty?: boolean
-}
-
-/** Makes a database, migrated and without rows, that goes away with the test. */
-export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}): Promise<TestDatabase> {
-  const {
-    TEST_SERVER_URL: serverUrl,
-    TEST_TEMPLATE: template,
-    TEST_TEMPLATE_STRATEGY: strategy = '',
-  } = process.env
+/** Makes a database, migrated and without rows, or with `empty` without a schema, that goes away with the test. */
+export async function testDatabase(t: Test, { empty = false } = {}) {
+  const { TEST_SERVER_URL: serverUrl, TEST_TEMPLATE: template, TEST_TEMPLATE_STRATEGY = '' } = process.env
   if (!serverUrl || !template) throw new Error('Run the tests with "npm test", which provides the database.')
   const name = `test_${randomBytes(8).toString('hex')}`
-  await onServer(serverUrl, `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template} ${strategy}`)
+  await onServer(
+    serverUrl,
+    `CREATE DATABASE ${name} TEMPLATE ${empty ? 'template1' : template} ${TEST_TEMPLATE_STRATEGY}`,
+  )
   const url = urlOf(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})
@@ -45,18 +30,24 @@ export async function testDatabase(t: Test, { empty = false }: CloneOptions = {}
   })
   return {
     url,
-    hold: async (statement, end = 'ROLLBACK') => {
+    /**
+     * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,
+     * which rolls it back unless told otherwise.
+     */
+    hold: async (statement: string, end: 'COMMIT' | 'ROLLBACK' = 'ROLLBACK') => {
       const client = await pool.connect()
       holding.add(client)
       await client.query('BEGIN')
       await client.query(statement)
-      return async () => {
+      return async (): Promise<void> => {
         await client.query(end)
         holding.delete(client)
         client.release()
       }
     },
-    query: async (text, values) => (await pool.query<Row>(text, values)).rows,
+    /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
+    query: async (text: string, values?: unknown[]): Promise<Row[]> =>
+      (await pool.query<Row>(text, values)).rows,
   }
 }
 
@@ -71,12 +62,8 @@ export async function addEntries(
 }
 
 /** Adds the pets from 1 to `count`, each with the quantity 0. */
-export async function addMany(
-  database: Pick<TestDatabase, 'query'>,
-  count: number,
-  status = 'sold',
-): Promise<void> {
-  await database.query(`INSERT INTO inventory SELECT n, 0, '${status}' FROM generate_series(1, ${count}) n`)
+export async function addMany({ query }: Pick<TestDatabase, 'query'>, count: number, status = 'sold') {
+  await query(`INSERT INTO inventory SELECT n, 0, '${status}' FROM generate_series(1, ${count}) n`)
 }
 
 /** The whole inventory, as the lines of CSV that an export has below its header. */
@@ -86,11 +73,7 @@ export async function stockOf(database: Pick<TestDatabase, 'query'>): Promise<st
 }
 
 /** Adds an API key that was created a day ago and expires after an interval of PostgreSQL from now, or never; returns it. */
-export async function addKey(
-  database: TestDatabase,
-  name: string,
-  expires: string | null = null,
-): Promise<string> {
+export async function addKey(database: TestDatabase, name: string, expires: string | null = null) {
   const key = makeApiKey()
   await database.query(
     "INSERT INTO api_keys (name, digest, created_at, expires_at) VALUES ($1, decode($2, 'hex'), now() - interval '1 day', now() + $3::interval)",
@@ -101,10 +84,7 @@ export async function addKey(
 
 /** Resolves when that many sessions of clients of the database, not of autovacuum, wait for a lock. */
 export async function waitForLocks(database: TestDatabase, count = 1): Promise<void> {
-  const waiting =
-    "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database() AND backend_type = 'client backend'"
-  await eventually(
-    `${count} sessions to wait for a lock`,
-    async () => (await database.query(waiting)).length >= count,
-  )
+  const waiting = `SELECT FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database() AND backend_type = 'client backend'`
+  await eventually('sessions to wait', async () => (await database.query(waiting)).length >= count)
 }

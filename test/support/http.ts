@@ -1,4 +1,5 @@
 import { type Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http'
+import { Agent as SecureAgent } from 'node:https'
 
 export interface Answer {
   readonly status: number
@@ -15,27 +16,22 @@ export interface Message {
 
 export type Send = (method: string, path: string, message?: Message) => Promise<Answer>
 
-/** Sends one request over a connection of its own. */
+/** Sends one request over a connection of its own, or one of an agent. */
 export function callerOf(port: number, common: OutgoingHttpHeaders = {}, agent?: Agent): Send {
   return (method, path, { headers = {}, body } = {}) =>
     new Promise((resolve, reject) => {
-      const outgoing = request(
-        { host: '127.0.0.1', port, method, path, agent: agent ?? false, headers: { ...common, ...headers } },
-        (incoming) => {
-          const chunks: Buffer[] = []
-          incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
-          incoming.on('error', reject)
-          incoming.on('end', () => {
-            const body = Buffer.concat(chunks)
-            resolve({
-              status: incoming.statusCode ?? 0,
-              headers: incoming.headers,
-              body,
-              text: body.toString(),
-            })
-          })
-        },
-      )
+      const protocol = agent instanceof SecureAgent ? 'https:' : 'http:'
+      const target = { protocol, host: '127.0.0.1', port, method, path, agent: agent ?? false }
+      const outgoing = request({ ...target, headers: { ...common, ...headers } }, (incoming) => {
+        const chunks: Buffer[] = []
+        incoming.on('data', (chunk: Buffer) => chunks.push(chunk))
+        incoming.on('error', reject)
+        incoming.on('end', () => {
+          const { statusCode: status = 0, headers } = incoming
+          const body = Buffer.concat(chunks)
+          resolve({ status, headers, body, text: body.toString() })
+        })
+      })
       outgoing.on('error', reject)
       outgoing.end(body)
     })

@@ -1,5 +1,6 @@
 import { once } from 'node:events'
-import type { Server } from 'node:http'
+import { Server as HttpServer } from 'node:http'
+import type { Server } from 'node:net'
 import type { Test } from 'tap'
 
 /** Has a server listen on a free port of 127.0.0.1 until the test ends, and returns the port. */
@@ -7,7 +8,7 @@ export async function listen(t: Test, server: Server): Promise<number> {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   t.teardown(() => {
-    server.closeAllConnections()
+    if (server instanceof HttpServer) server.closeAllConnections()
     server.close()
   })
   const address = server.address()

@@ -5,13 +5,10 @@ import { until } from './eventually.ts'
 import { type Answer, callerOf, json } from './http.ts'
 import { contradictionIn, type Operation } from './linearizability.ts'
 import type { OwnServer } from './own-server.ts'
-import { apiKey } from './running-server.ts'
+import { apiKey } from './program.ts'
 
 /** The longest pause of a client between two requests, in milliseconds. */
 const PAUSE = 10
-
-/** The longest time that a test waits for answers, in milliseconds: far more than it takes. */
-const LIMIT = 120_000
 
 /** A request of a client, and what became of it. */
 export interface Exchange {
@@ -40,35 +37,17 @@ export interface LoadOptions {
 }
 
 /** Clients that list and update, each with one request after the other. */
-export interface Load {
-  /** All updates so far that were answered with a 200. */
-  readonly updates: readonly Exchange[]
-  /** All exchanges so far that ended with neither a 200 nor a 412 that shows another entry than was expected. */
-  readonly failures: readonly Exchange[]
-  /** How many ended so. */
-  readonly successes: number
-  /** Resolves when the next exchange of that kind has ended so. */
-  next(kind: Exchange['kind'], outcome: 'success' | 'failure'): Promise<void>
-  /** Resolves when every client has ended an exchange from now on. */
-  answered(): Promise<void>
-  /** Resolves when that many more exchanges have succeeded. */
-  served(count: number): Promise<void>
-  /** Lets every client finish its last request. */
-  stop(): Promise<void>
-  /** What was done with a pet so far. */
-  historyOf(pet: number): readonly Operation[]
-}
+export type Load = ReturnType<typeof startLoad>
 
 /**
  * Starts the clients. Each update sets a quantity that no other one sets, three in ten only in the place of what was seen last.
  * A 412 is a read, too, of the quantity in its tag.
  */
-export function startLoad(
-  t: Test,
-  { ports, clients, pets, keepAlive = true, key = apiKey }: LoadOptions,
-): Load {
+export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key = apiKey }: LoadOptions) {
   const histories = new Map(pets.map((pet): [number, Operation[]] => [pet, []]))
+  /** All updates so far that were answered with a 200. */
   const updates: Exchange[] = []
+  /** All exchanges so far that ended with neither a 200 nor a 412 that shows another entry than was expected. */
   const failures: Exchange[] = []
   const counts = { update: { success: 0, failure: 0 }, list: { success: 0, failure: 0 } }
   /** How many exchanges each client has ended. */
@@ -139,26 +118,32 @@ export function startLoad(
   return {
     updates,
     failures,
+    /** How many exchanges have succeeded: all others. */
     get successes() {
       return successes()
     },
-    next(kind, outcome) {
+    /** Resolves when the next exchange of that kind has ended so. */
+    next(kind: Exchange['kind'], outcome: 'success' | 'failure') {
       const before = counts[kind][outcome]
-      return until(`the ${outcome} of a ${kind}`, () => counts[kind][outcome] > before, LIMIT)
+      return until(`the ${outcome} of a ${kind}`, () => counts[kind][outcome] > before)
     },
+    /** Resolves when every client has ended an exchange from now on. */
     answered() {
       const before = [...ends]
-      return until('every client', () => ends.every((count, at) => count > (before[at] ?? 0)), LIMIT)
+      return until('every client', () => ends.every((count, at) => count > (before[at] ?? 0)))
     },
-    served(count) {
+    /** Resolves when that many more exchanges have succeeded. */
+    served(count: number) {
       const target = successes() + count
-      return until(`${count} answers`, () => successes() >= target, LIMIT)
+      return until(`${count} answers`, () => successes() >= target)
     },
+    /** Lets every client finish its last request. */
     async stop() {
       isStopping = true
       await running
     },
-    historyOf: (pet) => histories.get(pet) ?? [],
+    /** What was done with a pet so far. */
+    historyOf: (pet: number): readonly Operation[] => histories.get(pet) ?? [],
   }
 }
 
@@ -171,10 +156,8 @@ async function outcomeOf(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer'
   try {
     return { answer: await sent }
   } catch (error) {
-    return {
-      answer: undefined,
-      error: error instanceof Error && 'code' in error ? String(error.code) : String(error),
-    }
+    const { code = error } = Object(error)
+    return { answer: undefined, error: String(code) }
   }
 }
 
@@ -182,12 +165,7 @@ async function outcomeOf(sent: Promise<Answer>): Promise<Pick<Exchange, 'answer'
  * Shows that all responses to the clients fit one order of the requests, that what is stored is its end, and that every failure
  * was a 503 that says when to try again.
  */
-export async function expectOneHistory(
-  t: Test,
-  load: Load,
-  pets: readonly number[],
-  stored: OwnServer,
-): Promise<void> {
+export async function expectOneHistory(t: Test, load: Load, pets: readonly number[], stored: OwnServer) {
   await load.stop()
   const rows = await stored.query('SELECT pet_id, quantity FROM inventory')
   const quantities = new Map(rows.map((row) => [Number(row['pet_id']), Number(row['quantity'])]))

@@ -1,7 +1,6 @@
-import { once } from 'node:events'
 import { createServer, type Socket } from 'node:net'
 import type { Test } from 'tap'
-import { freePort } from './other-program.ts'
+import { listen } from './listen.ts'
 
 /** A message of the server that asks for authentication (PostgreSQL manual, section 54.7). */
 function authentication(code: number, data = ''): Buffer {
@@ -12,7 +11,7 @@ function authentication(code: number, data = ''): Buffer {
 }
 
 /** Ways to ask for authentication that pg refuses, by the names that PostgreSQL has for them. */
-export const logins = {
+const logins = {
   gss: () => authentication(7),
   oauth: () => authentication(10, 'OAUTHBEARER\0\0'),
   'scram-sha-256': (sent: string) => {
@@ -30,9 +29,5 @@ export async function startLogin(t: Test, login: keyof typeof logins) {
     socket.on('error', () => {}).on('close', () => clients.delete(socket))
     socket.on('data', (sent) => socket.write(logins[login](sent.toString('latin1'))))
   })
-  t.teardown(() => server.close())
-  const port = await freePort()
-  server.listen(port, '127.0.0.1')
-  await once(server, 'listening')
-  return { host: `127.0.0.1:${port}`, clients }
+  return { host: `127.0.0.1:${await listen(t, server)}`, clients }
 }

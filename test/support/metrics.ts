@@ -1,4 +1,4 @@
-import { callerOf, type Send } from './http.ts'
+import { callerOf } from './http.ts'
 import type { Program } from './program.ts'
 
 /** A value, as Prometheus reads it. */
@@ -33,15 +33,9 @@ export function total(...asked: Parameters<typeof samplesOf>): number {
   return samplesOf(...asked).reduce((sum, { value }) => sum + value, 0)
 }
 
-interface MetricsCaller {
-  readonly send: Send
-  /** Asks for the metrics and reads them. */
-  scrape(): Promise<Sample[]>
-}
-
-/** Speaks to the port on which a server says that it serves metrics. */
-export async function metricsOf(server: Program): Promise<MetricsCaller> {
+/** Speaks to the port on which a server says that it serves metrics; `scrape` asks for them and reads them. */
+export async function metricsOf(server: Program) {
   const [, port] = await server.output(/metrics at http:\/\/[^:]+:(\d+)\/metrics/)
   const send = callerOf(Number(port))
-  return { send, scrape: async () => samplesIn((await send('GET', '/metrics')).text) }
+  return { send, scrape: async (): Promise<Sample[]> => samplesIn((await send('GET', '/metrics')).text) }
 }

@@ -4,8 +4,9 @@ import { writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { giveTo, serverAccount } from './account.ts'
-import { type Program, run, temporaryFolder } from './program.ts'
+import { serverAccount } from '../../src/local/server-process.ts'
+import { giveToServer } from './account.ts'
+import { run, temporaryFolder } from './program.ts'
 
 interface OtherProgramOptions {
   readonly args: readonly string[]
@@ -13,21 +14,14 @@ interface OtherProgramOptions {
   readonly config: string
   /** What its output has when it is ready. */
   readonly ready: RegExp
-  readonly env?: Readonly<Record<string, string>>
 }
 
 /** Starts a program of another project under an account that is not root's, and waits until it is ready. */
-export async function startOtherProgram(
-  t: Test,
-  name: string,
-  { args, config, ready, env = {} }: OtherProgramOptions,
-): Promise<Program> {
-  const account = serverAccount()
+export async function startOtherProgram(t: Test, name: string, { args, config, ready }: OtherProgramOptions) {
   const file = path.join(await temporaryFolder(t), `${name}.conf`)
   await writeFile(file, config, { mode: 0o600 })
-  await giveTo(account, file)
-  const options = { ...account, env: { ...process.env, ...env } }
-  const program = run(t, name, [...args, file], options)
+  await giveToServer(file)
+  const program = run(t, name, [...args, file], { ...serverAccount(), env: process.env })
   await program.output(ready)
   return program
 }

@@ -1,12 +1,14 @@
 import { execFile } from 'node:child_process'
-import { access, appendFile, mkdir, readFile, writeFile } from 'node:fs/promises'
+import { access, appendFile, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import type { Test } from 'tap'
+import { migrate } from '../../src/database/admin/run-migrations.ts'
+import { startEmbeddedServer } from '../../src/local/embedded.ts'
+import { createOnce } from '../../src/local/folder.ts'
 import { copyPrograms } from '../../src/local/programs.ts'
 import { createCluster, type Place, serverAccount, startServer } from '../../src/local/server-process.ts'
-import { copyCluster, makeCluster, SERVICE } from './cluster.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
 import { freePort } from './other-program.ts'
@@ -14,37 +16,44 @@ import { temporaryFolder } from './program.ts'
 
 const run = promisify(execFile)
 
-/** How long a server may take to start, in milliseconds: after a kill, the processes it left behind must end first. */
-const START_LIMIT = 60_000
+/** A role that can do what the service needs, and no superuser. */
+export const SERVICE = 'service'
+
+let making: Promise<void> | undefined
+
+/**
+ * Fills a folder that does not exist with the data of an embedded server that has the newest schema, no rows, and the role
+ * `SERVICE`. The first call in a run of the tests makes it; the others copy, as initdb takes ten times as long.
+ */
+export async function copyCluster(directory: string): Promise<void> {
+  // The folder for temporary files is one of this run.
+  const original = path.join(tmpdir(), 'cluster')
+  // Two calls of one process would create it under the same temporary name.
+  making ??= createOnce(original, makeCluster)
+  await making
+  await run('cp', ['-a', original, directory])
+}
+
+/** Fills a folder in the same way, with a cluster that PostgreSQL tells from all others by its system identifier. */
+async function makeCluster(directory: string): Promise<void> {
+  await mkdir(directory)
+  // The programs have sixty megabytes: all servers of a run share them.
+  await copyPrograms(tmpdir())
+  await symlink(path.join(tmpdir(), 'package'), path.join(directory, 'package'))
+  const server = await startEmbeddedServer(directory, { fsync: 'off' })
+  try {
+    await migrate({ url: server.url, direction: 'up' })
+    await onServer(
+      server.url,
+      `CREATE ROLE ${SERVICE} LOGIN; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${SERVICE}`,
+    )
+  } finally {
+    await server.stop()
+  }
+}
 
 /** A PostgreSQL server of a test's own, which the test may hurt. What it has committed, it has written to the disk. */
-export interface OwnServer {
-  /** The database `postgres` for the service's role; the same after every start. */
-  readonly url: string
-  /** The same database for the superuser. */
-  readonly superuserUrl: string
-  readonly port: number
-  /** The folder with its data. */
-  readonly data: string
-  /** Runs statements in that database as the superuser; every value arrives as text. */
-  query(text: string): Promise<Row[]>
-  /** Ends its first process with SIGKILL; its children end once they notice. */
-  kill(): Promise<void>
-  /** Ends one of the others with SIGKILL, upon which it ends all of them and restarts. Resolves when it has. */
-  crash(): Promise<void>
-  /** Stops it in good order; open transactions are rolled back. */
-  stop(): Promise<void>
-  /** Starts it again, on the same port. */
-  start(): Promise<void>
-  /** Starts it, after a stop, as a standby of another server. */
-  follow(primary: OwnServer): Promise<void>
-  /** Has commits wait for a standby of that name, or for none if it is empty. */
-  waitForStandby(name: string): Promise<void>
-  /** Halts all of its processes by SIGSTOP, wherever they are. */
-  suspend(): Promise<void>
-  /** Lets them go on. */
-  resume(): Promise<void>
-}
+export type OwnServer = Awaited<ReturnType<typeof start>>
 
 type Owner = Pick<Test, 'teardown'>
 type Settings = Readonly<Record<string, string>>
@@ -53,21 +62,14 @@ type Settings = Readonly<Record<string, string>>
  * Starts the embedded PostgreSQL with the newest schema, no rows and the service's role. With `isDistinct`, the service can tell
  * it from the other servers.
  */
-export async function startOwnServer(
-  t: Owner,
-  settings: Settings = {},
-  { isDistinct = false } = {},
-): Promise<OwnServer> {
+export async function startOwnServer(t: Owner, settings: Settings = {}, { isDistinct = false } = {}) {
   const place = await makePlace(t)
   await (isDistinct ? makeCluster : copyCluster)(place.directory)
   return start(t, place, settings)
 }
 
 /** Starts a primary and a standby of it by streaming replication. */
-export async function startOwnPair(
-  t: Owner,
-  settings: Settings = {},
-): Promise<{ primary: OwnServer; standby: OwnServer }> {
+export async function startOwnPair(t: Owner, settings: Settings = {}) {
   const primary = await startOwnServer(t, settings)
   // The standby begins as a copy of the files that the primary began with.
   const place = await makePlace(t)
@@ -82,7 +84,7 @@ export function programsOf(version: number): string {
 }
 
 /** Starts an empty server of a PostgreSQL that is installed elsewhere, whose programs are in a folder named `bin`. */
-export async function startInstalled(t: Owner, bin: string, settings: Settings = {}): Promise<OwnServer> {
+export async function startInstalled(t: Owner, bin: string, settings: Settings = {}) {
   // Otherwise, the failure would not name what is missing.
   await access(path.join(bin, 'initdb'))
   const place = { ...(await makePlace(t)), programs: path.dirname(bin) }
@@ -99,20 +101,22 @@ async function makePlace(t: Owner): Promise<Place> {
   }
 }
 
-async function makeStandby(data: string, { port }: OwnServer): Promise<void> {
+/** Has a server that is stopped start as a standby of the one on a port. */
+async function makeStandby(data: string, { port }: { readonly port: number }): Promise<void> {
   const connection = `primary_conninfo = 'host=127.0.0.1 port=${port} user=postgres'\n`
   await appendFile(path.join(data, 'postgresql.auto.conf'), connection)
   await appendFile(path.join(data, 'standby.signal'), '')
 }
 
 /** Starts a server on a cluster, which from now on trusts everyone on this machine. */
-async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer> {
+async function start(t: Owner, place: Place, given: Settings) {
   const data = path.join(place.directory, 'data')
   const addresses = ['all', 'replication'].map((database) => `host ${database} all 127.0.0.1/32 trust\n`)
   await writeFile(path.join(data, 'pg_hba.conf'), addresses.join(''))
   const port = await freePort()
   const address = { listen_addresses: '127.0.0.1', unix_socket_directories: '', port: String(port) }
   const superuserUrl = `postgres://postgres@127.0.0.1:${port}/postgres`
+  /** Runs statements in the database `postgres` as the superuser; every value arrives as text. */
   const query = (text: string): Promise<Row[]> => onServer(superuserUrl, text)
   let server: ReturnType<typeof startServer> | undefined
   const launch = (): void => {
@@ -123,15 +127,11 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
     })
   }
   const startUp = async (): Promise<void> => {
-    await eventually(
-      'PostgreSQL to start',
-      async () => {
-        // It refuses to start while processes of the server that was killed still have its memory.
-        if (server === undefined) launch()
-        return (await query('SELECT').catch(() => undefined)) !== undefined
-      },
-      START_LIMIT,
-    )
+    await eventually('PostgreSQL to start', async () => {
+      // It refuses to start while processes of the server that was killed still have its memory.
+      if (server === undefined) launch()
+      return (await query('SELECT').catch(() => undefined)) !== undefined
+    })
   }
   const firstProcess = async (): Promise<number> =>
     Number((await readFile(path.join(data, 'postmaster.pid'), 'utf8')).split('\n')[0])
@@ -142,6 +142,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
     await run('pkill', [`-${name.slice(3)}`, '-P', String(first)])
   }
   let isSuspended = false
+  /** Lets its processes go on after `suspend`. */
   const resume = async (): Promise<void> => {
     if (isSuspended) await signalAll('SIGCONT')
     isSuspended = false
@@ -152,6 +153,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
   })
   await startUp()
   return {
+    /** The database `postgres` for the service's role; the same after every start. */
     url: superuserUrl.replace('postgres@', `${SERVICE}@`),
     superuserUrl,
     port,
@@ -159,31 +161,29 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
     query,
     resume,
     start: startUp,
+    stop: async () => server?.stop(),
+    /** Ends its first process with SIGKILL; its children end once they notice. */
     async kill() {
       process.kill(await firstProcess(), 'SIGKILL')
       await server?.ended
     },
+    /** Ends one of the others with SIGKILL, upon which it ends all of them and restarts. Resolves when it has. */
     async crash() {
       const writer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'"
       const [before] = await query(writer)
       process.kill(Number(before?.['pid']), 'SIGKILL')
-      await eventually(
-        'PostgreSQL to restart',
-        async () => {
-          const [now] = await query(writer).catch(() => [])
-          return now !== undefined && now['pid'] !== before?.['pid']
-        },
-        START_LIMIT,
-      )
+      await eventually('PostgreSQL to restart', async () => {
+        const [now] = await query(writer).catch(() => [])
+        return now !== undefined && now['pid'] !== before?.['pid']
+      })
     },
-    async stop() {
-      await server?.stop()
-    },
-    async follow(primary) {
+    /** Starts it, after a stop, as a standby of another server. */
+    async follow(primary: { readonly port: number }) {
       await makeStandby(data, primary)
       await startUp()
     },
-    async waitForStandby(name) {
+    /** Has commits wait for a standby of that name, or for none if it is empty. */
+    async waitForStandby(name: string) {
       await query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
       await query('SELECT pg_reload_conf()')
       const setting = 'SHOW synchronous_standby_names'
@@ -193,6 +193,7 @@ async function start(t: Owner, place: Place, given: Settings): Promise<OwnServer
       // It is the checkpointer that has commits wait, once it has read the setting, which it does before a checkpoint.
       await query('CHECKPOINT')
     },
+    /** Halts all of its processes by SIGSTOP, wherever they are. */
     async suspend() {
       isSuspended = true
       await signalAll('SIGSTOP')

@@ -1,14 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises'
 
-/** What a process uses, as Linux counts it; undefined where there is no /proc. */
-export interface Usage {
-  /** Memory in use, in megabytes. */
-  readonly memory: number
-  /** Open files, sockets among them. */
-  readonly files: number
-}
-
-export async function usageOf(pid: number | undefined): Promise<Usage | undefined> {
+/** What a process uses, as Linux counts it: memory in megabytes, and open files, sockets among them. Undefined without /proc. */
+export async function usageOf(pid: number | undefined) {
   try {
     const status = await readFile(`/proc/${pid}/status`, 'utf8')
     const files = await readdir(`/proc/${pid}/fd`)

@@ -1,12 +1,12 @@
-import { type ChildProcess, type SpawnOptions, spawn } from 'node:child_process'
+import { type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { root } from './root.ts'
+import { callerOf } from './http.ts'
 
-const dist = path.join(root, 'dist')
+const dist = path.resolve('dist')
 
 /** What a program did until it ended. */
 export interface Outcome {
@@ -17,12 +17,7 @@ export interface Outcome {
 }
 
 /** A program that runs as a process of its own. */
-export interface Program {
-  readonly process: ChildProcess
-  readonly ended: Promise<Outcome>
-  /** Resolves with the match once the output has it; rejects when the program ends without. */
-  output(pattern: RegExp): Promise<RegExpMatchArray>
-}
+export type Program = ReturnType<typeof run>
 
 export interface ProgramOptions {
   readonly args?: string[]
@@ -56,7 +51,7 @@ export function run(
   command: string,
   args: readonly string[],
   { input, ...options }: SpawnOptions & Pick<ProgramOptions, 'input'> = {},
-): Program {
+) {
   const child = spawn(command, args, { ...options, stdio: ['pipe', 'pipe', 'pipe'] })
   // A program that ends before it has read everything breaks the pipe.
   child.stdin.on('error', () => {})
@@ -74,8 +69,9 @@ export function run(
   return {
     process: child,
     ended,
-    output: (pattern) =>
-      new Promise((resolve, reject) => {
+    /** Resolves with the match once the output has it; rejects when the program ends without. */
+    output: (pattern: RegExp) =>
+      new Promise<RegExpMatchArray>((resolve, reject) => {
         const look = (): void => {
           const match = pattern.exec(stdout + stderr)
           if (match === null) return
@@ -104,4 +100,27 @@ export async function temporaryFolder(t: Pick<Test, 'teardown'>): Promise<string
 export async function portOf(program: Program): Promise<number> {
   const [, port] = await program.output(/listening at http:\/\/[^:]+:(\d+)/i)
   return Number(port)
+}
+
+/** The key that `send` presents by default. */
+export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+
+/** The server as it ships, in a process of its own. */
+export type RunningServer = Awaited<ReturnType<typeof startServer>>
+
+/** Starts the server on a free port, with a key and the given environment. */
+export async function startServer(t: Test, env: Record<string, string>) {
+  const program = await startProgram(t, 'server', { env: { API_KEYS: apiKey, PORT: '0', ...env } })
+  const port = await portOf(program)
+  return {
+    ...program,
+    port,
+    /** Sends a request with the key. */
+    send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
+    /** Sends SIGTERM and returns what the server did until it ended. */
+    stop(): Promise<Outcome> {
+      program.process.kill('SIGTERM')
+      return program.ended
+    },
+  }
 }

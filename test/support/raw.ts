@@ -1,19 +1,16 @@
 import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import { connect } from 'node:net'
 
-/** A connection on which a test writes bytes that no HTTP client would. */
-export interface RawConnection {
-  readonly socket: Socket
-  /** All that came back when the server has closed the connection. */
-  readonly received: Promise<string>
-}
+export type RawConnection = Awaited<ReturnType<typeof openRaw>>
 
-export async function openRaw(port: number): Promise<RawConnection> {
+/** Opens a connection on which a test writes bytes that no HTTP client would. */
+export async function openRaw(port: number) {
   const socket = connect({ host: '127.0.0.1', port })
   const chunks: Buffer[] = []
   socket.on('data', (chunk) => chunks.push(chunk))
   // A reset after the answer takes nothing away from what was received.
   socket.on('error', () => {})
+  /** All that came back when the server has closed the connection. */
   const received = new Promise<string>((resolve) => {
     socket.once('close', () => resolve(Buffer.concat(chunks).toString()))
   })

@@ -5,20 +5,7 @@ import type { Test } from 'tap'
 import { eventually } from './eventually.ts'
 
 /** A port of this machine from which connections go on to a database, and which fails when a test wants it to. */
-export interface Relay {
-  /** The address of the database through the relay, under the same role. */
-  readonly url: string
-  /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
-  leadTo(url: string): void
-  /** Breaks every connection that is open. */
-  cut(): void
-  /** Breaks every connection, and refuses new ones. */
-  fail(): void
-  /** Lets nothing through, in either direction, without closing anything. */
-  stall(): void
-  /** Breaks every connection, and accepts and serves new ones again, on the same port. */
-  restore(): Promise<void>
-}
+export type Relay = Awaited<ReturnType<typeof startRelay>>
 
 /** Returns what goes on in place of the bytes, or undefined to break the connection. */
 type Filter = (bytes: Buffer) => Buffer | undefined | Promise<Buffer>
@@ -36,7 +23,7 @@ export async function startRelay(
   t: Pick<Test, 'teardown'>,
   url: string,
   { towardsDatabase = everything, towardsClient = everything }: Filters = {},
-): Promise<Relay> {
+) {
   let target = new URL(url)
   let stalled = Promise.resolve()
   let goOn = (): void => {}
@@ -77,24 +64,30 @@ export async function startRelay(
   const relayed = new URL(url)
   relayed.hostname = '127.0.0.1'
   relayed.port = String(typeof address === 'object' && address?.port)
+  /** Breaks every connection that is open. */
   const cut = (): void => {
     for (const socket of sockets) socket.destroy()
   }
+  /** Breaks every connection, and refuses new ones. */
   const fail = (): void => {
     if (server.listening) server.close()
     cut()
   }
   t.teardown(fail)
   return {
+    /** The address of the database through the relay, under the same role. */
     url: relayed.href,
     cut,
     fail,
-    leadTo(next) {
+    /** Sends new connections to the server at `url`, as a virtual IP or a DNS name would; those that are open stay where they are. */
+    leadTo(next: string) {
       target = new URL(next)
     },
+    /** Lets nothing through, in either direction, without closing anything. */
     stall() {
       stalled = new Promise((resolve) => (goOn = resolve))
     },
+    /** Breaks every connection, and accepts and serves new ones again, on the same port. */
     async restore() {
       cut()
       goOn()

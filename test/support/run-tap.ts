@@ -4,7 +4,6 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
-import { root } from './root.ts'
 import { startTestServer } from './server.ts'
 
 interface RunOptions {
@@ -66,7 +65,6 @@ async function run(
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
   const args = [path.join(import.meta.dirname, 'run-files.js'), String(jobs), ...compiled]
   const tap = spawn(process.execPath, args, {
-    cwd: root,
     env: { ...env, TAP_TIMEOUT: String(seconds) },
     stdio: ['ignore', 'pipe', 'inherit'],
     // A process group of its own, so that a signal reaches the tests and the programs that they started.

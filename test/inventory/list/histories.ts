@@ -6,8 +6,8 @@ import type { Test } from 'tap'
 import { ENTRY_JSON } from '../../../src/inventory/entry/columns.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { startApp } from '../../support/app.ts'
-import { SERVICE } from '../../support/cluster.ts'
 import type { OwnServer } from '../../support/own-server.ts'
+import { SERVICE } from '../../support/own-server.ts'
 import { randomOf } from '../../support/random.ts'
 
 /** The steps of a history and its seed: `STEPS=20000 SEED=7` before a command tries others, and more of them. */
