@@ -14,6 +14,10 @@ const AFTER_TIMEOUT_MS = 1000
 /** Interval between statements for all locked pets. */
 const POLL_MS = 50
 
+const isInFlight = ({ state }: Update): boolean => state === 'in flight'
+
+const keyOf = ({ caller }: Update): string => caller?.key?.name ?? ''
+
 /**
  * All updates without an outcome. Each is in one of these states:
  *
@@ -71,6 +75,7 @@ export class PendingUpdates {
 
   /** Takes the oldest updates of at most `limit` pets in a state. If it is `refused`, all are of one key. */
   take(state: QueuedState, limit: number): Batch {
+    if (this.#statistics.updates[state] === 0) return { state, updates: [], skipsLocked: false }
     const now = performance.now()
     const isPoll = state === 'locked' && now - this.#polledAt >= POLL_MS
     const skipsLocked = isPoll || (state !== 'locked' && now - this.#timeoutAt < AFTER_TIMEOUT_MS)
@@ -91,7 +96,7 @@ export class PendingUpdates {
     for (const [, updates] of this.#pets) {
       if (taken.length === limit || this.#statistics.updates[state] === 0) break
       const next = updates.find((update) => update.state === state && fits(update))
-      if (next === undefined || updates.some((update) => update.state === 'in flight')) continue
+      if (next === undefined || updates.some(isInFlight)) continue
       this.#move(next, 'in flight')
       taken.push(next)
     }
@@ -100,12 +105,11 @@ export class PendingUpdates {
 
   /** Takes back a batch that was sent. Its undecided updates are queued again. */
   onResult({ state, updates, skipsLocked }: Batch, { undecided, reason }: BatchResult): void {
-    const now = performance.now()
     this.#statistics.batches.observe(updates.length)
     const isTimeout = reason === 'lock timeout'
-    if (isTimeout && !skipsLocked) this.#timeoutAt = now
-    if (isTimeout && skipsLocked && state !== 'locked') this.#blockedAt = now
-    if (state === 'locked' && skipsLocked) this.#polledAt = now
+    if (isTimeout && !skipsLocked) this.#timeoutAt = performance.now()
+    if (isTimeout && skipsLocked && state !== 'locked') this.#blockedAt = performance.now()
+    if (state === 'locked' && skipsLocked) this.#polledAt = performance.now()
     // The next statement that skips locked rows can tell why.
     if (reason === 'no row' && !skipsLocked) this.#polledAt = Number.NEGATIVE_INFINITY
     const areLocked = reason === 'no row' || (isTimeout && (state === 'locked' || updates.length === 1))
@@ -173,8 +177,4 @@ export class PendingUpdates {
     this.#statistics.updates[state]++
     update.state = state
   }
-}
-
-function keyOf({ caller }: Update): string {
-  return caller?.key?.name ?? ''
 }
