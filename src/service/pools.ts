@@ -5,7 +5,7 @@ import { onlyPlanned } from '../database/only-planned.ts'
 import { createPool, type Pool, type PoolOptions } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
 import { listLimits, probeLimits, requestLimits } from '../database/time-limits.ts'
-import { listSettings, listTexts } from '../inventory/list/reads/sql.ts'
+import { listSettings, listTexts } from '../inventory/list/reads/list-statements.ts'
 import { updateSettings, updateTexts } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 

@@ -15,8 +15,8 @@ import type { FastifyInstance } from 'fastify'
 import type { Logger } from 'pino'
 import type { Pool } from '../database/pool.ts'
 import { batchTracer } from './batches.ts'
-import { traceRequests } from './requests.ts'
-import { traceStatements } from './statements.ts'
+import { traceRequests } from './request-spans.ts'
+import { traceStatements } from './statement-spans.ts'
 
 /** How long shutdown waits for the last spans to be sent. */
 const FLUSH_TIMEOUT_MS = 2000

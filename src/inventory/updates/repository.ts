@@ -4,8 +4,8 @@ import type { Pool } from '../../database/pool.ts'
 import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
-import { arrayOf, statementTexts, type UpdatedRow, updateStatement } from './statements.ts'
 import { TABLE_STATE, tableState } from './table-state.ts'
+import { arrayOf, statementTexts, type UpdatedRow, updateStatement } from './update-statements.ts'
 
 /**
  * PostgreSQL settings for sessions that update. With the default costs, PostgreSQL scans a whole table of a thousand rows to find

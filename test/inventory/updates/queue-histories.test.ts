@@ -9,8 +9,8 @@ import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import type { QuantityUpdate } from '../../../src/inventory/updates/quantity-update.ts'
 import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import type { UpdateRepository } from '../../../src/inventory/updates/repository.ts'
-import type { UpdatedRow } from '../../../src/inventory/updates/statements.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
+import type { UpdatedRow } from '../../../src/inventory/updates/update-statements.ts'
 
 const HISTORIES = 400
 const UPDATES = 60

@@ -3,7 +3,7 @@ import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { TextRow } from '../../../database/statement.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
-import { changesText, ENTRIES, piecesText, validatorText } from './sql.ts'
+import { changesText, ENTRIES, piecesText, validatorText } from './list-statements.ts'
 
 /**
  * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
