@@ -1,14 +1,13 @@
 import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
-import { giveToServer } from '../support/account.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { addMany, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { freePort, startOtherProgram } from '../support/other-program.ts'
+import { freePort, giveToServer, startOtherProgram } from '../support/other-program.ts'
 import { apiKey, type RunningServer, startServer, temporaryFolder } from '../support/program.ts'
 
 /** Starts nginx with ops/nginx.conf, in front of two ports. */

@@ -4,9 +4,9 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
-import { giveToServer } from '../support/account.ts'
 import { makeCertificates } from '../support/certificates.ts'
 import { json } from '../support/http.ts'
+import { giveToServer } from '../support/other-program.ts'
 import { startProgram, startServer, temporaryFolder } from '../support/program.ts'
 
 /** A PostgreSQL server with TLS and the newest schema, the authority that its certificate is from, and another one. */

@@ -7,8 +7,8 @@ import { migrate } from '../../src/database/admin/run-migrations.ts'
 import { InventoryStatistics } from '../../src/inventory/statistics.ts'
 import { serverAccount } from '../../src/local/server-process.ts'
 import { compareLists, FIRST_ENTRIES, steps } from '../inventory/list/histories.ts'
-import { giveToServer } from '../support/account.ts'
 import { startApp } from '../support/app.ts'
+import { giveToServer } from '../support/other-program.ts'
 import { programsOf, SERVICE, startInstalled } from '../support/own-server.ts'
 
 const run = promisify(execFile)

@@ -1,12 +1,17 @@
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
-import { writeFile } from 'node:fs/promises'
+import { chown, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import path from 'node:path'
 import type { Test } from 'tap'
 import { serverAccount } from '../../src/local/server-process.ts'
-import { giveToServer } from './account.ts'
 import { run, temporaryFolder } from './program.ts'
+
+/** Gives a file or folder to the account that servers run as, if that is another one. */
+export async function giveToServer(target: string): Promise<void> {
+  const { uid, gid } = serverAccount()
+  if (uid !== undefined && gid !== undefined) await chown(target, uid, gid)
+}
 
 interface OtherProgramOptions {
   readonly args: readonly string[]
