@@ -157,7 +157,23 @@ const cases: Row[] = [
   ),
 
   [
+    [/^DATABASE_URL must .*and with a port up to 65535/],
+    withParameters('port=abc'),
+    { DATABASE_URL: 'postgres://u:secret@h:65536/db' },
+  ],
+  [
+    [/^DATABASE_URL must name one host: the address of a proxy/],
+    ...['h1,h2/db', '/db?host=h1,h2', 'h/db?port=1,2'].map((end) => ({
+      DATABASE_URL: `postgres://u:secret@${end}`,
+    })),
+  ],
+  [
+    [/^DATABASE_URL must lead to the server that takes writes/],
+    withParameters('target_session_attrs=standby'),
+  ],
+  [
     [],
+    ...['read-write', 'any'].map((target) => withParameters(`target_session_attrs=${target}`)),
     { TRUST_PROXY: '10.0.0.1/32,::1/128' },
     { LOGLEVEL: 'debug', PGSSLMODE: 'x' },
     ...['production', 'development', 'test'].map((NODE_ENV) => ({ NODE_ENV, DATABASE_URL: host })),

@@ -2,7 +2,6 @@ import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
-import { json } from '../support/http.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('rows that row security may hide are a reason not to be ready, never an empty list', async (t) => {
@@ -20,13 +19,13 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
 
   for (const table of ['inventory', 'api_keys']) {
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
-    const { send: started } = await startApp(t, url)
+    const { send: started, update } = await startApp(t, url)
     t.match((await started('GET', '/readyz')).text, `Row security applies to ${table}, so rows may be hidden`)
     const authorization = `Bearer ${key}`
     const requests = [
       await started('GET', '/v1/inventory', { headers: { authorization } }),
       await started('GET', '/v1/inventory'),
-      await started('PATCH', '/v1/inventory/1', json({ quantity: 3 })),
+      await update(1, 3),
     ]
     if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
     else for (const answer of requests) t.equal(answer.status, 503, answer.text)

@@ -1,9 +1,7 @@
 import t from 'tap'
 import { startService } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
-import { addMany } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
-import { json } from '../support/http.ts'
 
 /** What a function of a trigger can do wrong that readiness would report for a statement of the service. */
 const faults = {
@@ -15,20 +13,18 @@ const faults = {
 }
 
 t.test("an error in the operator's trigger is a 500, and no reason to migrate", async (t) => {
-  const { database, send, log } = await startService(t)
-  await addMany(database, 2)
+  const { database, send, update, log } = await startService(t, 2)
   await database.query(
     'CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$',
   )
   await database.query(
     'CREATE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION audit()',
   )
-  const update = (pet: number) => send('PATCH', `/v1/inventory/${pet}`, json({ quantity: 5 }))
   for (const [what, code] of Object.entries(faults)) {
     await database.query(`CREATE OR REPLACE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN IF NEW.pet_id = 1 THEN ${code}; END IF; RETURN NEW; END $$`)
     const lines = log.length
-    const answers = await Promise.all([update(1), update(2), update(2), update(1)])
+    const answers = await Promise.all([1, 2, 2, 1].map((pet) => update(pet, 5)))
     for (const [index, status] of [500, 200, 200, 500].entries())
       t.equal(answers[index]?.status, status, what)
     t.ok(log.slice(lines).some((line) => JSON.stringify(line).includes('PL/pgSQL function audit()')))
@@ -51,8 +47,7 @@ const raised = {
 }
 
 t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', async (t) => {
-  const { database, send, log } = await startService(t)
-  await addMany(database, 30)
+  const { database, update, log } = await startService(t, 30)
   const { username, password, port, pathname } = new URL(database.url)
   const mapping = `USER MAPPING FOR CURRENT_USER SERVER`
   const login = `OPTIONS (user '${decodeURIComponent(username)}', password '${decodeURIComponent(password)}')`
@@ -66,7 +61,6 @@ t.test('an ERROR of a trigger concerns its own update, whatever its SQLSTATE', a
     CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF TG_ARGV[0] LIKE 'audit%' THEN EXECUTE 'INSERT INTO ' || TG_ARGV[0] || ' VALUES (1)';
       ELSE RAISE 'unsupported startup parameter' USING ERRCODE = TG_ARGV[0]; END IF; RETURN NEW; END $$`)
-  const update = (pet: number, quantity: number) => send('PATCH', `/v1/inventory/${pet}`, json({ quantity }))
   const sessions = async () => {
     const rows = await database.query(
       "SELECT pid FROM pg_stat_activity WHERE application_name LIKE '%server' AND datname = current_database()",

@@ -6,7 +6,6 @@ import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
 import { startLogin } from '../support/login.ts'
 import { backend, openPool } from '../support/pool.ts'
 import { startRelay } from '../support/relay.ts'
@@ -62,12 +61,12 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
   await addEntries(database, [['1', 9, 'available']])
   const options = encodeURIComponent('-c transaction_timeout=100')
-  const { send } = await startApp(t, `${database.url}?options=${options}`)
+  const { send, update } = await startApp(t, `${database.url}?options=${options}`)
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
   isError(t, await send('GET', '/v1/inventory'), 503, 'service_unavailable')
-  isError(t, await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })), 503, 'service_unavailable')
+  isError(t, await update(1, 5), 503, 'service_unavailable')
   await release()
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }))).status, 200)
+  t.equal((await update(1, 6)).status, 200)
 })
 
 t.test('requests run only statements that readiness plans', async (t) => {
@@ -92,14 +91,13 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
       return at < 0 ? bytes : Buffer.concat([bytes.subarray(0, at), ready(said), bytes.subarray(at + 6)])
     },
   })
-  const { send, log } = await startApp(t, relay.url)
-  const update = () => send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
-  t.equal((await update()).status, 200)
+  const { update, log } = await startApp(t, relay.url)
+  t.equal((await update(1, 5)).status, 200)
   for (const state of ['T', 'E']) {
     ;[found, said] = ['I', state]
-    isError(t, await update(), 503, 'service_unavailable', state)
+    isError(t, await update(1, 5), 503, 'service_unavailable', state)
     ;[found, said] = ['-', '-']
-    t.equal((await update()).status, 200, 'another connection is used')
+    t.equal((await update(1, 5)).status, 200, 'another connection is used')
   }
   t.match(
     JSON.stringify(log),

@@ -3,7 +3,6 @@ import { inTransaction } from '../../src/database/admin/transaction.ts'
 import { appTimeouts } from '../../src/http/app.ts'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
 import { startOwnServer } from '../support/own-server.ts'
 
 /** Shorter than in production, in the same order. */
@@ -33,12 +32,10 @@ t.beforeEach(async () => {
 })
 
 t.test('a synchronous standby that is away', async (t) => {
-  const { send } = await startApp(t, database.url, {
+  const { send, update } = await startApp(t, database.url, {
     timings: shortTimings,
     env: { DATABASE_POOL_SIZE: String(UPDATE_CONNECTIONS + 1) },
   })
-  const update = (petId: number, quantity: number): Promise<{ status: number; text: string }> =>
-    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
   const waiting = async (): Promise<number> => {
     const [row] = await database.query(`SELECT count(*) ${WAITING}`)
     return Number(row?.['count'])
@@ -73,17 +70,17 @@ t.test('a synchronous standby that is away', async (t) => {
 
 t.test('the warning of a commit is received, whatever messages the role asks for', async (t) => {
   await database.query(`ALTER ROLE service SET client_min_messages = error`)
-  const { send } = await startApp(t, database.url)
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 1 }))).status, 200)
+  const { update } = await startApp(t, database.url)
+  t.equal((await update(1, 1)).status, 200)
   await database.waitForStandby('away')
   const cancelCommit = (): Promise<unknown> =>
     eventually(
       'a commit to wait for the standby',
       async () => (await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)).length > 0,
     )
-  const update = send('PATCH', '/v1/inventory/1', json({ quantity: 2 }))
+  const updated = update(1, 2)
   await cancelCommit()
-  t.equal((await update).status, 503)
+  t.equal((await updated).status, 503)
   const transaction = inTransaction(options, ({ change }) =>
     change('UPDATE inventory SET quantity = 3 WHERE pet_id = 1'),
   )
@@ -99,7 +96,7 @@ t.test('a warning of a trigger or of auto_explain says nothing about the commit'
      ALTER ROLE service SET auto_explain.log_level = warning;
      CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'low'; RETURN NEW; END $$`,
   )
-  const { send } = await startApp(t, database.url)
+  const { send, update } = await startApp(t, database.url)
   for (const path of ['/v1/inventory', '/v1/inventory', '/readyz'])
     t.equal((await send('GET', path)).status, 200)
   for (const trigger of [
@@ -108,8 +105,7 @@ t.test('a warning of a trigger or of auto_explain says nothing about the commit'
     'CONSTRAINT TRIGGER warn_late AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED',
   ]) {
     await database.query(`CREATE ${trigger} FOR EACH ROW EXECUTE FUNCTION warn()`)
-    for (const quantity of [5, 6, 7])
-      t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
+    for (const quantity of [5, 6, 7]) t.equal((await update(1, quantity)).status, 200)
   }
   await inTransaction(options, ({ change }) => change('UPDATE inventory SET quantity = 8 WHERE pet_id = 1'))
 })

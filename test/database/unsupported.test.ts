@@ -2,7 +2,6 @@ import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { json } from '../support/http.ts'
 import { startProgram } from '../support/program.ts'
 import { type Relay, startRelay } from '../support/relay.ts'
 
@@ -25,7 +24,7 @@ t.test('a server that lacks a feature is a reason not to be ready, and no reques
 
   // A process that cannot reach the server yet says it on /readyz.
   server.fail()
-  const { send } = await startApp(t, server.url)
+  const { send, update } = await startApp(t, server.url)
   await server.restore()
   const readiness = await eventually('the service to reach the server', async () => {
     const answer = await send('GET', '/readyz')
@@ -36,8 +35,7 @@ t.test('a server that lacks a feature is a reason not to be ready, and no reques
   t.match(readiness.text, /syntax error at or near/)
   const answers = await Promise.all([
     send('GET', '/v1/inventory'),
-    send('PATCH', '/v1/inventory/1', json({ quantity: 3 })),
-    ...Array.from({ length: 10 }, () => send('PATCH', '/v1/inventory/1', json({ quantity: 3 }))),
+    ...Array.from({ length: 11 }, () => update(1, 3)),
   ])
   for (const { status, text } of answers) t.ok([200, 503].includes(status), `${status}: ${text}`)
 })

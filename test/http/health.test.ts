@@ -5,7 +5,7 @@ import { succeed } from '../support/command.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf, json } from '../support/http.ts'
+import { callerOf } from '../support/http.ts'
 import { samplesOf } from '../support/metrics.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
@@ -102,14 +102,12 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   await addEntries(database, [['1', 0, 'available']])
-  const { send, log } = await startApp(t, role.urlOf(database.url))
-  const update = async (): Promise<number> =>
-    (await send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))).status
-  t.equal(await update(), 200)
+  const { send, update, log } = await startApp(t, role.urlOf(database.url))
+  t.equal((await update(1, 5)).status, 200)
   await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 0`)
   // The connection for readiness and keys is replaced every few seconds.
   await eventually('a new connection to be refused', async () => {
-    if ((await update()) !== 200) t.fail('an update was refused')
+    if ((await update(1, 5)).status !== 200) t.fail('an update was refused')
     return log.some(({ msg }) => /^the API keys cannot be read/.test(String(msg)))
   })
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
 import { apiKey, startService } from '../support/app.ts'
-import { addKey, addMany } from '../support/database.ts'
+import { addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
@@ -12,9 +12,9 @@ import { openRaw, sendRaw } from '../support/raw.ts'
 const DURATIONS = 'http_server_request_duration_seconds'
 
 t.test('requests count by route template, method and status, in the buckets of OpenTelemetry', async (t) => {
-  const { send, port, scrape } = await startService(t, [['1', 9, 'available']])
+  const { send, update, port, scrape } = await startService(t, 1)
   const stranger = callerOf(port)
-  for (const petId of [1, 1, 2]) await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
+  for (const petId of [1, 1, 2]) await update(petId, 5)
   await send('GET', '/v1/inventory')
   // Made-up paths, ids and methods add no series.
   for (const [index, method] of ['MKCOL', 'PROPFIND', 'PURGE', 'SUBSCRIBE'].entries()) {
@@ -61,8 +61,7 @@ t.test('requests count by route template, method and status, in the buckets of O
 
 t.test('metrics count batches, unchanged lists and connections', async (t) => {
   const pets = Array.from({ length: 20 }, (_, index) => index + 1)
-  const { database, port, scrape } = await startService(t)
-  await addMany(database, 20)
+  const { port, scrape } = await startService(t, 20)
   const agent = new Agent({ keepAlive: true, maxSockets: 32 })
   t.teardown(() => agent.destroy())
   const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)

@@ -1,3 +1,4 @@
+import type { OutgoingHttpHeaders } from 'node:http'
 import { Writable } from 'node:stream'
 import { pino } from 'pino'
 import type { Test } from 'tap'
@@ -8,8 +9,8 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
-import { addEntries, testDatabase } from './database.ts'
-import { callerOf } from './http.ts'
+import { addEntries, addMany, testDatabase } from './database.ts'
+import { callerOf, json } from './http.ts'
 import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './program.ts'
 
@@ -71,24 +72,27 @@ export async function startApp(
   }
   t.teardown(close)
   const port = Number(new URL(service.address).port)
+  const send = callerOf(port, { authorization: `Bearer ${apiKey}` })
   return {
     port,
     log,
     close,
     /** Sends a request with the key. */
-    send: callerOf(port, { authorization: `Bearer ${apiKey}` }),
+    send,
+    update: (petId: number | string, quantity: number, headers?: OutgoingHttpHeaders) =>
+      send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers)),
     /** The metrics of the service, without those of the process. */
     scrape: async (): Promise<Sample[]> => samplesIn(await parts.metrics.scrape()),
   }
 }
 
-/** Starts the service as `startApp` does, over a database of the test's own with these entries. */
+/** Starts the service as `startApp` does, over a database of the test's own with these entries, or with as many as `addMany` adds. */
 export async function startService(
   t: Test,
-  entries: Parameters<typeof addEntries>[1] = [],
+  entries: Parameters<typeof addEntries>[1] | number = [],
   options: TestAppOptions = {},
 ) {
   const database = await testDatabase(t)
-  await addEntries(database, entries)
+  await (typeof entries === 'number' ? addMany(database, entries) : addEntries(database, entries))
   return { ...(await startApp(t, database.url, options)), database }
 }

@@ -2,7 +2,6 @@ import zlib from 'node:zlib'
 import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
 import { addEntries, testDatabase } from '../../support/database.ts'
-import { json } from '../../support/http.ts'
 
 t.test('a caller that has the list gets a 304 without a body', async (t) => {
   const { send } = await startService(t, [['1', 1, 'available']])
@@ -75,8 +74,8 @@ t.test('each list has its own tag, which is the same in every process', async (t
   const apps = [await startApp(t, database.url), await startApp(t, database.url)]
   const tags = new Map<string, Set<unknown>>()
   for (const quantity of [5, 6, 5, 7, 6]) {
-    for (const { send } of apps) {
-      await send('PATCH', '/v1/inventory/1', json({ quantity }))
+    for (const { send, update } of apps) {
+      await update(1, quantity)
       const { text, headers } = await send('GET', '/v1/inventory')
       tags.set(text, (tags.get(text) ?? new Set()).add(headers.etag))
     }

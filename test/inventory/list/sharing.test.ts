@@ -3,14 +3,13 @@ import t from 'tap'
 import { ENTRY_FIELDS } from '../../../src/inventory/entry/columns.ts'
 import { InventoryItem, PetStatus } from '../../../src/inventory/entry/schemas.ts'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { startApp } from '../../support/app.ts'
-import { addEntries, addMany, testDatabase, waitForLocks } from '../../support/database.ts'
+import { startApp, startService } from '../../support/app.ts'
+import { addEntries, testDatabase, waitForLocks } from '../../support/database.ts'
 import { until } from '../../support/eventually.ts'
-import { json } from '../../support/http.ts'
 import { openUnread } from '../../support/messages.ts'
 import { openPool } from '../../support/pool.ts'
 
-t.test('the list is byte for byte what the response schema makes of the entries', async (t) => {
+t.test('the list is byte for byte what the response schema makes of the entries by petId', async (t) => {
   const { owner, pool } = await openPool(t)
   await owner.query(
     `INSERT INTO inventory SELECT n::bigint * 1000003 - 5000000, n, (ARRAY['available', 'pending', 'sold'])[1 + n % 3]
@@ -18,6 +17,7 @@ t.test('the list is byte for byte what the response schema makes of the entries'
   )
   await addEntries(owner, [
     ['-9223372036854775808', 0, 'sold'],
+    ['9007199254740993', 1, 'available'],
     ['9223372036854775807', 2147483647, 'available'],
   ])
   const { send } = await startApp(t, owner.url)
@@ -30,7 +30,10 @@ t.test('the list is byte for byte what the response schema makes of the entries'
     () => rows,
   )
   const expected = await serializer.inject('/')
-  t.equal((await send('GET', '/v1/inventory')).text, expected.body)
+  const { headers, text } = await send('GET', '/v1/inventory')
+  t.equal(text, expected.body)
+  t.match(text, '{"petId":9007199254740993,"quantity":1,"status":"available"},{"petId":9223372036854775807,')
+  t.equal(headers['content-type'], 'application/json; charset=utf-8')
 })
 
 t.test('lists asked for during a read share the next one, with what was committed before', async (t) => {
@@ -58,12 +61,10 @@ t.test('lists asked for during a read share the next one, with what was committe
 })
 
 t.test('slow clients do not delay the lists of others', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50_000)
-  const { port, send } = await startApp(t, database.url, { env: { DATABASE_POOL_SIZE: '4' } })
+  const { port, send, update } = await startService(t, 50_000, { env: { DATABASE_POOL_SIZE: '4' } })
   await Promise.all(Array.from({ length: 20 }, () => openUnread(t, port)))
   for (let quantity = 1; quantity <= 5; quantity++) {
-    t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity }))).status, 200)
+    t.equal((await update(1, quantity)).status, 200)
     t.match((await send('GET', '/v1/inventory')).text, `{"petId":1,"quantity":${quantity},`)
   }
 })

@@ -2,7 +2,7 @@ import { Agent } from 'node:http'
 import t from 'tap'
 import { apiKey, startApp, startService } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
-import { type Answer, callerOf, json } from '../../support/http.ts'
+import { callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 
@@ -17,7 +17,7 @@ const refused = {
 }
 
 t.test('an update is made only if the entry is as If-Match and If-None-Match require', async (t) => {
-  const { database, send } = await startService(t, [['1', 0, 'available']])
+  const { database, update } = await startService(t, [['1', 0, 'available']])
   let quantity = 0
   const cases: readonly (readonly [headers: Record<string, string | string[]>, isMade: boolean])[] = [
     [{}, true],
@@ -62,7 +62,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
       ]),
     )
     const next = quantity + 100
-    const answer = await send('PATCH', '/v1/inventory/1', json({ quantity: next }, headers))
+    const answer = await update(1, next, headers)
     if (isMade) quantity = next
     else t.strictSame(JSON.parse(answer.text), refused)
     const expected = {
@@ -127,28 +127,21 @@ t.test('updates with a condition and without one share statements, whatever arra
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 5, 'sold' FROM generate_series(1, 40) n")
   await database.query(`ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET array_nulls = off`)
-  const { send } = await startApp(t, database.url)
+  const { update } = await startApp(t, database.url)
   const headers = [
     {},
     { 'If-Match': '"5-sold"' },
     { 'If-None-Match': '"1-sold"' },
     { 'If-Match': '"1-sold"' },
   ]
-  const updates = Array.from({ length: 40 }, (_, index) =>
-    send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity: 6 }, headers[index % 4])),
-  )
+  const updates = Array.from({ length: 40 }, (_, index) => update(index + 1, 6, headers[index % 4]))
   for (const [index, { status }] of (await Promise.all(updates)).entries())
     t.equal(status, index % 4 === 3 ? 412 : 200, String(index))
 })
 
 t.test('a condition waits for a locked row, and is decided by what is there then', async (t) => {
-  const entries = [
-    ['1', 0, 'sold'],
-    ['2', 0, 'sold'],
-  ] as const
-  const { database, send } = await startService(t, entries)
-  const update = (petId: number, quantity: number, tag: string): Promise<Answer> =>
-    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, { 'If-Match': tag }))
+  const { database, update } = await startService(t, 2)
+  const headers = { 'If-Match': '"0-sold"' }
   for (const [end, status] of [
     ['ROLLBACK', 200],
     ['COMMIT', 412],
@@ -160,7 +153,7 @@ t.test('a condition waits for a locked row, and is decided by what is there then
         ? 'DELETE FROM inventory WHERE pet_id = 1'
         : 'UPDATE inventory SET quantity = 3 WHERE pet_id = 1'
     const release = await database.hold(statement, end === 'ROLLBACK' ? 'ROLLBACK' : 'COMMIT')
-    const waiting = Promise.all([update(1, 1, '"0-sold"'), update(2, 2, '"0-sold"')])
+    const waiting = Promise.all([update(1, 1, headers), update(2, 2, headers)])
     await waitForLocks(database)
     await release()
     const [locked, free] = await waiting

@@ -1,28 +1,21 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { endlessTimings, serviceTimings, startApp } from '../../support/app.ts'
+import { endlessTimings, serviceTimings, startApp, startService, type TestApp } from '../../support/app.ts'
 import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
-import { type Answer, json, type Send } from '../../support/http.ts'
+import type { Answer } from '../../support/http.ts'
 
 /** Updates the pets from 1 to `count` at once. */
-const updateAll = (send: Send, count: number, quantity: number): Promise<Answer[]> =>
-  Promise.all(
-    Array.from({ length: count }, (_, index) =>
-      send('PATCH', `/v1/inventory/${index + 1}`, json({ quantity })),
-    ),
-  )
+const updateAll = ({ update }: TestApp, count: number, quantity: number): Promise<Answer[]> =>
+  Promise.all(Array.from({ length: count }, (_, index) => update(index + 1, quantity)))
 
 t.test('updates that arrive together share a transaction, and each caller gets its own result', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 100)
   const statistics = new InventoryStatistics()
-  const { send } = await startApp(t, database.url, {
-    app: { inventoryStatistics: statistics },
-    timings: endlessTimings,
-  })
+  const app = { inventoryStatistics: statistics }
+  const service = await startService(t, 100, { app, timings: endlessTimings })
+  const { database, update } = service
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
-  const updates = updateAll(send, 100, 7)
+  const updates = updateAll(service, 100, 7)
   await waitForLocks(database)
   // Those that are in flight, or on their way to the service, may each be a transaction.
   await eventually('all updates to arrive', async () => statistics.waitingUpdates > 80)
@@ -36,7 +29,7 @@ t.test('updates that arrive together share a transaction, and each caller gets i
   await Promise.all(
     Array.from({ length: 400 }, async (_, index) => {
       const petId = (index % 110) + 1
-      const answer = await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: index }))
+      const answer = await update(petId, index)
       if (petId > 100) t.equal(answer.status, 404)
       else t.equal(answer.text, `{"petId":${petId},"quantity":${index},"status":"sold"}`)
     }),
@@ -46,12 +39,11 @@ t.test('updates that arrive together share a transaction, and each caller gets i
 })
 
 t.test('an update of a locked row is refused, and only that one', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
-  const { send } = await startApp(t, database.url, { timings: serviceTimings })
+  const service = await startService(t, 50, { timings: serviceTimings })
+  const { database, update } = service
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
   for (let round = 1; round <= 2; round++) {
-    const answers = await updateAll(send, 50, round)
+    const answers = await updateAll(service, 50, round)
     for (const [index, { status, text }] of answers.entries()) {
       t.equal(status, index + 1 === 7 ? 503 : 200)
       if (status === 503)
@@ -62,7 +54,7 @@ t.test('an update of a locked row is refused, and only that one', async (t) => {
   t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
     { quantity: '2' },
   ])
-  t.equal((await send('PATCH', '/v1/inventory/7', json({ quantity: 3 }))).status, 200)
+  t.equal((await update(7, 3)).status, 200)
 })
 
 const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock: string]>> = {
@@ -81,10 +73,9 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
     const database = await testDatabase(t)
     await addMany(database, 250)
     await database.query(definition)
-    const { send } = await startApp(t, database.url)
+    const app = await startApp(t, database.url)
     const release = await database.hold(lock)
-    const update = async (petId: number): Promise<number> =>
-      (await send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))).status
+    const update = async (petId: number): Promise<number> => (await app.update(petId, 5)).status
     let answered = 0
     const locked: Promise<number>[] = []
     const more = setInterval(
@@ -95,7 +86,7 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
     for (const petId of free) t.equal(await update(petId), 200)
     t.ok((await Promise.all(free.map(update))).every((status) => status === 200))
     t.equal(await update(251), 404)
-    t.equal((await send('GET', '/v1/inventory')).status, 200)
+    t.equal((await app.send('GET', '/v1/inventory')).status, 200)
     clearInterval(more)
     t.ok(locked.length > 10, `${locked.length} updates waited`)
     t.equal(answered, 0, 'all of it happened while the callers of the locked ones still waited')
@@ -105,17 +96,16 @@ for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
 }
 
 t.test('updates that have waited for the same lock share statements once it is free', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 200)
+  const service = await startService(t, 200)
+  const { database } = service
   await database.query(`CREATE SEQUENCE statements;
     CREATE FUNCTION total() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN PERFORM nextval('statements'), pg_advisory_xact_lock_shared(1), pg_sleep(0.1); RETURN NULL; END $$;
     CREATE TRIGGER total BEFORE UPDATE ON inventory EXECUTE FUNCTION total()`)
   const statements = async (): Promise<number> =>
     Number((await database.query('SELECT last_value FROM statements'))[0]?.['last_value'])
-  const { send } = await startApp(t, database.url)
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
-  const updates = updateAll(send, 200, 5)
+  const updates = updateAll(service, 200, 5)
   let before = 0
   await eventually('several of them to be sent individually', async () => {
     before = await statements()
@@ -128,17 +118,16 @@ t.test('updates that have waited for the same lock share statements once it is f
 })
 
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
-  const hasty = await startApp(t, database.url, { timings: serviceTimings })
+  const hasty = await startService(t, 50, { timings: serviceTimings })
+  const { database } = hasty
   const patient = await startApp(t, database.url)
   for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
     const release = await database.hold(`LOCK TABLE inventory IN ${mode} MODE`)
-    for (const { status, text } of await updateAll(hasty.send, 3, 5)) {
+    for (const { status, text } of await updateAll(hasty, 3, 5)) {
       t.equal(status, 503)
       t.match(text, 'Another transaction has locked the entry or the whole inventory. Nothing was changed.')
     }
-    const waiting = updateAll(patient.send, 3, 5)
+    const waiting = updateAll(patient, 3, 5)
     await waitForLocks(database)
     await release()
     t.ok((await waiting).every(({ status }) => status === 200))
@@ -151,12 +140,12 @@ t.test('if Citus distributes the table, each update is a statement', async (t) =
   await database.query(`CREATE SEQUENCE statements;
     CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
     CREATE TRIGGER truncate_trigger_1 BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
-  const { send } = await startApp(t, database.url)
+  const app = await startApp(t, database.url)
   const statements = async (): Promise<number> =>
     Number((await database.query("SELECT nextval('statements')"))[0]?.['nextval'])
   await eventually('updates to be sent one by one', async () => {
     const before = await statements()
-    await updateAll(send, 20, 5)
+    await updateAll(app, 20, 5)
     return (await statements()) === before + 21
   })
 })
@@ -166,13 +155,13 @@ t.test('an update waits for another of its row, whatever the default isolation l
   await addMany(database, 2)
   const name = new URL(database.url).pathname.slice(1)
   await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
-  const { send } = await startApp(t, database.url, { timings: endlessTimings })
+  const { update } = await startApp(t, database.url, { timings: endlessTimings })
   for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
     await database.query('UPDATE inventory SET quantity = 5')
     const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
-    const update = send('PATCH', '/v1/inventory/1', json({ quantity: 6 }, headers))
+    const updated = update(1, 6, headers)
     await waitForLocks(database)
     await commit()
-    t.match(await update, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })
+    t.match(await updated, { status: 200, text: '{"petId":1,"quantity":6,"status":"sold"}' })
   }
 })

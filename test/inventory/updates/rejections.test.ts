@@ -9,16 +9,12 @@ import { sendRaw, statusesIn } from '../../support/raw.ts'
 import { testRole } from '../../support/roles.ts'
 
 t.test('an answer has what is stored after triggers and constraints of the operator', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
+  const { database, update } = await startService(t, 50)
   await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 8 OR quantity < 50);
       CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
         IF NEW.pet_id = 7 THEN RETURN NULL; END IF;
         NEW.quantity = least(NEW.quantity, 100); RETURN NEW; END $$;
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
-  const { send } = await startApp(t, database.url)
-  const update = (petId: number, quantity: number): Promise<Answer> =>
-    send('PATCH', `/v1/inventory/${petId}`, json({ quantity }))
   t.match(await update(1, 500), { status: 200, text: '{"petId":1,"quantity":100,"status":"sold"}' })
   const answers = await Promise.all(
     Array.from({ length: 100 }, (_, index) => update((index % 51) + 1, 90 + index)),
@@ -36,18 +32,14 @@ t.test('an answer has what is stored after triggers and constraints of the opera
 })
 
 t.test('one bad update among 500 takes few statements, and fails alone', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 500)
+  const statistics = new InventoryStatistics()
+  const app = { inventoryStatistics: statistics }
+  const { database, update } = await startService(t, 500, { app, timings: endlessTimings })
   await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 499 OR quantity < 5); CREATE SEQUENCE statements;
     CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
     CREATE TRIGGER number BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
-  const statistics = new InventoryStatistics()
-  const app = { inventoryStatistics: statistics }
-  const { send } = await startApp(t, database.url, { app, timings: endlessTimings })
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
-  const update = (petId: number): Promise<Answer> =>
-    send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))
-  const updates = Array.from({ length: 500 }, (_, index) => update(index + 1))
+  const updates = Array.from({ length: 500 }, (_, index) => update(index + 1, 5))
   await eventually('all but those of two statements to wait', async () => statistics.waitingUpdates > 450)
   await release()
   const answers = (await Promise.all(updates)).map(({ status, text }) => ({ status, text }))
@@ -61,14 +53,12 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
 })
 
 t.test('updates of a key that the database rejects delay none of other keys, of the same pets', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 50)
+  const other = 'k'.repeat(40)
+  const env = { API_KEYS: `tests:${apiKey},other:${other}` }
+  const { database, port, update } = await startService(t, 50, { timings: endlessTimings, env })
   await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'; END $$;
     CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity > 1000) EXECUTE FUNCTION rule()`)
-  const other = 'k'.repeat(40)
-  const env = { API_KEYS: `tests:${apiKey},other:${other}` }
-  const { port, send } = await startApp(t, database.url, { timings: endlessTimings, env })
   const sendBad = callerOf(port, { authorization: `Bearer ${other}` })
   const bad = (petId: number): Promise<Answer> =>
     sendBad('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5000 }))
@@ -81,8 +71,7 @@ t.test('updates of a key that the database rejects delay none of other keys, of 
     answer.finally(() => answered++),
   )
   for (let round = 1; round <= 3; round++) {
-    const others = Array.from({ length: 48 }, (_, index) => `/v1/inventory/${index + 3}`)
-    const answers = await Promise.all(others.map((path) => send('PATCH', path, json({ quantity: round }))))
+    const answers = await Promise.all(Array.from({ length: 48 }, (_, index) => update(index + 3, round)))
     t.ok(answers.every(({ status }) => status === 200))
   }
   t.equal(answered, 0, 'all of it happened while the rejected ones still waited')
@@ -97,16 +86,12 @@ t.test('what may have been committed is never sent again', async (t) => {
     'RETURN NULL': ['2', 400],
   }
   for (const [end, [attempts, expected]] of Object.entries(ends)) {
-    const database = await testDatabase(t)
-    await addMany(database, 3)
+    const { database, update } = await startService(t, 3)
     await database.query(`CREATE SEQUENCE pet_1; CREATE SEQUENCE pet_2; CREATE SEQUENCE pet_3;
       CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
         $$ BEGIN PERFORM nextval('pet_' || NEW.pet_id); ${end}; RETURN NEW; END $$;
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
-    const { send } = await startApp(t, database.url)
-    const answers = await Promise.all(
-      [1, 2, 3].map((petId) => send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }))),
-    )
+    const answers = await Promise.all([1, 2, 3].map((petId) => update(petId, 5)))
     for (const { status } of answers) t.equal(status, expected, end)
     t.strictSame(
       await database.query("SELECT max(last_value) FROM pg_sequences WHERE sequencename LIKE 'pet%'"),
@@ -117,42 +102,37 @@ t.test('what may have been committed is never sent again', async (t) => {
 })
 
 t.test('a trigger that skips a row that has the quantity has made the update', async (t) => {
-  const { database, send } = await startService(t, [
+  const { database, update } = await startService(t, [
     ['1', 5, 'sold'],
     ['2', 0, 'sold'],
   ])
   await database.query(`CREATE TRIGGER same BEFORE UPDATE ON inventory
     FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`)
-  const update = (petId: number, headers = {}): Promise<Answer> =>
-    send('PATCH', `/v1/inventory/${petId}`, json({ quantity: 5 }, headers))
   for (const headers of [{}, { 'if-match': '"5-sold"' }, { 'if-none-match': '"6-sold"' }]) {
-    const [same, other] = await Promise.all([update(1, headers), update(2)])
+    const [same, other] = await Promise.all([update(1, 5, headers), update(2, 5)])
     t.match(same, { status: 200, text: '{"petId":1,"quantity":5,"status":"sold"}' })
     t.match(same.headers, { etag: '"5-sold"' })
     t.equal(other.status, 200)
   }
-  t.match(await update(1, { 'if-match': '"4-sold"' }), { status: 412, headers: { etag: '"5-sold"' } })
+  t.match(await update(1, 5, { 'if-match': '"4-sold"' }), { status: 412, headers: { etag: '"5-sold"' } })
 })
 
 t.test(
   'the log says that no error was raised, and which triggers and rules may have skipped a row',
   async (t) => {
-    const { database, send, log } = await startService(t, [['1', 0, 'sold']])
+    const { database, update, log } = await startService(t, 1)
     await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
     CREATE TRIGGER skips BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule();
     CREATE TRIGGER unused AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
     await eventually('the log to name the trigger', async () => {
-      t.match(await send('PATCH', '/v1/inventory/1', json({ quantity: 5 })), {
-        status: 400,
-        text: /rejects this/,
-      })
+      t.match(await update(1, 5), { status: 400, text: /rejects this/ })
       return log.some(({ err }) => /no error was raised.*: skips"/.test(JSON.stringify(err)))
     })
   },
 )
 
 t.test('an update is never refused because its row is replaced or changes all the time', async (t) => {
-  const { database, send } = await startService(t, [['1', 5, 'sold']])
+  const { database, update } = await startService(t, [['1', 5, 'sold']])
   const changes = {
     [`BEGIN; DELETE FROM inventory; INSERT INTO inventory VALUES (1, 5, 'sold'); COMMIT`]: [200, 503],
     'UPDATE inventory SET quantity = 11 - quantity': [200, 412],
@@ -165,7 +145,7 @@ t.test('an update is never refused because its row is replaced or changes all th
     })
     const statuses = new Set<number>()
     for (let count = 0; count < 300; count++) {
-      const answer = await send('PATCH', '/v1/inventory/1', json({ quantity: 6 }, { 'if-match': '"5-sold"' }))
+      const answer = await update(1, 6, { 'if-match': '"5-sold"' })
       statuses.add(answer.status === 412 && expected.includes(503) ? 200 : answer.status)
     }
     isOver = true

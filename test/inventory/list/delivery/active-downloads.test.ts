@@ -18,10 +18,7 @@ import { listen } from '../../../support/listen.ts'
 import { openUnread } from '../../../support/messages.ts'
 import { openPool } from '../../../support/pool.ts'
 
-const snapshotOf = (size: number): Representation => ({
-  chunks: [Buffer.alloc(size, 'x')],
-  size,
-})
+const snapshotOf = (size: number): Representation => ({ chunks: [Buffer.alloc(size, 'x')], size })
 
 /** A response that has begun, and the client's side of it. */
 async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
