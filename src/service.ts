@@ -2,6 +2,7 @@ import type { Logger } from 'pino'
 import { ApiKeyCache, apiKeyIntervals } from './api-keys/cache.ts'
 import { endsOfKeys } from './api-keys/stored-keys.ts'
 import type { Config } from './config/load-config.ts'
+import { readinessOf } from './database/admin/readiness.ts'
 import { lastBackup } from './database/admin/server-status.ts'
 import { type AppOptions, appTimeouts, buildApp } from './http/app.ts'
 import { RequestStatistics } from './http/request-statistics.ts'
@@ -11,7 +12,6 @@ import { InventoryStatistics } from './inventory/statistics.ts'
 import { updateRepository } from './inventory/updates/repository.ts'
 import { serviceMetrics } from './metrics/service-metrics.ts'
 import { createPools, databaseLimits } from './service/pools.ts'
-import { readinessOf } from './service/readiness.ts'
 import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-checks.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
@@ -51,7 +51,7 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
   }
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
-  const readiness = await readinessOf(pools)
+  const readiness = await readinessOf(probe, requests, pools.planned)
   const stock = stockSample(requests)
   const app: AppOptions = {
     logger: log,

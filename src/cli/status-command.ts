@@ -2,7 +2,8 @@ import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import { missingPrivileges } from '../database/admin/grants.ts'
-import { knownMigrations, migrationRecords, namesOf } from '../database/admin/migrations.ts'
+import { knownMigrations } from '../database/admin/migration-files.ts'
+import { migrationRecords, namesOf } from '../database/admin/migrations.ts'
 import {
   disabledTriggers,
   hasTable,

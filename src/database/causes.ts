@@ -1,30 +1,70 @@
 import pg from 'pg'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from './outcomes.ts'
 
-/** The login or the statement itself is not possible here: a table, a privilege or a feature is missing, as readiness finds out. */
-const statementCauses = ['forbidden', 'refused', 'unknownColumn', 'unknownTable', 'unsupported'] as const
+/**
+ * The reasons why the service is not ready, by the value of a metric's label, as messages that are safe to show to anyone. `{said}` is
+ * what PostgreSQL says about a statement.
+ */
+export const notReadyReasons = {
+  unreachable: 'The database cannot be reached.',
+  read_only: 'The database is read-only: a standby, or default_transaction_read_only is on.',
+  former_primary: 'The address leads to a former primary, which may lack acknowledged updates.',
+  schema_behind: 'The database lacks a table: {said}.',
+  privileges: 'The database role lacks a privilege: {said}. Run "inventory migrate up --server-role ROLE".',
+  row_security: 'Row security would hide rows: {said}. "inventory status" says what to do.',
+  unsupported: 'The database does not support a statement that this service needs: {said}.',
+} as const
 
-/** A statement of the same text may succeed: it met a lock or another transaction, or was canceled. */
-const passingCauses = ['canceled', 'conflict', 'locked'] as const
+export type NotReadyKind = keyof typeof notReadyReasons
 
-/** What has happened. With any cause but `rule`, the server cannot serve now, and the statement is correct. */
-type Cause =
-  | (typeof statementCauses)[number]
-  | (typeof passingCauses)[number]
+/** What follows from a cause. */
+interface Meaning {
+  /**
+   * What is to blame: the `values` of a statement, which a constraint or a trigger rejects; the `statement`, which is not possible in
+   * this database, as readiness finds out; the `moment`, so that the same statement may succeed; or the `server` or the connection.
+   * Only `values` do not make the database unavailable.
+   */
+  readonly blame: 'values' | 'statement' | 'moment' | 'server'
+  /** The cause of a 503 in the log and the metrics, unless it is that the database cannot be reached, or has failed. */
+  readonly logged?: 'late' | 'locked' | 'read_only'
+  /** Why the service is not ready, unless it is that the database cannot be reached. */
+  readonly notReady?: NotReadyKind
+  /** Whether the login fails until an operator has changed something. */
+  readonly isRefusal?: true
+}
+
+/** What can happen, and what follows from it. Whether something was changed does not: only the protocol says that. */
+const meanings = {
+  canceled: { blame: 'moment', logged: 'late' },
+  conflict: { blame: 'moment' },
   /** The server, or another one that it uses, has failed to do it: its disk is full, its data are damaged. */
-  | 'failed'
-  | 'formerPrimary'
-  | 'late'
-  | 'lost'
-  | 'other'
-  | 'outdated'
-  | 'outOfConnections'
-  | 'readOnly'
-  | 'rule'
-  | 'settings'
-  /** A statement of its own left a transaction open, or ended one. */
-  | 'transactions'
-  | 'untrusted'
+  failed: { blame: 'server' },
+  forbidden: { blame: 'statement', notReady: 'privileges' },
+  formerPrimary: { blame: 'server', logged: 'read_only', notReady: 'former_primary' },
+  hidden: { blame: 'statement', notReady: 'row_security' },
+  late: { blame: 'server', logged: 'late' },
+  locked: { blame: 'moment', logged: 'locked' },
+  lost: { blame: 'server' },
+  other: { blame: 'server' },
+  /** The type of a column has changed since the connection prepared the statement. Nothing has run. */
+  outdated: { blame: 'statement' },
+  outOfConnections: { blame: 'server' },
+  readOnly: { blame: 'server', logged: 'read_only', notReady: 'read_only' },
+  refused: { blame: 'statement', isRefusal: true },
+  rule: { blame: 'values' },
+  settings: { blame: 'server', isRefusal: true },
+  /** A statement of ours left a transaction open, or ended one. */
+  transactions: { blame: 'server' },
+  /** PostgreSQL has committed and warned, so that the change may be lost. */
+  uncertain: { blame: 'server' },
+  unknownColumn: { blame: 'statement', notReady: 'unsupported' },
+  unknownTable: { blame: 'statement', notReady: 'schema_behind' },
+  unsupported: { blame: 'statement', notReady: 'unsupported' },
+  untrusted: { blame: 'server', isRefusal: true },
+} as const satisfies Record<string, Meaning>
+
+/** What has happened. `explanations` in `process/explain.ts` says what operators do about it. */
+export type Cause = keyof typeof meanings
 
 /** What this process finds out itself about a connection. */
 export class ConnectionFault extends Error {
@@ -41,7 +81,7 @@ export class ConnectionFault extends Error {
  * The causes by SQLSTATE, or by its beginning (PostgreSQL manual, appendix A). Any other code rejects the statement, which would
  * fail again. The severity tells nothing, because PostgreSQL translates it.
  */
-const reportedCauses: Readonly<Record<string, Cause | undefined>> = {
+const causesByCode: Readonly<Record<string, Cause | undefined>> = {
   '08': 'lost', // connection exceptions
   '0A000': 'unsupported', // by Citus or a server that is only compatible with PostgreSQL
   '22': 'rule', // out of range, divided by zero: a column or an expression of the operator's own
@@ -73,8 +113,15 @@ const reportedCauses: Readonly<Record<string, Cause | undefined>> = {
   XX: 'failed', // damage; Citus reports some failures of its workers like that
 }
 
-/** The causes of errors without SQLSTATE: those of pg and pg-pool by message, those of the system and OpenSSL by message or code. */
-const otherErrors: readonly (readonly [Cause, RegExp])[] = [
+/** The causes by the function of PostgreSQL that reported an error, if its SQLSTATE has other meanings. */
+const causesByRoutine: Readonly<Record<string, Cause | undefined>> = {
+  check_enable_rls: 'hidden',
+  ExecWithCheckOptions: 'rule', // a row security policy, with the SQLSTATE of a missing privilege
+  RevalidateCachedQuery: 'outdated',
+}
+
+/** The causes of other errors: those of pg, pg-pool and poolers by message, those of the system and OpenSSL by message or code. */
+const causesByText: readonly (readonly [Cause, RegExp])[] = [
   ['late', /^(Query read timeout|timeout exceeded when trying to connect)$/],
   [
     'lost',
@@ -91,40 +138,35 @@ const otherErrors: readonly (readonly [Cause, RegExp])[] = [
 const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
 
 /** Returns the cause of an error; undefined if the statement, the caller or the program is wrong. */
-function causeOf(error: unknown): Cause | undefined {
-  const cause = originalError(error)
-  if (cause instanceof ConnectionFault) return cause.kind
-  if (cause instanceof pg.DatabaseError)
-    return reportedCauseOf(cause, isInFunction(cause) && !hasEndedConnection(error))
+export function causeOf(error: unknown): Cause | undefined {
+  const original = originalError(error)
+  if (original instanceof ConnectionFault) return original.kind
+  if (original instanceof pg.DatabaseError) {
+    const outcome = error instanceof DatabaseUnavailableError ? error.outcome : undefined
+    // An error that ends the connection is no error of the function in which it was reported.
+    const hasEnded = error instanceof OutcomeUnknownError || outcome === 'unknown'
+    const cause = reportedCauseOf(original, isInFunction(original) && !hasEnded)
+    // A login has no statement that could be wrong: PostgreSQL has rejected one of its parameters.
+    return outcome === 'notSent' && (cause === undefined || cause === 'rule') ? 'refused' : cause
+  }
   // pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call.
-  if (!(cause instanceof Error) || /^(Type|Range|Syntax)Error$/.test(cause.name)) return undefined
-  const texts = [cause.message, 'code' in cause ? String(cause.code) : '']
-  return otherErrors.find(([, pattern]) => texts.some((text) => pattern.test(text)))?.[0] ?? 'other'
+  if (!(original instanceof Error) || /^(Type|Range|Syntax)Error$/.test(original.name)) return undefined
+  const texts = [original.message, 'code' in original ? String(original.code) : '']
+  return causesByText.find(([, pattern]) => texts.some((text) => pattern.test(text)))?.[0] ?? 'other'
 }
 
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
 function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
-  const { code = '', routine, message } = error
-  const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in reportedCauses)
-  const cause = reportedCauses[known ?? '']
-  // A row security policy has the SQLSTATE of a missing privilege.
-  if (routine === 'ExecWithCheckOptions') return 'rule'
+  const { code = '', routine = '', message } = error
+  if (!isOfFunction && POOLER_REFUSAL.test(message)) return 'settings'
+  const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in causesByCode)
+  const cause = causesByRoutine[routine] ?? causesByCode[known ?? '']
   // A trigger may reject values with any SQLSTATE.
   const ofOperator = routine === 'exec_stmt_raise' ? 'rule' : undefined
-  if (isOfFunction) {
-    if (cause === 'rule' || passingCauses.some((name) => name === cause)) return cause
-    // Otherwise, its connection to another server would pass for ours, and that server's state for that of this one.
-    return cause === undefined || statementCauses.some((name) => name === cause) ? ofOperator : 'failed'
-  }
-  if (POOLER_REFUSAL.test(message)) return 'settings'
-  // The type of a result column has changed since the connection prepared the statement. Nothing has run.
-  return routine === 'RevalidateCachedQuery' ? 'outdated' : (cause ?? ofOperator)
-}
-
-/** Whether the connection has ended with the error, which then is no error of a function in which it was reported. */
-function hasEndedConnection(error: unknown): boolean {
-  if (error instanceof OutcomeUnknownError) return hasEndedConnection(error.cause)
-  return error instanceof DatabaseUnavailableError && error.outcome === 'unknown'
+  if (!isOfFunction) return cause ?? ofOperator
+  if (cause === undefined || meanings[cause].blame === 'statement') return ofOperator
+  // Otherwise, its connection to another server would pass for ours, and that server's state for that of this one.
+  return meanings[cause].blame === 'server' ? 'failed' : cause
 }
 
 /**
@@ -136,25 +178,21 @@ export function isInFunction(error: unknown): error is pg.DatabaseError {
   return !/^while executing command on /m.test(error.where)
 }
 
+/** Returns what follows from an error; undefined if the statement, the caller or the program is wrong. */
+export function meaningOf(error: unknown): Meaning | undefined {
+  const cause = causeOf(error)
+  return cause && meanings[cause]
+}
+
 /** Whether an error has one of these causes, also behind a DatabaseUnavailableError. */
 export function hasCause(error: unknown, ...causes: readonly Cause[]): boolean {
-  const name = causeOf(error)
-  return causes.some((cause) => cause === name)
+  const cause = causeOf(error)
+  return causes.some((name) => name === cause)
 }
 
 /** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
-  return !hasCause(error, 'rule') && causeOf(error) !== undefined
-}
-
-/**
- * Whether the server refuses the connection or cannot be trusted: the role, its password, the database name, a parameter, a certificate
- * or a connection pooler is wrong. Waiting does not help.
- */
-export function isRefusal(error: unknown): boolean {
-  // A statement that is wrong does not make the database unavailable, so PostgreSQL has rejected a parameter of the login.
-  const isOfLogin = error instanceof DatabaseUnavailableError && error.cause instanceof pg.DatabaseError
-  return (isOfLogin && !isUnavailable(error)) || hasCause(error, 'refused', 'settings', 'untrusted')
+  return (meaningOf(error)?.blame ?? 'values') !== 'values'
 }
 
 /**
@@ -162,8 +200,8 @@ export function isRefusal(error: unknown): boolean {
  * connection that cannot be opened, or that has not responded in time, is not lost.
  */
 export function lossOf(error: unknown): string | undefined {
-  const cause = originalError(error)
-  return cause instanceof Error && hasCause(error, 'lost') ? cause.message : undefined
+  const original = originalError(error)
+  return original instanceof Error && hasCause(error, 'lost') ? original.message : undefined
 }
 
 /** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */
@@ -172,6 +210,11 @@ export function wasRefused(error: unknown): boolean {
   return error instanceof DatabaseUnavailableError
     ? error.outcome === 'refused'
     : error instanceof pg.DatabaseError
+}
+
+/** Returns why a request gets a 503, for the log and the metrics. */
+export function unavailableCauseOf(error: unknown) {
+  return meaningOf(error)?.logged ?? (wasRefused(error) ? 'database_error' : 'database_unreachable')
 }
 
 /** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */

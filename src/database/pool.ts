@@ -1,67 +1,14 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
 import { ConnectionFault, hasCause, isUnavailable } from './causes.ts'
-import { CommitWatch } from './commit-warnings.ts'
-import { failOnLoginError } from './login-errors.ts'
+import { DatabaseConnection } from './database-connection.ts'
 import { DatabaseUnavailableError } from './outcomes.ts'
-import { type Descriptions, queryNamed } from './prepared-statement.ts'
+import { queryNamed } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
-import { type Statement, type StatementRunner, type TextRow, textOf, type Value } from './statement.ts'
+import { type Statement, type TextRow, textOf, type Value } from './statement.ts'
 import type { TimeLimits } from './time-limits.ts'
-import { expectState, isOnlyRefused } from './transaction-state.ts'
-
-/** A pool of connections to PostgreSQL. */
-export interface Pool extends StatementRunner {
-  /**
-   * SQL expression that identifies the server process in which a statement runs. Two processes may have the same value only if a
-   * connection was opened in between; see `statistics`.
-   */
-  readonly backend: string
-
-  /**
-   * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
-   * per connection.
-   *
-   * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
-   *   serve now, or if PostgreSQL warns about the commit (`UncertainCommitError`), which may then be lost
-   * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
-   */
-  query<Row extends pg.QueryResultRow>(statement: Statement, values?: readonly Value[]): Promise<Row[]>
-
-  /**
-   * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was
-   * taken after the statement got its locks. `onRow` must not throw.
-   *
-   * @throws what `query` throws; the time limit for a response applies to each row
-   */
-  readRows(text: string, onRow: (row: TextRow) => void): Promise<void>
-
-  /**
-   * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
-   * Returns the error to throw.
-   */
-  refuseServer(): DatabaseUnavailableError
-
-  /** Returns the current state of the pool, and its counters since it was opened. */
-  statistics(): PoolStatistics
-
-  /** Waits for the statements in flight, then closes every connection. */
-  close(): Promise<void>
-}
-
-export interface PoolStatistics {
-  /** Maximum connections. */
-  readonly size: number
-  /** Connections that run a statement or are being opened. */
-  readonly used: number
-  readonly idle: number
-  /** Callers that are waiting for a connection. */
-  readonly waiting: number
-  /** Connections opened since the pool was opened. */
-  readonly opened: number
-}
 
 export interface PoolOptions {
   /** A `postgres://` address. */
@@ -100,23 +47,11 @@ const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
 /** Leaves every value as the text that PostgreSQL sends. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
-/** A connection, and what is known about it. */
-class Connection extends pg.Client {
-  readonly commit = new CommitWatch(this)
-  readonly descriptions: Descriptions = new Map()
-  /** The generation of the server in which it was verified. */
-  generation = 0
-
-  constructor(config?: pg.ClientConfig) {
-    super(config)
-    // The pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
-    this.on('error', () => {})
-    failOnLoginError(this)
-  }
-}
+/** A pool of connections to PostgreSQL. */
+export type Pool = ReturnType<typeof createPool>
 
 /** Creates a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
-export function createPool(options: PoolOptions): Pool {
+export function createPool(options: PoolOptions) {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
   const open = new Set<pg.PoolClient>()
@@ -125,16 +60,17 @@ export function createPool(options: PoolOptions): Pool {
   /** Verifies a new connection before its first use. */
   const verify = async (client: pg.ClientBase): Promise<void> => {
     opened++
+    if (!(client instanceof DatabaseConnection)) return
     const found = await askServer(client, limits)
-    expectState(client.getTransactionStatus(), 'I')
-    if (session.options.last !== '' && !found.hasSettings)
+    client.expectState('I')
+    if (session.options !== '' && !found.hasSettings)
       throw new ConnectionFault(
         'settings',
         'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
       )
     if (options.isForUpdates && found.hasLateCommit)
       throw new ConnectionFault('late', 'commits wait for a synchronous standby')
-    if (client instanceof Connection) client.generation = server?.verify(found) ?? 0
+    client.generation = server?.verify(found) ?? 0
   }
 
   const pool = new pg.Pool({
@@ -143,13 +79,13 @@ export function createPool(options: PoolOptions): Pool {
     connectionTimeoutMillis: limits.connect,
     idleTimeoutMillis: options.staysOpen ? 0 : IDLE_TIMEOUT_MS,
     maxLifetimeSeconds: options.lifetimeSeconds,
-    Client: Connection,
+    Client: DatabaseConnection,
     onConnect: verify,
   })
 
   /** Whether a connection is to the server in use. */
-  const isCurrent = (client: pg.PoolClient): client is Connection & pg.PoolClient =>
-    client instanceof Connection && client.generation === (server?.generation ?? 0)
+  const isCurrent = (client: pg.PoolClient): client is DatabaseConnection & pg.PoolClient =>
+    client instanceof DatabaseConnection && client.generation === (server?.generation ?? 0)
 
   pool.on('connect', (client) => open.add(client))
   pool.on('remove', (client) => open.delete(client))
@@ -164,7 +100,7 @@ export function createPool(options: PoolOptions): Pool {
   })
 
   /** Returns a connection to the server in use. Rejects if none is available in time, or if the server must not be used. */
-  const take = async (): Promise<Connection & pg.PoolClient> => {
+  const take = async (): Promise<DatabaseConnection & pg.PoolClient> => {
     for (;;) {
       const client = await pool.connect()
       if (isCurrent(client)) return client
@@ -174,7 +110,7 @@ export function createPool(options: PoolOptions): Pool {
 
   /** Runs one statement on a connection. `work` sends it, and calls `onProgress` when a part of the response has arrived. */
   const run = async <Result>(
-    work: (client: Connection, onProgress: () => void) => Promise<Result>,
+    work: (client: DatabaseConnection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
     let timer: NodeJS.Timeout | undefined
     const timeout = new Promise<never>((_, reject) => {
@@ -192,12 +128,11 @@ export function createPool(options: PoolOptions): Pool {
       // Otherwise, the response may come from a server that is no longer in use.
       if (!isCurrent(client))
         throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
-      expectState(client.getTransactionStatus(), 'I')
-      client.commit.check()
+      client.expectCommit()
       client.release()
       return result
     } catch (error) {
-      const isRefused = await Promise.race([isOnlyRefused(client, error), timeout.catch(() => false)])
+      const isRefused = await Promise.race([client.hasOnlyRefused(error), timeout.catch(() => false)])
       const isOutdated = isRefused && hasCause(error, 'outdated')
       if (isRefused && hasCause(error, 'readOnly') && isCurrent(client)) server?.refuse()
       client.release(!isRefused || isOutdated)
@@ -212,17 +147,34 @@ export function createPool(options: PoolOptions): Pool {
   }
 
   return {
+    /**
+     * SQL expression that identifies the server process in which a statement runs. Two processes may have the same value only if a
+     * connection was opened in between; see `statistics`.
+     */
     backend: session.backend,
 
+    /**
+     * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
+     * per connection.
+     *
+     * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
+     *   serve now, or if PostgreSQL warns about the commit, which may then be lost
+     * @throws {pg.DatabaseError} if PostgreSQL rejects the statement itself
+     */
     query<Row extends pg.QueryResultRow>(statement: Statement, values: readonly Value[] = []) {
-      return run((client) => {
-        if (typeof statement !== 'string' && session.hasNames)
-          return queryNamed<Row>(client, statement, values)
+      return run<Row[]>((client) => {
+        if (typeof statement !== 'string' && session.hasNames) return queryNamed(client, statement, values)
         return client.query<Row>(textOf(statement), [...values]).then(({ rows }) => rows)
       })
     },
 
-    readRows(text, onRow) {
+    /**
+     * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was
+     * taken after the statement got its locks. `onRow` must not throw.
+     *
+     * @throws what `query` throws; the time limit for a response applies to each row
+     */
+    readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
       const inOneTransaction = [READ_COMMITTED, ...session.limits, text].join('; ')
       const config: pg.QueryArrayConfig = { text: inOneTransaction, rowMode: 'array', types: asText }
       return run((client, onProgress) => {
@@ -238,13 +190,26 @@ export function createPool(options: PoolOptions): Pool {
       })
     },
 
+    /**
+     * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
+     * Returns the error to throw.
+     */
     refuseServer: () => new DatabaseUnavailableError(server?.refuse(), 'refused'),
 
-    statistics() {
-      const { totalCount, idleCount, waitingCount } = pool
-      return { size, used: totalCount - idleCount, idle: idleCount, waiting: waitingCount, opened }
-    },
+    /** Returns the current state of the pool. */
+    statistics: () => ({
+      /** Maximum connections. */
+      size,
+      /** Connections that run a statement or are being opened. */
+      used: pool.totalCount - pool.idleCount,
+      idle: pool.idleCount,
+      /** Callers that are waiting for a connection. */
+      waiting: pool.waitingCount,
+      /** Connections opened since the pool was created. */
+      opened,
+    }),
 
+    /** Waits for the statements in flight, then closes every connection. */
     close: () => pool.end(),
   }
 }

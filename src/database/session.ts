@@ -17,8 +17,8 @@ export const HAS_SETTINGS = `coalesce(current_setting('${MARKER}', true), '') = 
 
 /** How a pool uses its sessions: directly, or through a connection pooler. */
 export interface SessionUse {
-  /** Options of the startup message. Those in the address may replace the first ones, but not the last ones. */
-  readonly options: { readonly first: string; readonly last: string }
+  /** Options of the startup message. */
+  readonly options: string
   /** Statements for the beginning of a transaction that set its time limits, unless the options do. */
   readonly limits: readonly string[]
   /** Whether statements have names, so that a session parses each of them only once. */
@@ -29,13 +29,11 @@ export interface SessionUse {
 
 /** Returns how sessions of the server itself are used. `settings` are set beside the time limits. */
 export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>): SessionUse {
-  const first = optionsOf({
+  const all = {
+    [MARKER]: 'set',
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
-  })
-  const last = optionsOf({
-    [MARKER]: 'set',
     // At other levels, an update fails if another one has changed its row since the statement began.
     default_transaction_isolation: 'read\\ committed',
     // Otherwise, the role could suppress PostgreSQL's warning about a commit.
@@ -43,14 +41,9 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
     // Otherwise, a policy could hide rows without an error.
     row_security: 'off',
     ...settings,
-  })
-  return { options: { first, last }, limits: [], hasNames: true, backend: 'pg_backend_pid()' }
-}
-
-function optionsOf(settings: Readonly<Record<string, string | number>>): string {
-  return Object.entries(settings)
-    .map(([name, value]) => `-c ${name}=${value}`)
-    .join(' ')
+  }
+  const options = Object.entries(all).map(([name, value]) => `-c ${name}=${value}`)
+  return { options: options.join(' '), limits: [], hasNames: true, backend: 'pg_backend_pid()' }
 }
 
 /**
@@ -60,7 +53,7 @@ function optionsOf(settings: Readonly<Record<string, string | number>>): string 
  */
 export function pooledSession(limits: TimeLimits): SessionUse {
   return {
-    options: { first: '', last: '' },
+    options: '',
     limits: [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`],
     hasNames: false,
     // The id of a process may be used again. This expression takes PostgreSQL as long as the rest of a list's validator.
@@ -74,18 +67,15 @@ export function pooledSession(limits: TimeLimits): SessionUse {
  * files: if one were missing when a connection is opened, nothing could catch the error.
  *
  * @param url a `postgres://` address with one host
+ * @param options options of the startup message, which those in the address do not replace
  */
-export function sessionConfig(
-  url: string,
-  { first, last }: SessionUse['options'],
-  program = 'server',
-): pg.ClientConfig {
+export function sessionConfig(url: string, options: string, program = 'server'): pg.ClientConfig {
   const { options: given = '', ...address } = parseIntoClientConfig(url)
   return {
     application_name: `petstore-inventory ${program}`,
     ...address,
     // If a setting occurs twice, PostgreSQL uses the last one.
-    options: [first, given, last].filter(Boolean).join(' '),
+    options: [given, options].filter(Boolean).join(' '),
     keepAlive: true,
     // Networks forget an idle connection after some minutes: 4 in Azure, 6 in AWS.
     keepAliveInitialDelayMillis: 60_000,

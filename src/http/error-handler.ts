@@ -1,6 +1,6 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/api-error.ts'
-import { hasCause, wasRefused } from '../database/causes.ts'
+import { unavailableCauseOf } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
@@ -68,13 +68,6 @@ function responseTo(error: FastifyError | ApiError, { headers, method }: Fastify
     500,
     'Internal error. The log of the service has the details under the X-Request-Id of this response.',
   )
-}
-
-function unavailableCauseOf(error: unknown): UnavailableCause {
-  if (hasCause(error, 'readOnly', 'formerPrimary')) return 'read_only'
-  if (hasCause(error, 'locked')) return 'locked'
-  if (hasCause(error, 'canceled', 'late')) return 'late'
-  return wasRefused(error) ? 'database_error' : 'database_unreachable'
 }
 
 /** Returns the message of an error. That of a host with several addresses has none, but a code. */

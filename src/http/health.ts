@@ -1,10 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from '@fastify/type-provider-typebox'
 import { Type } from '@sinclair/typebox'
 import { ApiError, serviceUnavailable } from '../contract/api-error.ts'
-import type { NotReady } from '../database/admin/readiness.ts'
-
-/** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
-export type Readiness = () => Promise<NotReady | undefined>
+import type { Readiness } from '../database/admin/readiness.ts'
 
 export interface HealthOptions {
   /** The version of this software. */

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { makeApiKey } from '../api-keys/key.ts'
 import { grantPrivileges } from '../database/admin/grants.ts'
-import { migrate } from '../database/admin/run-migrations.ts'
+import { migrate } from '../database/admin/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, foldersOf, loadOrCreateSecret } from './folder.ts'
 import { logOf } from './server-process.ts'

@@ -1,5 +1,5 @@
 import { Counter, Gauge, Registry } from 'prom-client'
-import { type NotReadyKind, notReadyKinds } from '../database/admin/readiness.ts'
+import { type NotReadyKind, notReadyReasons } from '../database/causes.ts'
 import type { Pool } from '../database/pool.ts'
 import type { RequestStatistics } from '../http/request-statistics.ts'
 import type { StockLevel } from '../inventory/reports/stock-levels.ts'
@@ -63,7 +63,7 @@ export function serviceMetrics(sources: ServiceSources) {
   gauge(
     'inventory_not_ready',
     '1 for the reason why the service cannot serve requests, 0 for all other reasons.',
-    () => notReadyKinds.map((reason) => [{ reason }, reason === kind ? 1 : 0]),
+    () => Object.keys(notReadyReasons).map((reason) => [{ reason }, reason === kind ? 1 : 0]),
     'reason',
   )
   register.registerMetric(requests.durations)

@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/start-up-error.ts'
 import { MigrationError } from '../database/admin/migrations.ts'
-import { hasCause, isInFunction, isRefusal, messageWithDetail } from '../database/causes.ts'
+import { type Cause, causeOf, isInFunction, meaningOf, messageWithDetail } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
@@ -19,12 +19,13 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
     const reason = printable(messageOf(originalError(error.cause)))
     return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`
   }
-  if (error instanceof DatabaseUnavailableError) return explainOutage(error.cause, variable)
+  if (error instanceof DatabaseUnavailableError) return explainOutage(error, variable)
   if (!(error instanceof Error)) return String(error)
   if (isInFunction(error))
     return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
   const isConnecting = error instanceof AggregateError || ('syscall' in error && error.syscall === 'connect')
-  if (hasCause(error, 'forbidden') || isRefusal(error) || isConnecting) return explainOutage(error, variable)
+  if (isConnecting || causeOf(error) === 'forbidden' || meaningOf(error)?.isRefusal)
+    return explainOutage(error, variable)
   if (error instanceof pg.DatabaseError)
     return `PostgreSQL rejects a statement: ${printable(messageWithDetail(error))}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   // Any other error than that of a system call is a bug.
@@ -42,34 +43,57 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
   return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
 }
 
-/** Returns what to do about an error of the login. Some of them are pg's own, which PostgreSQL knows nothing about. */
-function loginAdvice(said: string, variable: string): string {
-  if (said.includes('client password must be'))
-    return `Set the password in ${variable}: postgres://user:password@host:5432/database.`
-  if (said.includes('exceeds scramMaxIterations'))
-    return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
-  if (/Only mechanism|Unknown authenticationOk/.test(said))
-    return 'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.'
-  return `Check ${variable}.`
+/** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
+function explainOutage(error: unknown, variable: string): string {
+  const original = originalError(error)
+  // A host with several addresses causes an error of several, without a message.
+  const said = printable(messageOf(original instanceof AggregateError ? original.errors[0] : original))
+  const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? [
+    'PostgreSQL cannot serve this now',
+    '',
+  ]
+  const instead = loginAdvice.find(([pattern]) => pattern.test(said))?.[1]
+  return `${meaning}: ${said}. ${(instead ?? advice).replace('{variable}', variable)}`.trimEnd()
 }
 
-/** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
-function explainOutage(cause: unknown, variable: string): string {
-  // A host with several addresses causes an error of several, without a message.
-  const said = printable(messageOf(cause instanceof AggregateError ? cause.errors[0] : cause))
-  if (hasCause(cause, 'untrusted'))
-    return `The identity of PostgreSQL cannot be verified: ${said}. Check its certificate, and sslmode and sslrootcert in ${variable}.`
-  if (hasCause(cause, 'settings'))
-    return `The connection pooler refuses the connection: ${said}. For the server, set DATABASE_POOLER=transaction. The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.`
-  if (cause instanceof pg.DatabaseError && cause.routine === 'check_enable_rls')
-    return `Row security would hide rows from this role: ${said}. Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.`
-  if (hasCause(cause, 'forbidden'))
-    return `The database role lacks a privilege: ${said}. Run the command as the owner of the tables, or set OPERATOR_DATABASE_URL to a role for which the owner has run "inventory migrate up --operator-role ROLE".`
-  if (hasCause(cause, 'unknownTable', 'unknownColumn'))
-    return `The database schema is behind this version, or the role may not use it: ${said}. Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.`
-  if (isRefusal(new DatabaseUnavailableError(cause, 'notSent')))
-    return `PostgreSQL refuses the connection: ${said}. ${loginAdvice(said, variable)}`
-  if (hasCause(cause, 'other') || (cause instanceof Error && 'syscall' in cause))
-    return `PostgreSQL cannot be reached: ${said}. Check that it is running, the network, and ${variable}.`
-  return `PostgreSQL cannot serve this now: ${said}.`
+const SCHEMA_BEHIND = [
+  'The database schema is behind this version, or the role may not use it',
+  'Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.',
+] as const
+
+/** What a cause means for an operator, and what to do. The others pass, or need what PostgreSQL says. */
+const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, advice: string]>>> = {
+  forbidden: [
+    'The database role lacks a privilege',
+    'Run the command as the owner of the tables, or set OPERATOR_DATABASE_URL to a role for which the owner has run "inventory migrate up --operator-role ROLE".',
+  ],
+  hidden: [
+    'Row security would hide rows from this role',
+    'Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.',
+  ],
+  other: ['PostgreSQL cannot be reached', 'Check that it is running, the network, and {variable}.'],
+  refused: ['PostgreSQL refuses the connection', 'Check {variable}.'],
+  settings: [
+    'The connection pooler refuses the connection',
+    'For the server, set DATABASE_POOLER=transaction. The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.',
+  ],
+  unknownColumn: SCHEMA_BEHIND,
+  unknownTable: SCHEMA_BEHIND,
+  untrusted: [
+    'The identity of PostgreSQL cannot be verified',
+    'Check its certificate, and sslmode and sslrootcert in {variable}.',
+  ],
 }
+
+/** What to do about some errors of pg itself at a login, which PostgreSQL knows nothing about. */
+const loginAdvice: readonly (readonly [RegExp, string])[] = [
+  [/client password must be/, 'Set the password in {variable}: postgres://user:password@host:5432/database.'],
+  [
+    /exceeds scramMaxIterations/,
+    'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.',
+  ],
+  [
+    /Only mechanism|Unknown authenticationOk/,
+    'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.',
+  ],
+]

@@ -2,11 +2,11 @@ import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
 import { StartUpError } from '../config/start-up-error.ts'
-import { isRefusal } from '../database/causes.ts'
+import type { Readiness } from '../database/admin/readiness.ts'
+import { meaningOf } from '../database/causes.ts'
 import { DatabaseUnavailableError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
 import { requestLimits } from '../database/time-limits.ts'
-import type { Readiness } from '../http/health.ts'
 
 /**
  * Checks that the service can serve, and logs why it cannot yet.
@@ -18,7 +18,7 @@ export async function checkDatabase(readiness: Readiness, log: Logger): Promise<
   const notReady = await readiness()
   if (notReady === undefined) return
   const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
-  if (isRefusal(outage)) throw outage
+  if (meaningOf(outage)?.isRefusal) throw outage
   if (notReady.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
   log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }

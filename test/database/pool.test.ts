@@ -31,7 +31,7 @@ t.test('no option in the address takes away what the service relies on', async (
   const given = encodeURIComponent(options.map((option) => `-c ${option}`).join(' '))
   const { pool } = await openPool(t, { url: `${url}?options=${given}` })
   const names = options.map((option) => `current_setting('${option.split('=')[0]}')`)
-  t.strictSame(await pool.query(`SELECT concat_ws(' ', ${names}) AS set`), [{ set: 'off warning set 7s' }])
+  t.strictSame(await pool.query(`SELECT concat_ws(' ', ${names}) AS set`), [{ set: 'off warning set 5s' }])
 })
 
 t.test('a login that pg refuses is an error of the query, and leaves no connection', async (t) => {

@@ -57,7 +57,7 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
   await database.query(`REVOKE SELECT ON inventory FROM ${server.name};
     GRANT SELECT (pet_id, quantity, status) ON inventory TO ${server.name}`)
   const { send } = await startApp(t, server.urlOf(database.url))
-  const text = /The database role lacks SELECT on inventory. Run /
+  const text = /The database role lacks a privilege: permission denied for table inventory\. Run /
   t.match(await send('GET', '/readyz'), { status: 503, text }, 'columns are not enough')
 })
 

@@ -2,7 +2,7 @@ import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
-import { notReadyKinds } from '../../src/database/admin/readiness.ts'
+import { notReadyReasons } from '../../src/database/causes.ts'
 import { eventually } from '../support/eventually.ts'
 import { json, type Send } from '../support/http.ts'
 import { expectOneHistory, type Load, startLoad } from '../support/load.ts'
@@ -33,7 +33,9 @@ async function setUp(t: Test) {
   /** The reasons that the metrics name for not being ready. */
   const reasons = async (): Promise<string[]> => {
     const metrics = await scrape()
-    return notReadyKinds.filter((reason) => total(metrics, 'inventory_not_ready', { reason }) === 1)
+    return Object.keys(notReadyReasons).filter(
+      (reason) => total(metrics, 'inventory_not_ready', { reason }) === 1,
+    )
   }
   return { ...pair, address, server, send, load, reasons }
 }

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/admin/migrations.ts'
+import { knownMigrations } from '../../src/database/admin/migration-files.ts'
 import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { type Outcome, temporaryFolder } from '../support/program.ts'

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import path from 'node:path'
-import { migrate } from '../../src/database/admin/run-migrations.ts'
+import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { imageOf, reasonOf } from './containers.ts'
 import { eventually } from './eventually.ts'

@@ -1,9 +1,9 @@
-import { readFile } from 'node:fs/promises'
 import pg from 'pg'
 import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
 import type { StatementRunner } from '../statement.ts'
-import { APPLIED_TABLE, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
+import { readScript } from './migration-files.ts'
+import { APPLIED_TABLE, MigrationError } from './migrations.ts'
 import { type ConnectionOptions, inTransaction } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
@@ -47,7 +47,7 @@ const UNCHANGED = 'no privilege was changed, and migrations that were applied re
 
 /** Returns the statements of `migrations/grants.sql` for a role. */
 async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
-  const text = await readFile(`${MIGRATIONS_FOLDER}grants.sql`, 'utf8')
+  const text = await readScript('grants.sql')
   const [, server = '', operator = ''] = text.split(/^-- (?:Server|Operators)$/m)
   const { database: name, schema } = await placeOfTables(database)
   return { server, operator }[purpose]

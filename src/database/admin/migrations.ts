@@ -1,11 +1,7 @@
-import { readdir } from 'node:fs/promises'
-import { fileURLToPath } from 'node:url'
 import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
+import { knownMigrations } from './migration-files.ts'
 import { hasTable } from './server-status.ts'
-
-/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
-export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations/', import.meta.url))
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
@@ -13,12 +9,6 @@ export const APPLIED_TABLE = 'pgmigrations'
 /** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
 export class MigrationError extends Error {
   override readonly name = 'MigrationError'
-}
-
-/** Returns the names of all migrations of this version, oldest first. */
-export async function knownMigrations(): Promise<string[]> {
-  const files = await readdir(MIGRATIONS_FOLDER)
-  return files.flatMap((file) => /^(\d+_.*)\.sql$/.exec(file)?.[1] ?? []).sort()
 }
 
 /**

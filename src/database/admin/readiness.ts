@@ -1,24 +1,13 @@
-import { hasCause, isUnavailable } from '../causes.ts'
-import { onlyRow } from '../only-row.ts'
+import { hasCause, isUnavailable, meaningOf, type NotReadyKind, notReadyReasons } from '../causes.ts'
 import { originalError } from '../outcomes.ts'
 import type { Pool } from '../pool.ts'
 import { HAS_CITUS } from '../session-server.ts'
-import { missingPrivileges } from './grants.ts'
+import { knownMigrations } from './migration-files.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
 import { rowSecurityOf } from './server-status.ts'
 
-/** The reasons why the service is not ready, as values of a metric's label. */
-export const notReadyKinds = [
-  'unreachable',
-  'read_only',
-  'former_primary',
-  'schema_behind',
-  'privileges',
-  'row_security',
-  'unsupported',
-] as const
-
-export type NotReadyKind = (typeof notReadyKinds)[number]
+/** How long it is cached that the service is ready. */
+const MAX_AGE_MS = 1000
 
 /** Why requests cannot be served now. */
 export interface NotReady {
@@ -30,82 +19,80 @@ export interface NotReady {
   readonly cause?: unknown
 }
 
-/** What the service needs of the database. */
-export interface Needs {
-  /** Names of the migrations. */
-  readonly migrations: readonly string[]
-  /** The tables whose rows must all be visible. */
-  readonly tables: readonly string[]
-  /** The texts of the statements of requests. Without the optional ones, requests cost more. */
-  readonly statements: Readonly<Record<'required' | 'optional', readonly string[]>>
+/** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
+export type Readiness = () => Promise<NotReady | undefined>
+
+/** The texts of the statements of requests. Without the optional ones, requests cost more. */
+export type Statements = Readonly<Record<'required' | 'optional', readonly string[]>>
+
+/**
+ * Returns the readiness check of a service. A call shares the check in progress, or that the service was ready in the last second.
+ * A reason is not cached, so that several failures for a load balancer are several checks.
+ *
+ * @param probe the pool that it uses, unless the server has no connection for it
+ * @param statements those of requests, which the server plans
+ */
+export async function readinessOf(probe: Pool, requests: Pool, statements: Statements): Promise<Readiness> {
+  const known = await knownMigrations()
+  const checkEither = async (): Promise<NotReady | undefined> => {
+    const notReady = await check(probe, known, statements)
+    // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
+    return hasCause(notReady?.cause, 'outOfConnections') ? check(requests, known, statements) : notReady
+  }
+  let latest: Promise<NotReady | undefined> | undefined
+  return () => {
+    latest ??= checkEither().then((notReady) => {
+      if (notReady === undefined) setTimeout(() => (latest = undefined), MAX_AGE_MS).unref()
+      else latest = undefined
+      return notReady
+    })
+    return latest
+  }
 }
 
-/** Returns why the database cannot serve this version now; undefined if it can. Never rejects: an error of a check is a reason. */
-export async function reasonNotReady(database: Pool, needs: Needs): Promise<NotReady | undefined> {
+async function check(
+  pool: Pool,
+  known: readonly string[],
+  { required, optional }: Statements,
+): Promise<NotReady | undefined> {
   try {
-    const pending = namesOf(await migrationRecords(database, needs.migrations), 'pending')
+    const pending = namesOf(await migrationRecords(pool, known), 'pending')
     if (pending.length > 0) {
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables, with --server-role ROLE for another role.`
       return { kind: 'schema_behind', reason }
     }
-    const hidden = (await rowSecurityOf(database, needs.tables)).map(({ table }) => table)
+    const hidden = (await rowSecurityOf(pool, ['inventory', 'api_keys'])).map(({ table }) => table)
     if (hidden.length > 0) {
       const reason = `Row security applies to ${hidden.join(' and ')}, so rows may be hidden. "inventory status" says what to do.`
       return { kind: 'row_security', reason }
     }
-    const { required, optional } = needs.statements
-    await explainAll(database, required)
-    await explainAll(database, optional, true)
+    await explainAll(pool, required)
+    await explainAll(pool, optional, true)
     return undefined
   } catch (error) {
     const cause = originalError(error)
-    const lacking = hasCause(cause, 'forbidden') ? await lackingPrivileges(database) : ''
-    const [kind, reason] = notReadyBecause(cause, lacking)
-    return { kind, reason, cause }
+    const kind = meaningOf(error)?.notReady ?? 'unreachable'
+    const said = cause instanceof Error ? cause.message : ''
+    const reason = hasCause(error, 'transactions')
+      ? `The database cannot be used: ${said}.`
+      : notReadyReasons[kind]
+    return { kind, reason: reason.replace('{said}', () => said), cause }
   }
-}
-
-function notReadyBecause(cause: unknown, lacking: string): readonly [NotReadyKind, reason: string] {
-  // What a statement needs and the server does not know, in PostgreSQL's words.
-  const said = cause instanceof Error ? `: ${cause.message}` : ''
-  if (hasCause(cause, 'unknownTable')) return ['schema_behind', `The database lacks a table${said}.`]
-  if (hasCause(cause, 'unsupported', 'unknownColumn'))
-    return ['unsupported', `The database does not support a statement that this service needs${said}.`]
-  if (hasCause(cause, 'forbidden'))
-    return [
-      'privileges',
-      `The database role lacks ${lacking || 'privileges'}. Run "inventory migrate up --server-role ROLE".`,
-    ]
-  if (hasCause(cause, 'readOnly'))
-    return ['read_only', 'The database is read-only: a standby, or default_transaction_read_only is on.']
-  if (hasCause(cause, 'formerPrimary'))
-    return ['former_primary', 'The address leads to a former primary, which may lack acknowledged updates.']
-  if (hasCause(cause, 'transactions')) return ['unreachable', `The database cannot be used${said}.`]
-  return ['unreachable', 'The database cannot be reached.']
-}
-
-/** Returns which privileges to grant to the role of the session, such as `SELECT on inventory`; nothing if that cannot be found out. */
-async function lackingPrivileges(database: Pool): Promise<string> {
-  const find = async (): Promise<string> => {
-    const { role } = onlyRow(await database.query<{ role: string }>('SELECT current_user::text AS role'))
-    return ((await missingPrivileges(database, 'server', role)) ?? []).join(', ')
-  }
-  return find().catch(() => '')
 }
 
 /**
  * Has the server plan each statement, which needs everything that running it needs: its tables, columns, functions, syntax and
  * privileges. The version number of a server that is merely compatible with PostgreSQL does not say what it supports.
  */
-async function explainAll(database: Pool, statements: readonly string[], isOptional = false): Promise<void> {
+async function explainAll(pool: Pool, statements: readonly string[], isOptional = false): Promise<void> {
   for (const text of statements) {
     try {
-      await database.query(`${WITHOUT_WORKERS}; EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`)
+      await pool.query(`${WITHOUT_WORKERS}; EXPLAIN ${text.replace(/\$\d+/g, 'NULL')}`)
     } catch (error) {
       // Requests wait for the lock, too, but longer than this check: CREATE INDEX does not block lists.
       if (hasCause(error, 'locked')) return
       if (isOptional && hasCause(error, 'unsupported', 'unknownColumn')) continue
-      if (hasCause(error, 'unsupported') && (await database.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
+      if (hasCause(error, 'unsupported') && (await pool.query(`SELECT WHERE ${HAS_CITUS}`)).length > 0)
         continue
       // Any other error shows that the server knows the statement, for example if `inventory` is a materialized view.
       if (isUnavailable(originalError(error))) throw error

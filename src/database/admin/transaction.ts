@@ -2,11 +2,9 @@ import type { Readable, Writable } from 'node:stream'
 import pg, { type TransactionStatus } from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
-import { CommitWatch } from '../commit-warnings.ts'
-import { failOnLoginError } from '../login-errors.ts'
+import { DatabaseConnection } from '../database-connection.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
-import { expectState, isOnlyRefused } from '../transaction-state.ts'
 
 /** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
@@ -24,7 +22,7 @@ const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_
 export interface ConnectionOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Settings of the session. Options in the address take precedence. */
+  /** Settings of the session, whatever the options in the address are. */
   readonly settings?: Readonly<Record<string, string>>
   /**
    * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
@@ -44,22 +42,18 @@ export interface ConnectionOptions {
  */
 export async function onConnection<Result>(
   { url, settings, signal = new AbortController().signal, onCommit }: ConnectionOptions,
-  work: (client: pg.Client) => Promise<Result>,
+  work: (client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
   const session = directSession(LIMITS, { ...SETTINGS, ...settings })
-  const client = new pg.Client({
+  const client = new DatabaseConnection({
     ...sessionConfig(url, session.options, 'cli'),
     // The limits in the address are for requests.
     lock_timeout: 0,
     statement_timeout: false,
     connectionTimeoutMillis: LIMITS.connect,
   })
-  // Without a listener, an error between two statements would end the process.
-  client.on('error', () => {})
-  failOnLoginError(client)
-  const close = (): unknown => client.connection.stream.destroy()
-  signal.addEventListener('abort', close, { once: true })
-  const watch = new CommitWatch(client)
+  const cut = (): void => client.cut()
+  signal.addEventListener('abort', cut, { once: true })
   let isCommitting = false
   let stateBefore: TransactionStatus = null
   let working: Promise<Result>
@@ -70,7 +64,7 @@ export async function onConnection<Result>(
       stateBefore = client.getTransactionStatus()
       // COMMIT rolls a failed transaction back.
       isCommitting = stateBefore !== 'E'
-      signal.removeEventListener('abort', close)
+      signal.removeEventListener('abort', cut)
       if (isCommitting) onCommit?.(working.then(() => {}))
     }
     send(text)
@@ -85,25 +79,24 @@ export async function onConnection<Result>(
     await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
       if (!(error instanceof pg.DatabaseError)) throw error
     })
-    expectState(client.getTransactionStatus(), 'I')
+    client.expectState('I')
     working = work(client)
     const result = await working
     if (stateBefore === 'E') throw new Error('PostgreSQL has rolled back the transaction')
     if (!isCommitting) return result
-    expectState(stateBefore, 'T')
-    expectState(client.getTransactionStatus(), 'I')
-    watch.check()
+    client.expectState('T', stateBefore)
+    client.expectCommit()
     return result
   } catch (error) {
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof DatabaseUnavailableError) throw error
-    if (isCommitting && !(await isOnlyRefused(client, error))) throw new OutcomeUnknownError(error)
+    if (isCommitting && !(await client.hasOnlyRefused(error))) throw new OutcomeUnknownError(error)
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
     throw isOutage ? new DatabaseUnavailableError(error, 'refused') : error
   } finally {
     await client.end()
-    signal.removeEventListener('abort', close)
+    signal.removeEventListener('abort', cut)
   }
 }
 
@@ -120,17 +113,17 @@ export function inTransaction<Result>(
 ): Promise<Result> {
   return onConnection(options, async (client) => {
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
-    expectState(client.getTransactionStatus(), 'T')
+    client.expectState('T')
     try {
       const result = await work(transactionOf(client))
-      if (readOnly) expectState(client.getTransactionStatus(), 'T')
+      if (readOnly) client.expectState('T')
       if (readOnly) return result
       options.signal?.throwIfAborted()
       await client.query('COMMIT')
       return result
     } catch (error) {
       // PostgreSQL waits until a COPY that nobody reads any more is read.
-      if (readOnly) client.connection.stream.destroy()
+      if (readOnly) client.cut()
       throw error
     }
   })

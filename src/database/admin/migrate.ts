@@ -1,9 +1,8 @@
-import { readFile } from 'node:fs/promises'
-import path from 'node:path'
-import type { MigrationBuilder, RunnerOption } from 'node-pg-migrate'
+import type { RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
 import { explained, placeOfTables } from './grants.ts'
-import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER, MigrationError } from './migrations.ts'
+import { MIGRATIONS_FOLDER, migrationLoader, readScript } from './migration-files.ts'
+import { APPLIED_TABLE, appliedMigrations, MigrationError } from './migrations.ts'
 import { type ConnectionOptions, onConnection, transactionOf } from './transaction.ts'
 
 export interface MigrateOptions extends ConnectionOptions {
@@ -50,8 +49,7 @@ async function run(
   const { runner } = await import('node-pg-migrate')
   const database = transactionOf(client)
   const { schema } = await placeOfTables(database)
-  if ((await appliedMigrations(database)).length > 0)
-    await client.query(await readFile(`${MIGRATIONS_FOLDER}order.sql`, 'utf8'))
+  if ((await appliedMigrations(database)).length > 0) await client.query(await readScript('order.sql'))
   let what = 'The migrations cannot run'
   const loader = migrationLoader((name, builder) => {
     what = `The migration ${name} failed`
@@ -82,24 +80,4 @@ async function run(
     if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
     throw new MigrationError(`${String(error).replace(/^Error: |\.$/g, '')}; nothing was changed.`)
   }
-}
-
-/** Returns a loader that reads migrations as that of node-pg-migrate, and calls `onRun` when one of them runs. */
-function migrationLoader(onRun: (name: string, builder: MigrationBuilder) => void) {
-  const load = async (file: string) => {
-    const [, up = '', down = ''] = (await readFile(file, 'utf8')).split(/^(?=-- (?:Up|Down) Migration$)/m)
-    const action = (sql: string) => (builder: MigrationBuilder) => {
-      onRun(path.basename(file, '.sql'), builder)
-      builder.sql(sql)
-    }
-    return { id: file, filePaths: [file], actions: { up: action(up), down: action(down) } }
-  }
-  return { extensions: ['.sql'], loader: (files: string[]) => Promise.all(files.map(load)) }
-}
-
-/** Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. */
-export async function createMigration(name: string, folder: string): Promise<string> {
-  const { Migration } = await import('node-pg-migrate')
-  const templateFileName = `${MIGRATIONS_FOLDER}.template.sql`
-  return Migration.create(name, folder, { filenameFormat: 'utc', templateFileName })
 }

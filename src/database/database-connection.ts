@@ -1,0 +1,117 @@
+import type { Socket } from 'node:net'
+import pg from 'pg'
+import { ConnectionFault } from './causes.ts'
+import type { Descriptions } from './prepared-statement.ts'
+
+declare module 'pg' {
+  interface Client {
+    /** Whether the server has said that it is ready for the next statement, and none has been sent since. */
+    readonly readyForQuery: boolean
+  }
+  interface Connection {
+    /** Parses what the server sends, in a listener of the socket. */
+    attachListeners(stream: Socket): void
+  }
+}
+
+/**
+ * The functions of PostgreSQL and of Citus that warn when a commit is not everywhere where it should be. PostgreSQL has committed
+ * then, and the change is lost if this server is lost ("canceling wait for synchronous replication due to user request"); Citus,
+ * which commits on several servers, has not committed on one of them ("failed to commit transaction on …"). Everything else may
+ * warn at any time: functions of the operator, auto_explain, pgaudit. The text cannot be used, because PostgreSQL translates it.
+ */
+const COMMIT_ROUTINES: readonly (string | undefined)[] = [
+  'SyncRepWaitForLSN',
+  'FinishRemoteTransactionCommit',
+]
+
+/** A connection to PostgreSQL that knows what has become of a statement. */
+export class DatabaseConnection extends pg.Client {
+  readonly descriptions: Descriptions = new Map()
+  /** The generation of the server in which it was verified; see `PrimaryServer`. */
+  generation = 0
+  #commitWarning: string | undefined
+
+  constructor(config?: pg.ClientConfig) {
+    super(config)
+    // A pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
+    this.on('error', () => {})
+    this.on('notice', ({ routine, message }) => {
+      if (COMMIT_ROUTINES.includes(routine)) this.#commitWarning = message
+    })
+    this.#failOnLoginErrors()
+  }
+
+  /**
+   * Makes each error of a login an error of `connect`, which closes the connection. pg's parser throws at a method of authentication
+   * that it does not know, which would end the process. It keeps the socket open if it has no password, for example, so that the
+   * server would keep a process for each attempt until its `authentication_timeout`.
+   */
+  #failOnLoginErrors(): void {
+    const { connection } = this
+    const attachListeners = connection.attachListeners.bind(connection)
+    connection.attachListeners = (stream) => {
+      attachListeners(stream)
+      const parsers = stream.listeners('data')
+      stream.removeAllListeners('data')
+      stream.on('data', (bytes) => {
+        try {
+          for (const parse of parsers) parse.call(stream, bytes)
+        } catch (error) {
+          connection.emit('error', error)
+        }
+      })
+    }
+    connection.on('error', () => this.cut())
+  }
+
+  /** Closes the socket at once, so that PostgreSQL rolls an open transaction back. */
+  cut(): void {
+    this.connection.stream.destroy()
+  }
+
+  /**
+   * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`), as it should have
+   * (ReadyForQuery; PostgreSQL manual, section 54.7). Otherwise, what a statement of ours has done may be rolled back.
+   */
+  expectState(expected: 'I' | 'T', found = this.getTransactionStatus()): void {
+    if (found === expected) return
+    const fault =
+      expected === 'I'
+        ? 'a transaction was open after a statement that commits'
+        : 'the transaction ended before its COMMIT'
+    throw new ConnectionFault(
+      'transactions',
+      `${fault}: between this process and PostgreSQL is a connection pooler or proxy that mixes sessions, such as pgpool-II in raw ` +
+        'mode or PgBouncer in statement mode; connect directly, or through a pooler in transaction mode',
+    )
+  }
+
+  /** Throws unless the last statement is committed, and PostgreSQL has not warned that the commit may be lost. */
+  expectCommit(): void {
+    this.expectState('I')
+    const warning = this.#commitWarning
+    this.#commitWarning = undefined
+    if (warning !== undefined) throw new ConnectionFault('uncertain', warning)
+  }
+
+  /**
+   * Resolves to whether PostgreSQL has refused a statement and nothing else has happened: it responded with an ERROR, rolled back,
+   * and is ready for the next statement, outside of a transaction. After FATAL and PANIC, it closes the connection (PostgreSQL
+   * manual, section 54.2.8). The SQLSTATE says nothing about it: a trigger can raise any.
+   */
+  async hasOnlyRefused(error: unknown): Promise<boolean> {
+    // A pooler may keep the connection when the server has closed its own.
+    if (!(error instanceof pg.DatabaseError) || error.severity === 'FATAL' || error.severity === 'PANIC')
+      return false
+    if (!this.readyForQuery)
+      await new Promise<void>((resolve) => {
+        const settle = (): void => {
+          this.off('end', settle).connection.off('readyForQuery', settle)
+          resolve()
+        }
+        this.on('end', settle).connection.on('readyForQuery', settle)
+      })
+    return this.readyForQuery && this.getTransactionStatus() === 'I'
+  }
+}
