@@ -12,7 +12,7 @@ import { droppedLogLines, openLog } from './process/log.ts'
 import { printableLines } from './process/printable.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { listenAddress } from './service/listen-address.ts'
-import { connectService, serve, serviceTimings } from './service.ts'
+import { serviceTimings, startService } from './service.ts'
 import { isTracingEnabled } from './tracing/enabled.ts'
 import type { Tracing } from './tracing/tracing.ts'
 
@@ -48,11 +48,10 @@ async function start(config: Config, traces: boolean, log: Logger): Promise<void
   log.info({ version, node: process.version, database, databasePoolSize, metricsPort, traces }, 'starting')
   const tracing = traces ? await openTracing(log) : undefined
   const options = { ...config, host, version, databaseUrl, apiKeys, tracing }
-  const parts = await connectService(options, serviceTimings, log)
-  const { address, close } = await serve(parts, options, log)
+  const { address, metrics, close } = await startService(options, serviceTimings, log)
   closers.push(close)
   if (metricsPort !== null) {
-    const { register, scrape } = parts.metrics
+    const { register, scrape } = metrics
     measureProcess(register, version, droppedLogLines)
     await serveMetrics({ host, port: metricsPort, scrape, log })
   }

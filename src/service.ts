@@ -36,28 +36,35 @@ export const serviceTimings = { ...databaseLimits, app: appTimeouts, apiKeys: ap
 
 export type ServiceTimings = typeof serviceTimings
 
-/** The components of a service that does not listen yet. */
-export type ServiceParts = Awaited<ReturnType<typeof connectService>>
-
-/** Creates the components of a service. None of them connects to the database yet. */
-export async function connectService(options: ServiceOptions, timings: ServiceTimings, log: Logger) {
-  const { version, publicUrls, trustProxy, tracing } = options
+/**
+ * Starts a service: checks the database, and listens. It also starts if the database is down, and responds with 503 until it is
+ * available. Returns its URL, its metrics, and a function that stops listening, completes the requests in flight, and closes the
+ * database connections.
+ *
+ * @param overrides replaces options of the HTTP side, for tests
+ * @throws what `checkDatabase` throws, and what Fastify's `listen` throws, for example if the port is in use
+ */
+export async function startService(
+  options: ServiceOptions,
+  timings: ServiceTimings,
+  log: Logger,
+  overrides: Partial<AppOptions> = {},
+) {
+  const { host, port, version, publicUrls, trustProxy, tracing } = options
   const pools = createPools(options, timings, log)
   const { requests, lists, probe, forRequests } = pools
   const apiKeys = new ApiKeyCache(forRequests.probe, options.apiKeys, timings.apiKeys, log)
-  const inventory = {
-    reader: listReader(forRequests.lists),
-    repository: updateRepository(forRequests.requests, forRequests.probe),
-  }
+  const readiness = await readinessOf(probe, requests, pools.planned)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
-  const readiness = await readinessOf(probe, requests, pools.planned)
-  const stock = stockSample(requests)
-  const app: AppOptions = {
+  const app = await buildApp({
     logger: log,
     version,
     findApiKey: (key) => apiKeys.find(key),
-    inventory,
+    inventory: {
+      reader: listReader(forRequests.lists),
+      repository: updateRepository(forRequests.requests, forRequests.probe),
+    },
     tracing,
     readiness,
     requestStatistics,
@@ -65,53 +72,31 @@ export async function connectService(options: ServiceOptions, timings: ServiceTi
     publicUrls,
     trustProxy,
     timeouts: timings.app,
-  }
-  return {
-    pools,
-    apiKeys,
-    app,
-    metrics: serviceMetrics({
-      notReadyKind: async () => (await readiness())?.kind,
-      stock,
-      lastBackup: () => lastBackup(probe).catch(() => undefined),
-      requests: requestStatistics,
-      inventory: inventoryStatistics,
-      pools: { requests, lists, probe },
-      keysReadAt: () => apiKeys.refreshedAt,
-      endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
-    }),
-    /** Closes the database connections. Call it when no request is in flight. */
-    async close() {
-      await apiKeys.close()
-      await pools.close()
-    },
-  }
-}
-
-/**
- * Checks the database and listens. It also starts if the database is down, and responds with 503 until it is available. Takes over
- * the components, and closes them if the service cannot start. Returns the URL of the service, and a function that stops listening,
- * completes the requests in flight, and closes the database connections.
- *
- * @throws what `checkDatabase` throws, and what Fastify's `listen` throws, for example if the port is in use
- */
-export async function serve(parts: ServiceParts, options: ServiceOptions, log: Logger) {
-  const { apiKeys, pools } = parts
-  const app = await buildApp(parts.app)
+    ...overrides,
+  })
+  const metrics = serviceMetrics({
+    notReadyKind: async () => (await readiness())?.kind,
+    stock: stockSample(requests),
+    lastBackup: () => lastBackup(probe).catch(() => undefined),
+    requests: requestStatistics,
+    inventory: inventoryStatistics,
+    pools: { requests, lists, probe },
+    keysReadAt: () => apiKeys.refreshedAt,
+    endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
+  })
   const close = async (): Promise<void> => {
     await app.close()
-    await parts.close()
+    await apiKeys.close()
+    await pools.close()
   }
 
   try {
-    await checkDatabase(parts.app.readiness, log)
-    await warnOfSettings(pools.probe, options.behindPooler, log)
-    await warnOfKeys(options.apiKeys, pools.probe, log)
+    await checkDatabase(readiness, log)
+    await warnOfSettings(probe, options.behindPooler, log)
+    await warnOfKeys(options.apiKeys, probe, log)
     // Otherwise, the log would say only later that the keys cannot be read.
     await apiKeys.refresh().catch(() => {})
-    const { host, port } = options
-    const address = await app.listen({ host, port, backlog: BACKLOG })
-    return { address, close }
+    return { address: await app.listen({ host, port, backlog: BACKLOG }), metrics, close }
   } catch (error) {
     await close()
     throw error

@@ -7,7 +7,7 @@ import { version } from '../../src/config/version.ts'
 import { listLimits, probeLimits, requestLimits } from '../../src/database/time-limits.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
-import { connectService, type ServiceTimings, serve, serviceTimings } from '../../src/service.ts'
+import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { addEntries, addMany, testDatabase } from './database.ts'
 import { callerOf, json } from './http.ts'
@@ -63,8 +63,7 @@ export async function startApp(
   const logger = pino({ base: null }, stream)
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
   const options = { ...config, version, databaseUrl, tracing }
-  const parts = await connectService(options, { ...longTimings, ...timings }, logger)
-  const service = await serve({ ...parts, app: { ...parts.app, ...app } }, options, logger)
+  const service = await start(options, { ...longTimings, ...timings }, logger, app)
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {
     closed ??= service.close()
@@ -82,7 +81,7 @@ export async function startApp(
     update: (petId: number | string, quantity: number, headers?: OutgoingHttpHeaders) =>
       send('PATCH', `/v1/inventory/${petId}`, json({ quantity }, headers)),
     /** The metrics of the service, without those of the process. */
-    scrape: async (): Promise<Sample[]> => samplesIn(await parts.metrics.scrape()),
+    scrape: async (): Promise<Sample[]> => samplesIn(await service.metrics.scrape()),
   }
 }
 
