@@ -27,9 +27,9 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     const url =
       set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
     if (url !== undefined) return parseAddress(url).url
-    throw new ConfigurationError([
+    throw new ConfigurationError(
       'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
-    ])
+    )
   }
 
   try {

@@ -14,22 +14,26 @@ const STATEMENT = /^[ \t]*(#|(export[ \t]+)?[\w.-]+[ \t]*=[ \t]*((["'`])[\s\S]*?
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
-  let text: string
-  try {
-    // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
-    text = new TextDecoder('utf-8', { fatal: true }).decode(readFileSync('.env'))
-  } catch (error) {
-    throw new ConfigurationError([`.env must be a file that can be read: ${readFailureOf(error)}`])
-  }
+  const text = readText('.env', '.env')
   const rest = text.replace(STATEMENT, (statement) => statement.replace(/[^\n]+/g, '')).split('\n')
   // Not its text, which may be a secret.
   const wrong = [...rest.entries()].filter(([, line]) => line.trim() !== '').map(([index]) => index + 1)
   if (wrong.length > 0)
-    throw new ConfigurationError([
+    throw new ConfigurationError(
       `.env must have NAME=value in each line, such as PORT=3001, unlike line ${wrong.join(', ')}`,
-    ])
+    )
   for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
   return process.env
+}
+
+/** Returns the text of a file. Throws a ConfigurationError that names it by `name`, its setting, if it cannot be read. */
+export function readText(path: string, name: string): string {
+  try {
+    // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
+    return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path))
+  } catch (error) {
+    throw new ConfigurationError(`${name} must be a file that can be read: ${readFailureOf(error)}`)
+  }
 }
 
 /** Returns the environment of a program that needs no variable of ours, which may be secrets. */

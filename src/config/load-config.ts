@@ -75,7 +75,7 @@ export function describeSettings(env: Variables) {
 
 function load(env: Variables, isUsed: (name: string) => boolean) {
   const { errors, ...settings } = readSettings(env, isUsed)
-  if (errors.length > 0) throw new ConfigurationError(errors)
+  if (errors.length > 0) throw new ConfigurationError(errors.join('\n'))
   return settings
 }
 

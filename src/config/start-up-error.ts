@@ -1,10 +1,6 @@
 /** The configuration is invalid. The message has one line per error, and contains no secret. */
 export class ConfigurationError extends Error {
   override readonly name = 'ConfigurationError'
-
-  constructor(errors: readonly string[]) {
-    super(errors.join('\n'))
-  }
 }
 
 /** Returns the message of an error; any other thrown value as text. */

@@ -1,10 +1,9 @@
-import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { readAddress } from './addresses.ts'
-import type { Variables } from './environment.ts'
-import { messageOf, readFailureOf } from './start-up-error.ts'
+import { readText, type Variables } from './environment.ts'
+import { messageOf } from './start-up-error.ts'
 
 /** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
 function format(name: string, isValid: (text: string) => boolean): { format: string } {
@@ -99,13 +98,9 @@ function textOf(env: Variables, name: string): string | undefined {
   const text = env[variable]?.trim()
   if (variable === name || !text) return text
   if (env[name]?.trim()) throw new Error(`${name} and ${variable} must not both be set`)
-  try {
-    const content = readFileSync(text, 'utf8').trim()
-    if (content !== '') return content
-  } catch (error) {
-    throw new Error(`${variable} must be a file that can be read: ${readFailureOf(error)}`)
-  }
-  throw new Error(`${variable} must be a file with a value in it`)
+  const content = readText(text, variable).trim()
+  if (content === '') throw new Error(`${variable} must be a file with a value in it`)
+  return content
 }
 
 function convert(schema: TSchema, text: string): unknown {
