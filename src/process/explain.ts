@@ -1,7 +1,7 @@
 import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/start-up-error.ts'
 import { MigrationError } from '../database/admin/migrations.ts'
-import { type Cause, causeOf, isInFunction, meaningOf, messageWithDetail } from '../database/causes.ts'
+import { type Cause, causeOf, isInFunction, messageWithDetail } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
@@ -23,9 +23,6 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (!(error instanceof Error)) return String(error)
   if (isInFunction(error))
     return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
-  const isConnecting = error instanceof AggregateError || ('syscall' in error && error.syscall === 'connect')
-  if (isConnecting || causeOf(error) === 'forbidden' || meaningOf(error)?.isRefusal)
-    return explainOutage(error, variable)
   if (error instanceof pg.DatabaseError)
     return `PostgreSQL rejects a statement: ${printable(messageWithDetail(error))}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   // Any other error than that of a system call is a bug.
@@ -48,13 +45,11 @@ function explainOutage(error: unknown, variable: string): string {
   const original = originalError(error)
   // A host with several addresses causes an error of several, without a message.
   const said = printable(messageOf(original instanceof AggregateError ? original.errors[0] : original))
-  const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? [
-    'PostgreSQL cannot serve this now',
-    '',
-  ]
-  const instead = loginAdvice.find(([pattern]) => pattern.test(said))?.[1]
-  return `${meaning}: ${said}. ${(instead ?? advice).replace('{variable}', variable)}`.trimEnd()
+  const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? UNEXPLAINED
+  return `${meaning}: ${said}. ${(loginAdvice(said) ?? advice).replace('{variable}', variable)}`.trimEnd()
 }
+
+const UNEXPLAINED = ['PostgreSQL cannot serve this now', ''] as const
 
 const SCHEMA_BEHIND = [
   'The database schema is behind this version, or the role may not use it',
@@ -85,15 +80,12 @@ const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, ad
   ],
 }
 
-/** What to do about some errors of pg itself at a login, which PostgreSQL knows nothing about. */
-const loginAdvice: readonly (readonly [RegExp, string])[] = [
-  [/client password must be/, 'Set the password in {variable}: postgres://user:password@host:5432/database.'],
-  [
-    /exceeds scramMaxIterations/,
-    'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.',
-  ],
-  [
-    /Only mechanism|Unknown authenticationOk/,
-    'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.',
-  ],
-]
+/** Returns what to do about some errors of pg itself at a login, which PostgreSQL knows nothing about. */
+function loginAdvice(said: string): string | undefined {
+  if (said.includes('client password must be'))
+    return 'Set the password in {variable}: postgres://user:password@host:5432/database.'
+  if (said.includes('exceeds scramMaxIterations'))
+    return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
+  if (/Only mechanism|Unknown authenticationOk/.test(said))
+    return 'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.'
+}

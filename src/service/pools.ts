@@ -23,9 +23,6 @@ export interface PoolsOptions extends Pick<Config, 'behindPooler' | 'databasePoo
 /** The time limits of each pool. */
 export const databaseLimits = { requests: requestLimits, lists: listLimits, probe: probeLimits }
 
-/** The connection pools of a service. */
-export type Pools = ReturnType<typeof createPools>
-
 /** Opens the pools. None of them connects yet. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
 export function createPools(options: PoolsOptions, limits: typeof databaseLimits, log: Logger) {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
