@@ -17,7 +17,7 @@ export const notReadyReasons = {
 
 export type NotReadyKind = keyof typeof notReadyReasons
 
-/** What follows from a cause. */
+/** How a cause is known, and what follows from it. */
 interface Meaning {
   /**
    * What is to blame: the `values` of a statement, which a constraint or a trigger rejects; the `statement`, which is not possible in
@@ -25,6 +25,15 @@ interface Meaning {
    * Only `values` do not make the database unavailable.
    */
   readonly blame: 'values' | 'statement' | 'moment' | 'server'
+  /**
+   * SQLSTATEs (PostgreSQL manual, appendix A). Any other one rejects the statement, which would fail again. The severity tells nothing,
+   * because PostgreSQL translates it.
+   */
+  readonly code?: RegExp
+  /** The function of PostgreSQL that reports it with a SQLSTATE of another meaning. */
+  readonly routine?: string
+  /** Messages of pg and pg-pool, and codes of the system and of OpenSSL. */
+  readonly text?: RegExp
   /** The cause of a 503 in the log and the metrics, unless it is that the database cannot be reached, or has failed. */
   readonly logged?: 'late' | 'locked' | 'read_only'
   /** Why the service is not ready, unless it is that the database cannot be reached. */
@@ -35,36 +44,69 @@ interface Meaning {
 
 /** What can happen, and what follows from it. Whether something was changed does not: only the protocol says that. */
 const meanings = {
-  canceled: { blame: 'moment', logged: 'late' },
-  conflict: { blame: 'moment' },
+  /** For example by `statement_timeout`. */
+  canceled: { blame: 'moment', code: /^57014/, logged: 'late' },
+  /** Serialization failures and deadlocks. */
+  conflict: { blame: 'moment', code: /^40(001|P01)/ },
   /** The server, or another one that it uses, has failed to do it: its disk is full, its data are damaged. */
-  failed: { blame: 'server' },
-  forbidden: { blame: 'statement', notReady: 'privileges' },
+  failed: { blame: 'server', code: /^(53(?!300)|57(?!014|P)|58|XX)/ },
+  forbidden: { blame: 'statement', code: /^42501/, notReady: 'privileges' },
   formerPrimary: { blame: 'server', logged: 'read_only', notReady: 'former_primary' },
-  hidden: { blame: 'statement', notReady: 'row_security' },
-  late: { blame: 'server', logged: 'late' },
-  locked: { blame: 'moment', logged: 'locked' },
-  lost: { blame: 'server' },
+  hidden: { blame: 'statement', routine: 'check_enable_rls', notReady: 'row_security' },
+  late: {
+    blame: 'server',
+    code: /^25P0[34]/,
+    text: /^(Query read timeout|timeout exceeded when trying to connect)$/,
+    logged: 'late',
+  },
+  locked: { blame: 'moment', code: /^55P03/, logged: 'locked' },
+  /** Connection exceptions, a shutdown, a crash, a reset. */
+  lost: {
+    blame: 'server',
+    code: /^(08|40003|57P)/,
+    text: /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
+  },
   other: { blame: 'server' },
   /** The type of a column has changed since the connection prepared the statement. Nothing has run. */
-  outdated: { blame: 'statement' },
-  outOfConnections: { blame: 'server' },
-  readOnly: { blame: 'server', logged: 'read_only', notReady: 'read_only' },
-  refused: { blame: 'statement', isRefusal: true },
-  rule: { blame: 'values' },
+  outdated: { blame: 'statement', routine: 'RevalidateCachedQuery' },
+  outOfConnections: { blame: 'server', code: /^53300/ },
+  readOnly: { blame: 'server', code: /^25006/, logged: 'read_only', notReady: 'read_only' },
+  /** The role, its password or the database is wrong. */
+  refused: {
+    blame: 'statement',
+    code: /^(28|3D000)/,
+    text: /^(SASL: |Unknown authenticationOk message type )/,
+    isRefusal: true,
+  },
+  /**
+   * Constraints, RAISE, the check option of a view, a policy, and what an expression of the operator's own cannot compute. 22P is about
+   * text and COPY, not about a quantity; Citus uses one for statements that it does not support.
+   */
+  rule: { blame: 'values', code: /^(22(?!P)|23|44000|P0001)/, routine: 'ExecWithCheckOptions' },
   settings: { blame: 'server', isRefusal: true },
   /** A statement of ours left a transaction open, or ended one. */
   transactions: { blame: 'server' },
   /** PostgreSQL has committed and warned, so that the change may be lost. */
   uncertain: { blame: 'server' },
-  unknownColumn: { blame: 'statement', notReady: 'unsupported' },
-  unknownTable: { blame: 'statement', notReady: 'schema_behind' },
-  unsupported: { blame: 'statement', notReady: 'unsupported' },
-  untrusted: { blame: 'server', isRefusal: true },
+  unknownColumn: { blame: 'statement', code: /^42703/, notReady: 'unsupported' },
+  unknownTable: { blame: 'statement', code: /^42P01/, notReady: 'schema_behind' },
+  /** By Citus or a server that is only compatible with PostgreSQL: a feature, the syntax, a type, a function. */
+  unsupported: { blame: 'statement', code: /^(0A000|42601|42704|42883)/, notReady: 'unsupported' },
+  untrusted: {
+    blame: 'server',
+    text: /^(The server does not support SSL|EPROTO|ERR_(OS)?SSL_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
+    isRefusal: true,
+  },
 } as const satisfies Record<string, Meaning>
 
 /** What has happened. `explanations` in `process/explain.ts` says what operators do about it. */
 export type Cause = keyof typeof meanings
+
+/** Returns the cause whose meaning fulfills a condition. */
+function findCause(isIt: (meaning: Meaning) => boolean | undefined): Cause | undefined {
+  const isCause = (name: string): name is Cause => name in meanings
+  return Object.keys(meanings).find((name): name is Cause => isCause(name) && isIt(meanings[name]) === true)
+}
 
 /** What this process finds out itself about a connection. */
 export class ConnectionFault extends Error {
@@ -76,63 +118,6 @@ export class ConnectionFault extends Error {
     this.kind = kind
   }
 }
-
-/**
- * The causes by SQLSTATE, or by its beginning (PostgreSQL manual, appendix A). Any other code rejects the statement, which would
- * fail again. The severity tells nothing, because PostgreSQL translates it.
- */
-const causesByCode: Readonly<Record<string, Cause | undefined>> = {
-  '08': 'lost', // connection exceptions
-  '0A000': 'unsupported', // by Citus or a server that is only compatible with PostgreSQL
-  '22': 'rule', // out of range, divided by zero: a column or an expression of the operator's own
-  '22P': undefined, // about text and COPY, not about a quantity; Citus uses one for statements that it does not support
-  '23': 'rule', // constraints
-  '25006': 'readOnly', // for example after a failover
-  '25P03': 'late', // idle_in_transaction_session_timeout
-  '25P04': 'late', // transaction_timeout
-  '28': 'refused', // invalid authorization
-  '3D000': 'refused', // the database does not exist
-  '40001': 'conflict', // serialization failure
-  '40003': 'lost', // the outcome is unknown
-  '40P01': 'conflict', // deadlock
-  '42501': 'forbidden',
-  '42601': 'unsupported', // syntax error
-  '42703': 'unknownColumn',
-  '42704': 'unsupported', // undefined object, such as a type
-  '42883': 'unsupported', // undefined function
-  '42P01': 'unknownTable',
-  '44000': 'rule', // the check option of a view
-  '53': 'failed', // insufficient resources
-  '53300': 'outOfConnections',
-  '55P03': 'locked', // lock_timeout
-  '57': 'failed', // operator intervention
-  '57014': 'canceled', // for example by statement_timeout
-  '57P': 'lost', // shutdown or crash
-  '58': 'failed', // system errors
-  P0001: 'rule', // RAISE
-  XX: 'failed', // damage; Citus reports some failures of its workers like that
-}
-
-/** The causes by the function of PostgreSQL that reported an error, if its SQLSTATE has other meanings. */
-const causesByRoutine: Readonly<Record<string, Cause | undefined>> = {
-  check_enable_rls: 'hidden',
-  ExecWithCheckOptions: 'rule', // a row security policy, with the SQLSTATE of a missing privilege
-  RevalidateCachedQuery: 'outdated',
-}
-
-/** The causes of other errors: those of pg, pg-pool and poolers by message, those of the system and OpenSSL by message or code. */
-const causesByText: readonly (readonly [Cause, RegExp])[] = [
-  ['late', /^(Query read timeout|timeout exceeded when trying to connect)$/],
-  [
-    'lost',
-    /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
-  ],
-  ['refused', /^(SASL: |Unknown authenticationOk message type )/],
-  [
-    'untrusted',
-    /^(The server does not support SSL|EPROTO|ERR_(OS)?SSL_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
-  ],
-]
 
 /** How poolers such as PgBouncer and RDS Proxy refuse the settings that a session requests in its startup message. */
 const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
@@ -152,15 +137,15 @@ export function causeOf(error: unknown): Cause | undefined {
   // pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call.
   if (!(original instanceof Error) || /^(Type|Range|Syntax)Error$/.test(original.name)) return undefined
   const texts = [original.message, 'code' in original ? String(original.code) : '']
-  return causesByText.find(([, pattern]) => texts.some((text) => pattern.test(text)))?.[0] ?? 'other'
+  return findCause(({ text }) => text && texts.some((said) => text.test(said))) ?? 'other'
 }
 
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
 function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
-  const { code = '', routine = '', message } = error
+  const { code = '', routine = 'none', message } = error
   if (!isOfFunction && POOLER_REFUSAL.test(message)) return 'settings'
-  const known = [code, code.slice(0, 3), code.slice(0, 2)].find((beginning) => beginning in causesByCode)
-  const cause = causesByRoutine[routine] ?? causesByCode[known ?? '']
+  const cause =
+    findCause((meaning) => meaning.routine === routine) ?? findCause((meaning) => meaning.code?.test(code))
   // A trigger may reject values with any SQLSTATE.
   const ofOperator = routine === 'exec_stmt_raise' ? 'rule' : undefined
   if (!isOfFunction) return cause ?? ofOperator
@@ -215,11 +200,6 @@ export function wasRefused(error: unknown): boolean {
 /** Returns why a request gets a 503, for the log and the metrics. */
 export function unavailableCauseOf(error: unknown) {
   return meaningOf(error)?.logged ?? (wasRefused(error) ? 'database_error' : 'database_unreachable')
-}
-
-/** Whether PostgreSQL rejected a statement for a reason that may concern only one of the rows to change. */
-export function mayConcernOneRow(error: unknown): boolean {
-  return wasRefused(error) && !hasCause(error, 'readOnly')
 }
 
 /** Whether the database rejects the values, for example because of a constraint or the RAISE of a trigger. */

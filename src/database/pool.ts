@@ -114,7 +114,10 @@ export function createPool(options: PoolOptions) {
   ): Promise<Result> => {
     let timer: NodeJS.Timeout | undefined
     const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(lateResponse()), limits.answer)
+      timer = setTimeout(
+        () => reject(new ConnectionFault('late', 'PostgreSQL did not respond in time')),
+        limits.answer,
+      )
     })
     const taken = take()
     const client = await Promise.race([taken, timeout]).catch((error: unknown) => {
@@ -213,5 +216,3 @@ export function createPool(options: PoolOptions) {
     close: () => pool.end(),
   }
 }
-
-const lateResponse = (): ConnectionFault => new ConnectionFault('late', 'PostgreSQL did not respond in time')

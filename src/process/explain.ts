@@ -88,4 +88,5 @@ function loginAdvice(said: string): string | undefined {
     return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
   if (/Only mechanism|Unknown authenticationOk/.test(said))
     return 'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.'
+  return undefined
 }
