@@ -89,7 +89,7 @@ t.test('Ctrl-C while a command waits after its commit says that the change remai
 
 const ADDED = '29990101000000001_add-note'
 const migration =
-  '-- A note.\n-- Up Migration\nALTER TABLE inventory ADD COLUMN note text;\n\n-- Down Migration\nSELECT;\n'
+  '-- Up Migration\nALTER TABLE inventory ADD COLUMN note text;\n\n-- Down Migration\nSELECT;\n'
 
 t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing', async (t) => {
   const database = await testDatabase(t)

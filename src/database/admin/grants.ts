@@ -1,9 +1,10 @@
 import pg from 'pg'
 import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
+import { MigrationError } from '../outcomes.ts'
 import type { StatementRunner } from '../statement.ts'
 import { readScript } from './migration-files.ts'
-import { APPLIED_TABLE, MigrationError } from './migrations.ts'
+import { APPLIED_TABLE } from './migrations.ts'
 import { type ConnectionOptions, inTransaction } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */

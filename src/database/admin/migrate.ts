@@ -1,8 +1,10 @@
 import type { RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
+import { MigrationError } from '../outcomes.ts'
+import { appliedMigrations } from './applied-migrations.ts'
 import { explained, placeOfTables } from './grants.ts'
 import { MIGRATIONS_FOLDER, migrationLoader, readScript } from './migration-files.ts'
-import { APPLIED_TABLE, appliedMigrations, MigrationError } from './migrations.ts'
+import { APPLIED_TABLE } from './migrations.ts'
 import { type ConnectionOptions, onConnection, transactionOf } from './transaction.ts'
 
 export interface MigrateOptions extends ConnectionOptions {

@@ -17,10 +17,11 @@ export function readScript(name: string): Promise<string> {
   return readFile(path.join(MIGRATIONS_FOLDER, name), 'utf8')
 }
 
-/** Returns a loader that reads migrations as that of node-pg-migrate, and calls `onRun` when one of them runs. */
+/** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */
 export function migrationLoader(onRun: (name: string, builder: MigrationBuilder) => void) {
   const load = async (file: string) => {
-    const [, up = '', down = ''] = (await readFile(file, 'utf8')).split(/^(?=-- (?:Up|Down) Migration$)/m)
+    const text = `\n${await readFile(file, 'utf8')}`
+    const [head = '', up = head, down = ''] = text.split(/^(?=-- (?:Up|Down) Migration)/im)
     const action = (sql: string) => (builder: MigrationBuilder) => {
       onRun(path.basename(file, '.sql'), builder)
       builder.sql(sql)

@@ -1,15 +1,9 @@
 import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
-import { knownMigrations } from './migration-files.ts'
 import { hasTable } from './server-status.ts'
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
-
-/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
-export class MigrationError extends Error {
-  override readonly name = 'MigrationError'
-}
 
 /**
  * A migration that the database, this version or both know. A database may have more than this version: in a rolling deployment, the
@@ -45,17 +39,4 @@ export async function migrationRecords(
 /** Returns the names of the migrations in a state, oldest first. */
 export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
   return records.filter((record) => record.state === state).map(({ name }) => name)
-}
-
-/** Returns the names of the applied migrations, oldest first. Refuses the table of another program with a MigrationError. */
-export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
-  const records = await migrationRecords(database, await knownMigrations())
-  const applied = records.filter(({ state }) => state !== 'pending')
-  const [first] = applied
-  // A newer version has all migrations of this one.
-  if (first?.state === 'unknown')
-    throw new MigrationError(
-      `The table pgmigrations belongs to another program: it lists the migration ${first.name}; nothing was changed. Give the inventory a database of its own, or a schema that is alone in the search_path of its roles.`,
-    )
-  return applied.map(({ name }) => name)
 }
