@@ -32,8 +32,3 @@ export function originalError(error: unknown): unknown {
   const isWrapped = error instanceof DatabaseUnavailableError || error instanceof OutcomeUnknownError
   return isWrapped ? originalError(error.cause) : error
 }
-
-/** Migrations or grants cannot run, or have failed. The message says why, what was changed, and what to do. */
-export class MigrationError extends Error {
-  override readonly name = 'MigrationError'
-}

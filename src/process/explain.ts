@@ -1,12 +1,8 @@
 import pg from 'pg'
 import { ConfigurationError, messageOf, StartUpError } from '../config/start-up-error.ts'
+import { MigrationError } from '../database/admin/migration-error.ts'
 import { type Cause, causeOf, isInFunction, messageWithDetail } from '../database/causes.ts'
-import {
-  DatabaseUnavailableError,
-  MigrationError,
-  OutcomeUnknownError,
-  originalError,
-} from '../database/outcomes.ts'
+import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 

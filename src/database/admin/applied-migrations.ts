@@ -1,5 +1,5 @@
-import { MigrationError } from '../outcomes.ts'
 import type { StatementRunner } from '../statement.ts'
+import { MigrationError } from './migration-error.ts'
 import { knownMigrations } from './migration-files.ts'
 import { migrationRecords } from './migrations.ts'
 
