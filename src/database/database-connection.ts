@@ -28,8 +28,8 @@ const COMMIT_ROUTINES: readonly (string | undefined)[] = [
 /** A connection to PostgreSQL that knows what has become of a statement. */
 export class DatabaseConnection extends pg.Client {
   readonly descriptions: Descriptions = new Map()
-  /** The generation of the server in which it was verified; see `PrimaryServer`. */
-  generation = 0
+  /** Whether its server is no longer in use; see `PrimaryServer`. */
+  isDiscarded = false
   #commitWarning: string | undefined
 
   constructor(config?: pg.ClientConfig) {
@@ -70,6 +70,12 @@ export class DatabaseConnection extends pg.Client {
     this.connection.stream.destroy()
   }
 
+  /** Closes it, because the results of statements in progress are not used any more, and the old server may never respond. */
+  discard(): void {
+    this.isDiscarded = true
+    this.cut()
+  }
+
   /**
    * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`), as it should have
    * (ReadyForQuery; PostgreSQL manual, section 54.7). Otherwise, what a statement of ours has done may be rolled back.
@@ -104,14 +110,8 @@ export class DatabaseConnection extends pg.Client {
     // A pooler may keep the connection when the server has closed its own.
     if (!(error instanceof pg.DatabaseError) || error.severity === 'FATAL' || error.severity === 'PANIC')
       return false
-    if (!this.readyForQuery)
-      await new Promise<void>((resolve) => {
-        const settle = (): void => {
-          this.off('end', settle).connection.off('readyForQuery', settle)
-          resolve()
-        }
-        this.on('end', settle).connection.on('readyForQuery', settle)
-      })
+    // pg sends it when the server is ready.
+    if (!this.readyForQuery) await this.query('').catch(() => {})
     return this.readyForQuery && this.getTransactionStatus() === 'I'
   }
 }

@@ -54,7 +54,6 @@ export type Pool = ReturnType<typeof createPool>
 export function createPool(options: PoolOptions) {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
-  const open = new Set<pg.PoolClient>()
   let opened = 0
 
   /** Verifies a new connection before its first use. */
@@ -70,7 +69,7 @@ export function createPool(options: PoolOptions) {
       )
     if (options.isForUpdates && found.hasLateCommit)
       throw new ConnectionFault('late', 'commits wait for a synchronous standby')
-    client.generation = server?.verify(found) ?? 0
+    server?.verify(client, found)
   }
 
   const pool = new pg.Pool({
@@ -85,18 +84,12 @@ export function createPool(options: PoolOptions) {
 
   /** Whether a connection is to the server in use. */
   const isCurrent = (client: pg.PoolClient): client is DatabaseConnection & pg.PoolClient =>
-    client instanceof DatabaseConnection && client.generation === (server?.generation ?? 0)
+    client instanceof DatabaseConnection && !client.isDiscarded
 
-  pool.on('connect', (client) => open.add(client))
-  pool.on('remove', (client) => open.delete(client))
   // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
   pool.on('error', ({ message }, client) => {
     // When the pool has ended, its connections may not have: a server that stops then is no loss.
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
-  })
-  // The results of statements in progress are not used any more, and the old server may never respond.
-  server?.onRenewal(() => {
-    for (const { connection } of open) connection.stream.destroy()
   })
 
   /** Returns a connection to the server in use. Rejects if none is available in time, or if the server must not be used. */

@@ -27,8 +27,7 @@ export const databaseLimits = { requests: requestLimits, lists: listLimits, prob
 export function createPools(options: PoolsOptions, limits: typeof databaseLimits, log: Logger) {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
-  const server = new PrimaryServer()
-  server.onRenewal((reason) => log.warn({ reason }, 'all database connections are renewed'))
+  const server = new PrimaryServer((reason) => log.warn({ reason }, 'all database connections are renewed'))
   const traced = (name: string, pool: Pool): Pool => tracing?.statements(pool, name) ?? pool
   const open = (
     size: number,
