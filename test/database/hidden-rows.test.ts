@@ -20,7 +20,8 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   for (const table of ['inventory', 'api_keys']) {
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
     const { send: started, update } = await startApp(t, url)
-    t.match((await started('GET', '/readyz')).text, `Row security applies to ${table}, so rows may be hidden`)
+    const reason = `Row security would hide rows: query would be affected by row-level security policy for table "${table}"`
+    t.match(JSON.parse((await started('GET', '/readyz')).text), { message: reason })
     const authorization = `Bearer ${key}`
     const requests = [
       await started('GET', '/v1/inventory', { headers: { authorization } }),
