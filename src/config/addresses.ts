@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { AddressError, effectiveParameters, parseAddress } from '../database/address.ts'
 import type { Variables } from './environment.ts'
@@ -15,18 +14,10 @@ const TLS_PARAMETER = new RegExp(
 /** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
 const shownParameters = /^(host|port|sslmode|sslrootcert|sslcert|uselibpqcompat)$/
 
-/** Where Debian and Alpine, Red Hat, SUSE, and macOS keep the certificates of the authorities that the system trusts. */
-const systemAuthorities = [
-  '/etc/ssl/certs/ca-certificates.crt',
-  '/etc/pki/tls/certs/ca-bundle.crt',
-  '/etc/ssl/ca-bundle.pem',
-  '/etc/ssl/cert.pem',
-]
-
 /**
- * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with the system's file instead, or that
- * in SSL_CERT_FILE, as OpenSSL and libpq read it. If the system has none, with the authorities that Node trusts. The name of the
- * server is checked whatever else is set, because those authorities have certified servers of everyone.
+ * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with that in SSL_CERT_FILE, as OpenSSL and
+ * libpq read it, or with the authorities that Node trusts. The name of the server is checked whatever else is set, because those
+ * authorities have certified servers of everyone.
  *
  * Weaker modes than `verify-full` are `verify-full` for pg, unless the address asks for those of libpq. It warns of that.
  */
@@ -36,8 +27,8 @@ function addressForPg(url: string, env: Variables): string {
       ? url
       : url.replace(/(?<=[?&]sslmode=)(prefer|require|verify-ca)(?=&|$)/g, 'verify-full')
   const others = url.replace(/(?<=[?&])(ssl|sslmode|uselibpqcompat|sslrootcert)=[^&]*&?/g, '')
-  const file = env['SSL_CERT_FILE'] || systemAuthorities.find(existsSync)
-  return `${others}&sslmode=verify-full${file === undefined ? '' : `&sslrootcert=${encodeURIComponent(file)}`}`
+  const file = env['SSL_CERT_FILE']
+  return `${others}&sslmode=verify-full${file ? `&sslrootcert=${encodeURIComponent(file)}` : ''}`
 }
 
 /**
@@ -53,14 +44,6 @@ export function readAddress(variable: string, text: string, env: Variables) {
   const shown = ([name]: readonly [string, string]): string => (isShown ? name : 'a parameter')
   try {
     new pg.Client({ connectionString: parseAddress(url).url })
-    // They would be less security than the address seems to ask for.
-    const unknown = parameters.filter(
-      ([name, value]) => /ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`),
-    )
-    if (unknown.length > 0)
-      throw new AddressError(
-        `have parameters and values for TLS that pg knows, unlike ${unknown.map(shown).join(', ')}: sslmode is one of ${sslModes.join(', ')}`,
-      )
   } catch (error) {
     const rule =
       error instanceof AddressError
@@ -68,7 +51,15 @@ export function readAddress(variable: string, text: string, env: Variables) {
         : `be one that pg accepts, with files that can be read: ${readFailureOf(error)}`
     throw new Error(`${variable} must ${rule}`)
   }
-  const ignored = parameters.filter(([name]) => !effectiveParameters.has(name))
+  // They would be less security than the address seems to ask for.
+  const unknown = parameters.filter(
+    ([name, value]) => /ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`),
+  )
+  if (unknown.length > 0)
+    throw new Error(
+      `${variable} must have parameters and values for TLS that pg knows, unlike ${unknown.map(shown).join(', ')}: sslmode is one of ${sslModes.join(', ')}`,
+    )
+  const ignored = parameters.filter(([name]) => !effectiveParameters.test(name))
   return { url, warnings: ignored.map((pair) => `${shown(pair)} in ${variable} has no effect`) }
 }
 

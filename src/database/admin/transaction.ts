@@ -47,9 +47,6 @@ export async function onConnection<Result>(
   const session = directSession(LIMITS, { ...SETTINGS, ...settings })
   const client = new DatabaseConnection({
     ...sessionConfig(url, session.options, 'cli'),
-    // The limits in the address are for requests.
-    lock_timeout: 0,
-    statement_timeout: false,
     connectionTimeoutMillis: LIMITS.connect,
   })
   const cut = (): void => client.cut()
