@@ -2,7 +2,6 @@ import pg from 'pg'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
-import { json, type Send } from '../support/http.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -24,9 +23,6 @@ t.beforeEach(async () => {
   }
 })
 
-const update = async (send: Send, quantity: number): Promise<number> =>
-  (await send('PATCH', '/v1/inventory/1', json({ quantity }))).status
-
 const listOf = (quantity: number): string => `[{"petId":1,"quantity":${quantity},"status":"available"}]`
 
 /** Ends the connections whose last statement was an update; those for lists and for the probe stay. */
@@ -38,12 +34,12 @@ async function settings(server: OwnServer, ...statements: string[]): Promise<voi
 }
 
 t.test('a server that becomes read-only is not served from, until it takes writes', async (t) => {
-  const { send } = await startApp(t, one.url)
-  t.equal(await update(send, 2), 200)
+  const { send, update } = await startApp(t, one.url)
+  t.equal((await update(1, 2)).status, 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
 
   await settings(one, 'ALTER SYSTEM SET default_transaction_read_only = on')
-  await eventually('an update to fail', async () => (await update(send, 3)) === 503)
+  await eventually('an update to fail', async () => (await update(1, 3)).status === 503)
   t.equal((await send('GET', '/v1/inventory')).status, 503, 'the server of the updates may be another one')
   const ready = await eventually('the service to be not ready', async () => {
     const answer = await send('GET', '/readyz')
@@ -54,7 +50,7 @@ t.test('a server that becomes read-only is not served from, until it takes write
   t.equal((await sendLater('GET', '/v1/inventory')).status, 503, 'one that starts meanwhile')
 
   await settings(one, 'ALTER SYSTEM RESET default_transaction_read_only')
-  await eventually('an update', async () => (await update(send, 4)) === 200)
+  await eventually('an update', async () => (await update(1, 4)).status === 200)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
   await eventually('a list', async () => (await sendLater('GET', '/v1/inventory')).text === listOf(4))
   await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
@@ -62,9 +58,9 @@ t.test('a server that becomes read-only is not served from, until it takes write
 
 t.test('a list that is under way on one server when updates move to another is not answered', async (t) => {
   const address = await startRelay(t, one.url)
-  const { send } = await startApp(t, address.url)
+  const { send, update } = await startApp(t, address.url)
   t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
-  t.equal(await update(send, 2), 200)
+  t.equal((await update(1, 2)).status, 200)
 
   const holder = new pg.Client({ connectionString: one.superuserUrl })
   await holder.connect()
@@ -77,7 +73,7 @@ t.test('a list that is under way on one server when updates move to another is n
   )
   address.leadTo(other.url)
   await one.query(END_UPDATERS)
-  await eventually('an update', async () => (await update(send, 11)) === 200)
+  await eventually('an update', async () => (await update(1, 11)).status === 200)
   const late = send('GET', '/v1/inventory')
   await holder.end()
   const answer = await waiting

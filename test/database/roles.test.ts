@@ -19,7 +19,7 @@ async function setUp(t: Test) {
       .replaceAll(/^CREATE ROLE.*$/gm, '')
       .replaceAll('inventory_server', server.name)
       .replaceAll('inventory_operator', operator.name)
-      .replaceAll('DATABASE inventory', `DATABASE ${new URL(database.url).pathname.slice(1)}`),
+      .replaceAll('DATABASE inventory', `DATABASE ${database.name}`),
   )
   const roles = ['--server-role', server.name, '--operator-role', operator.name]
   t.match(await migrateUp(t, database, ...roles), {
@@ -132,8 +132,7 @@ t.test(
     await database.query('CREATE SCHEMA "my shop"')
     for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
       await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
-    const name = new URL(database.url).pathname.slice(1)
-    await database.query(`ALTER DATABASE ${name} SET search_path = "my shop", public`)
+    await database.query(`ALTER DATABASE ${database.name} SET search_path = "my shop", public`)
     const { send } = await startApp(t, server.urlOf(database.url))
     const { status, text } = await send('GET', '/readyz')
     t.equal(status, 503)

@@ -1,9 +1,9 @@
 import t from 'tap'
 import { startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
-import { type Answer, json } from '../support/http.ts'
+import type { Answer } from '../support/http.ts'
 
-const { send, log, database } = await startService(t, [['1', 9, 'available']])
+const { send, update, log, database } = await startService(t, [['1', 9, 'available']])
 
 t.test('an unknown path is a 404, another method a 405, before anything is said of a body', async (t) => {
   const xml = { headers: { 'content-type': 'text/xml' }, body: '<a/>' }
@@ -84,14 +84,10 @@ t.test('a body and a path must be small', async (t) => {
 
 t.test('a 500 has no details, and the log has them under the same id', async (t) => {
   await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a secret of the table'::integer; END $$`,
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a secret of the table'::integer; END $$;
+     CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION fail()`,
   )
-  await database.query('CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION fail()')
-  const { headers, ...update } = json({ quantity: 5 })
-  const failed = await send('PATCH', '/v1/inventory/1', {
-    ...update,
-    headers: { ...headers, 'x-request-id': 'the-failing-one' },
-  })
+  const failed = await update(1, 5, { 'x-request-id': 'the-failing-one' })
   isError(t, failed, 500, 'internal_error')
   t.match(failed.text, /Internal error. The log of the service has the details/)
   t.notMatch(failed.text, /secret|table|22P02/)

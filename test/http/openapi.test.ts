@@ -83,32 +83,12 @@ t.test('the service serves openapi.json', async (t) => {
   t.equal(source, `${JSON.stringify(JSON.parse(text), null, 2)}\n`)
 })
 
-t.test('the description passes the recommended rules of a linter', async (t) => {
+t.test('the description passes the recommended rules of a linter, as do its examples', async (t) => {
   const problems = await lintFromString({ source, config: await createConfig({ extends: ['recommended'] }) })
   t.strictSame(
     problems.map(({ ruleId, message }) => `${ruleId}: ${message}`),
     [],
   )
-})
-
-t.test('every schema and every response has an X-Request-Id and a valid example', async (t) => {
-  for (const name of ['InventoryItem', 'InventoryUpdate']) {
-    const example = at(document, 'components', 'schemas', name, 'example')
-    t.ok(ajv.validate({ $ref: `openapi.json#/components/schemas/${name}` }, example), `example of ${name}`)
-  }
-  for (const [path, method] of [
-    ['/inventory', 'get'],
-    ['/inventory/{petId}', 'patch'],
-  ] as const) {
-    const responses = Object(at(document, 'paths', path, method, 'responses'))
-    for (const [status, response] of Object.entries(responses)) {
-      const title = `${method} ${path} ${status}`
-      t.ok(at(response, 'headers', 'X-Request-Id'), title)
-      if (status === '304') continue
-      const schema = schemaAt('paths', path, method, 'responses', status)
-      t.ok(ajv.validate(schema, at(response, ...JSON_CONTENT, 'example')), title)
-    }
-  }
 })
 
 t.test('every response of the routes is described, and no other', async (t) => {
@@ -118,20 +98,15 @@ t.test('every response of the routes is described, and no other', async (t) => {
     ['2', 9, 'sold'],
   ])
   await database.query(
-    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a bug'::integer; END $$`,
-  )
-  await database.query(
-    'CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()',
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 'a bug'::integer; END $$;
+     CREATE TRIGGER fail BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.pet_id = 2) EXECUTE FUNCTION fail()`,
   )
   const outage = await startRelay(t, database.url)
-  const { send } = await startApp(t, outage.url, {
-    app: {
-      findApiKey: (key) => {
-        if (key === 'reader') return { name: 'reader', isReadOnly: true }
-        return key === apiKey ? { name: 'tests' } : undefined
-      },
-    },
-  })
+  const keys = new Map([
+    [apiKey, { name: 'tests' }],
+    ['reader', { name: 'reader', isReadOnly: true }],
+  ])
+  const { send } = await startApp(t, outage.url, { app: { findApiKey: (key) => keys.get(key) } })
   // What takes 10 seconds (408), the balancer (429) or a bug in a list (500) is not provoked again here; no known error is the default one.
   // Ranges, such as 4XX, are not used: generators make code of them that does not compile.
   const operations = {
@@ -196,5 +171,6 @@ t.test('every response of the routes is described, and no other', async (t) => {
   for (const [method, { path, seen }] of Object.entries(operations)) {
     const responses = Object(at(document, 'paths', path, method.toLowerCase(), 'responses'))
     t.strictSame([...seen].sort(), Object.keys(responses).sort(), `${method} documents what it answers`)
+    for (const response of Object.values(responses)) t.ok(at(response, 'headers', 'X-Request-Id'))
   }
 })

@@ -6,16 +6,16 @@ import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { type Answer, json } from '../support/http.ts'
+import type { Answer } from '../support/http.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('each request has one log line, without its query and its key, also a malformed one', async (t) => {
-  const { port, send, log, close } = await startService(t, [['1', 9, 'available']])
+  const { port, send, update, log, close } = await startService(t, [['1', 9, 'available']])
   const headers = { 'x-forwarded-for': '203.0.113.9' }
-  await send('PATCH', '/v1/inventory/1?token=secret', json({ quantity: 5 }))
-  await send('PATCH', '/v1/inventory/2', json({ quantity: 5 }))
+  await update('1?token=secret', 5)
+  await update(2, 5)
   await send('GET', '/v1/nothing', { headers })
   await send('POST', '/v1/inventory')
   await send('GET', '/v1/inventory/%zz')
@@ -72,16 +72,17 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   await addEntries(database, [['1', 9, 'available']])
   const outage = await startRelay(t, role.urlOf(database.url))
   const requestStatistics = new RequestStatistics()
-  const { send, log } = await startApp(t, outage.url, {
+  const app = await startApp(t, outage.url, {
     app: { requestStatistics },
     timings: {
       lists: { ...listLimits, answer: LIMIT_MS },
       app: { ...appTimeouts, updates: { ...updateTimes, wait: LIMIT_MS } },
     },
   })
+  const { send, log } = app
   const lastLine = (): unknown => log.findLast(({ msg }) => msg === 'request')
   const list = (): Promise<Answer> => send('GET', '/v1/inventory')
-  const update = (): Promise<Answer> => send('PATCH', '/v1/inventory/1', json({ quantity: 5 }))
+  const update = (): Promise<Answer> => app.update(1, 5)
   const isRefused = async (request: () => Promise<Answer>, cause: string, reason: RegExp): Promise<void> => {
     const lines = log.length
     t.equal((await request()).status, 503, cause)

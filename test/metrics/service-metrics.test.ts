@@ -113,9 +113,7 @@ t.test('metrics have the stock, the last backup and the expiry of keys', async (
   t.strictSame(stock('inventory_entries_out_of_stock'), [1, 0, 1])
   for (const name of optional) t.strictSame(samplesOf(before, name), [], name)
 
-  await database.query(
-    `COMMENT ON DATABASE "${new URL(database.url).pathname.slice(1)}" IS 'Last backup: 2026-01-02T03:04:05Z'`,
-  )
+  await database.query(`COMMENT ON DATABASE "${database.name}" IS 'Last backup: 2026-01-02T03:04:05Z'`)
   await addKey(database, 'unending')
   await addKey(database, 'past', '-1 hour')
   await addKey(database, 'rotated', '1 day')

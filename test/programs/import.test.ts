@@ -189,8 +189,7 @@ t.test('mode replace removes more than a tenth of the entries only if that is al
 
 t.test('imports wait for each other and for other changes, at every isolation level', async (t) => {
   const database = await testDatabase(t)
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'serializable'`)
+  await database.query(`ALTER DATABASE ${database.name} SET default_transaction_isolation = 'serializable'`)
   await addEntries(database, [['1', 9, 'sold']])
   const update = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
   const outcomes = Promise.all([

@@ -64,8 +64,7 @@ t.test('a read-only server, and a role that may not create tables, are named in 
     stderr:
       /^inventory: .*permission denied for schema public.*; nothing was changed\. Run this as the owner of the tables\.\n$/,
   })
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET default_transaction_read_only = on`)
+  await database.query(`ALTER DATABASE ${database.name} SET default_transaction_read_only = on`)
   t.match(await run(t, ['up'], { DATABASE_URL: database.url }), {
     code: 1,
     stderr: /^inventory: .*cannot execute CREATE TABLE in a read-only transaction.*\n$/,
@@ -180,8 +179,7 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 
   // What the message advises.
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`CREATE SCHEMA shop; ALTER DATABASE ${name} SET search_path = shop`)
+  await database.query(`CREATE SCHEMA shop; ALTER DATABASE ${database.name} SET search_path = shop`)
   t.equal((await run(t, ['up'], env)).code, 0)
   t.strictSame(await database.query('TABLE public.pgmigrations'), before)
 })
@@ -189,8 +187,7 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
 t.test('the newest migration is the last by name, whatever the times say', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const env = { DATABASE_URL: database.url }
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET TimeZone = 'Pacific/Kiritimati'`)
+  await database.query(`ALTER DATABASE ${database.name} SET TimeZone = 'Pacific/Kiritimati'`)
   t.equal((await run(t, ['up'], env)).code, 0)
   const [record]: { appliedAt: string }[] = JSON.parse((await run(t, ['status', '--json'], env)).stdout)
   t.ok(Math.abs(Date.parse(record?.appliedAt ?? '') - Date.now()) < 600_000, 'their times are in UTC')

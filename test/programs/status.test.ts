@@ -37,16 +37,15 @@ t.test('status shows the server, the schema, the entries and the keys', async (t
 })
 
 t.test('status shows the last backup and read-only sessions, and warns of disabled triggers', async (t) => {
-  const database = await testDatabase(t)
-  const name = new URL(database.url).pathname.slice(1)
-  await succeed(t, database.url, 'history', 'on')
-  await database.query(
+  const { url, name, query } = await testDatabase(t)
+  await succeed(t, url, 'history', 'on')
+  await query(
     `COMMENT ON DATABASE "${name}" IS 'Last backup: 2026-11-24T03:00:00Z';
      ALTER TABLE inventory DISABLE TRIGGER ALL;
      ALTER DATABASE ${name} SET default_transaction_read_only = on;
      ALTER DATABASE ${name} SET array_nulls = off`,
   )
-  t.match(await statusOf(t, database.url), {
+  t.match(await statusOf(t, url), {
     code: 0,
     database: { readOnly: 'setting' },
     lastBackup: '2026-11-24T03:00:00.000Z',

@@ -29,6 +29,7 @@ export async function testDatabase(t: Test, { empty = false } = {}) {
     await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
   })
   return {
+    name,
     url,
     /**
      * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,

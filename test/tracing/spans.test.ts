@@ -7,7 +7,6 @@ import { startTracing } from '../../src/tracing/tracing.ts'
 import { apiKey, startApp } from '../support/app.ts'
 import { addMany, testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
-import { json, type Message } from '../support/http.ts'
 import { startRelay } from '../support/relay.ts'
 
 const traceId = '4bf92f3577b34da6a3ce929d0e0e4736'
@@ -20,7 +19,7 @@ const tracing = startTracing('1.2.3', pino({ level: 'silent' }), exporter)
 const database = await testDatabase(t)
 await addMany(database, 20)
 const outage = await startRelay(t, database.url)
-const { send, log } = await startApp(t, outage.url, { tracing })
+const { send, update, log } = await startApp(t, outage.url, { tracing })
 t.teardown(() => tracing.close())
 
 const idOf = (span: ReadableSpan | undefined): string | undefined => span?.spanContext().spanId
@@ -37,14 +36,12 @@ function statements(): ReadableSpan[] {
   return exporter.getFinishedSpans().filter(({ kind }) => kind === SpanKind.CLIENT)
 }
 
-function ofTrace(trace: string, quantity: number): Message {
-  return json({ quantity }, { traceparent: `00-${trace}-${parentSpanId}-01` })
-}
+const ofTrace = (trace: string) => ({ traceparent: `00-${trace}-${parentSpanId}-01` })
 
 t.beforeEach(() => exporter.reset())
 
 t.test('a request goes on in the trace of its caller, and its statement and log lines with it', async (t) => {
-  await send('PATCH', '/v1/inventory/1?token=hidden', ofTrace(traceId, 5))
+  await update('1?token=hidden', 5, ofTrace(traceId))
   const [request] = await received(UPDATE)
   t.match(request, {
     kind: SpanKind.SERVER,
@@ -93,11 +90,7 @@ t.test('updates that share a statement and that statement link to each other', a
   // All at once, so that most of them wait.
   await Promise.all(
     Array.from({ length: count }, (_, index) =>
-      send(
-        'PATCH',
-        `/v1/inventory/${1 + (index % 20)}`,
-        ofTrace((index + 1).toString(16).padStart(32, '0'), 3),
-      ),
+      update(1 + (index % 20), 3, ofTrace((index + 1).toString(16).padStart(32, '0'))),
     ),
   )
   const served = await received(UPDATE, count)
@@ -119,9 +112,9 @@ t.test('updates that share a statement and that statement link to each other', a
 })
 
 t.test('spans have no keys, values or messages of the database', async (t) => {
-  await send('PATCH', '/v1/inventory/1?secret=in-the-query', json({ quantity: 1_234_567 }))
+  await update('1?secret=in-the-query', 1_234_567)
   await database.query('ALTER TABLE inventory ADD CONSTRAINT forbidden_number CHECK (quantity <> 7654321)')
-  t.equal((await send('PATCH', '/v1/inventory/1', json({ quantity: 7_654_321 }))).status, 400)
+  t.equal((await update(1, 7_654_321)).status, 400)
   await received(UPDATE, 2)
   const failed = statements().find(({ status }) => status.code === SpanStatusCode.ERROR)
   t.equal(failed?.attributes['error.type'], '23514')

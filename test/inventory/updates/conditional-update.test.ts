@@ -126,7 +126,7 @@ t.test('several updates of one pet that arrive together are decided in their ord
 t.test('updates with a condition and without one share statements, whatever array_nulls is', async (t) => {
   const database = await testDatabase(t)
   await database.query("INSERT INTO inventory SELECT n, 5, 'sold' FROM generate_series(1, 40) n")
-  await database.query(`ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET array_nulls = off`)
+  await database.query(`ALTER DATABASE ${database.name} SET array_nulls = off`)
   const { update } = await startApp(t, database.url)
   const headers = [
     {},

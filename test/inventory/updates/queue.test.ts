@@ -153,8 +153,9 @@ t.test('if Citus distributes the table, each update is a statement', async (t) =
 t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {
   const database = await testDatabase(t)
   await addMany(database, 2)
-  const name = new URL(database.url).pathname.slice(1)
-  await database.query(`ALTER DATABASE ${name} SET default_transaction_isolation = 'repeatable read'`)
+  await database.query(
+    `ALTER DATABASE ${database.name} SET default_transaction_isolation = 'repeatable read'`,
+  )
   const { update } = await startApp(t, database.url, { timings: endlessTimings })
   for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
     await database.query('UPDATE inventory SET quantity = 5')
