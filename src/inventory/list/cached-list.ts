@@ -4,12 +4,12 @@ import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
 import type { ListReader, ListState, ListValidator } from './reads/reader.ts'
-import { withChanges } from './snapshot/pieces.ts'
-import { Snapshot } from './snapshot/snapshot.ts'
+import { withChanges } from './serialized/pieces.ts'
+import { SerializedList } from './serialized/serialized-list.ts'
 
 /** A list and the state that it was read from. The state is undefined if later changes cannot be derived from it. */
 interface CachedList {
-  readonly snapshot: Snapshot
+  readonly list: SerializedList
   readonly state: ListState | undefined
 }
 
@@ -40,7 +40,7 @@ export function inventoryList(
   downloads: ActiveDownloads,
   statistics: InventoryStatistics,
   log: FastifyBaseLogger,
-): () => Promise<Snapshot> {
+): () => Promise<SerializedList> {
   const { lists } = statistics
   let cached: CachedList | undefined
   let isReused: boolean | undefined
@@ -48,8 +48,8 @@ export function inventoryList(
   let expectsChanges = false
 
   /** Brings the cached list up to date. Returns undefined if the whole list must be read. */
-  const update = async (former: Snapshot, state: ListState): Promise<CachedList | undefined> => {
-    const unchanged = { snapshot: former, state }
+  const update = async (former: SerializedList, state: ListState): Promise<CachedList | undefined> => {
+    const unchanged = { list: former, state }
     if (!expectsChanges || former.count > MAX_UNCHECKED_ENTRIES) {
       if (isSame(await reader.validator(), state)) return unchanged
     }
@@ -62,33 +62,33 @@ export function inventoryList(
     if (isSame(changes.state, state)) return unchanged
     expectsChanges = true
     // All commits since then changed other tables or databases.
-    if (changes.lines === '') return { snapshot: former, state: changes.state }
+    if (changes.lines === '') return { list: former, state: changes.state }
     const pieces = await withChanges(former.pieces, changes.lines)
-    return pieces && { snapshot: new Snapshot(pieces), state: changes.state }
+    return pieces && { list: new SerializedList(pieces), state: changes.state }
   }
 
-  const readWhole = async (former: Snapshot | undefined): Promise<CachedList> => {
+  const readWhole = async (former: SerializedList | undefined): Promise<CachedList> => {
     await downloads.waitForMemory(former)
     const { pieces, state } = await reader.readAll(former?.pieces ?? [])
     if (isReused !== (state !== undefined)) {
       isReused = state !== undefined
       log.info(isReused ? 'lists are reused until there is a commit' : 'every list is read in full')
     }
-    return { snapshot: new Snapshot(pieces), state }
+    return { list: new SerializedList(pieces), state }
   }
 
-  const readLatest = async (): Promise<Snapshot> => {
-    const { snapshot: former, state } = cached ?? {}
+  const readLatest = async (): Promise<SerializedList> => {
+    const { list: former, state } = cached ?? {}
     const updated = former && state && (await update(former, state))
     const latest = updated ?? (await readWhole(former))
     lists[updated === undefined ? 'read' : updated.state === state ? 'unchanged' : 'changed']++
-    // An equal snapshot stays, to keep its compressed representations.
-    cached = former?.digest === latest.snapshot.digest ? { snapshot: former, state: latest.state } : latest
-    return cached.snapshot
+    // An equal list stays, to keep its compressed representations.
+    cached = former?.digest === latest.list.digest ? { list: former, state: latest.state } : latest
+    return cached.list
   }
 
   /** Reads once more if the connection is lost meanwhile, because every caller that waits would get the error. */
-  const read = async (): Promise<Snapshot> => {
+  const read = async (): Promise<SerializedList> => {
     try {
       return await readLatest()
     } catch (error) {

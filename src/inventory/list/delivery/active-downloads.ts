@@ -1,18 +1,18 @@
 import type { ServerResponse } from 'node:http'
 import { setTimeout } from 'node:timers/promises'
 import { TransientMap } from '../../../collections/transient-map.ts'
-import type { Representation } from '../snapshot/snapshot.ts'
+import type { Representation } from '../serialized/serialized-list.ts'
 
 export interface ActiveDownloadsOptions {
-  /** Maximum memory that downloads of superseded snapshots may hold. */
+  /** Maximum memory that downloads of superseded lists may hold. */
   readonly budgetBytes: number
-  /** How long slow downloads of superseded snapshots may delay lists. */
+  /** How long slow downloads of superseded lists may delay lists. */
   readonly timeoutMs: number
 }
 
 export const downloadLimits: ActiveDownloadsOptions = { budgetBytes: 24 * 1024 * 1024, timeoutMs: 5000 }
 
-/** Downloads of smaller snapshots are not tracked. */
+/** Downloads of smaller lists are not tracked. */
 const MIN_COUNTED_BYTES = 65_536
 
 /** Lists wait for slow downloads again once none had to be closed for this long. */
@@ -32,26 +32,26 @@ export class ActiveDownloads {
     this.#options = options
   }
 
-  /** Tracks a response as a download of the snapshot until it ends, unless its client has left already. */
-  add(snapshot: Representation, response: ServerResponse): void {
-    if (snapshot.size < MIN_COUNTED_BYTES || response.closed) return
-    const responses = this.#responses.get(snapshot) ?? []
+  /** Tracks a response as a download of the list until it ends, unless its client has left already. */
+  add(list: Representation, response: ServerResponse): void {
+    if (list.size < MIN_COUNTED_BYTES || response.closed) return
+    const responses = this.#responses.get(list) ?? []
     responses.push(response)
-    this.#responses.set(snapshot, responses)
-    response.once('close', () => this.#forget(snapshot, response))
+    this.#responses.set(list, responses)
+    response.once('close', () => this.#forget(list, response))
   }
 
   /**
-   * Waits until the superseded snapshots leave enough memory for a new one in addition to the current one. After
-   * `timeoutMs`, closes the connections that download the oldest snapshot: these clients see an incomplete response and can
+   * Waits until the superseded lists leave enough memory for a new one in addition to the current one. After
+   * `timeoutMs`, closes the connections that download the oldest list: these clients see an incomplete response and can
    * repeat the request. The calls that follow do not wait again, but close downloads as soon as they need the memory.
-   * Otherwise a client that starts a download of each new snapshot could delay every list.
+   * Otherwise a client that starts a download of each new list could delay every list.
    */
   async waitForMemory(current: Representation | undefined): Promise<void> {
     const deadline = performance.now() + this.#options.timeoutMs
     for (;;) {
-      const [oldest, ...others] = Array.from(this.#responses, ([snapshot]) => snapshot).filter(
-        (snapshot) => snapshot !== current,
+      const [oldest, ...others] = Array.from(this.#responses, ([list]) => list).filter(
+        (list) => list !== current,
       )
       if (oldest === undefined || sizeBeside(current, [oldest, ...others]) <= this.#options.budgetBytes)
         return
@@ -66,16 +66,16 @@ export class ActiveDownloads {
     }
   }
 
-  #forget(snapshot: Representation, response: ServerResponse): void {
-    const responses = this.#responses.get(snapshot) ?? []
+  #forget(list: Representation, response: ServerResponse): void {
+    const responses = this.#responses.get(list) ?? []
     const index = responses.indexOf(response)
     if (index !== -1) responses.splice(index, 1)
-    if (responses.length === 0) this.#responses.delete(snapshot)
+    if (responses.length === 0) this.#responses.delete(list)
   }
 }
 
 /**
- * Returns the bytes that only superseded snapshots hold. Chunks of the current snapshot are excluded, and shared chunks
+ * Returns the bytes that only superseded lists hold. Chunks of the current list are excluded, and shared chunks
  * count once.
  */
 function sizeBeside(current: Representation | undefined, superseded: readonly Representation[]): number {

@@ -3,7 +3,7 @@ import { setImmediate } from 'node:timers/promises'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { ApiError } from '../../../contract/api-error.ts'
 import { entityTags, hasCurrent, includesTag } from '../../../contract/entity-tag.ts'
-import { encodings, type Snapshot } from '../snapshot/snapshot.ts'
+import { encodings, type SerializedList } from '../serialized/serialized-list.ts'
 import type { ActiveDownloads } from './active-downloads.ts'
 import { preferredCoding } from './content-coding.ts'
 
@@ -14,7 +14,7 @@ import { preferredCoding } from './content-coding.ts'
  * @throws {ApiError} 412 if the list does not match `If-Match` (section 13.1.1), and what `entityTags` throws
  */
 export async function sendList(
-  snapshot: Snapshot,
+  list: SerializedList,
   downloads: ActiveDownloads,
   request: FastifyRequest,
   reply: FastifyReply,
@@ -23,16 +23,16 @@ export async function sendList(
   const match = entityTags(headers, 'If-Match')
   const encoding = preferredCoding(headers, encodings)
   // Conditions are checked before the list is compressed.
-  const currentTag = snapshot.etagOf(encoding)
+  const currentTag = list.etagOf(encoding)
   if (match !== undefined && !includesTag(match, currentTag))
     throw new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag: currentTag })
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.headers({ 'cache-control': 'private, no-cache', vary: 'Accept-Encoding', etag: currentTag })
   if (hasCurrent(headers, currentTag)) return reply.code(304).send()
-  const { chunks, size } = await snapshot.encoded(encoding)
+  const { chunks, size } = await list.encoded(encoding)
   reply.type('application/json; charset=utf-8')
   if (encoding !== 'identity') reply.header('content-encoding', encoding)
-  downloads.add(snapshot, reply.raw)
+  downloads.add(list, reply.raw)
   const [only, ...others] = chunks
   if (others.length === 0) return reply.send(only)
   return reply.header('content-length', size).send(Readable.from(oneByOne(chunks)))

@@ -1,6 +1,6 @@
 import { HAS_CITUS, IS_READ_ONLY } from '../../../database/session-server.ts'
 import { ENTRY_JSON } from '../../entry/columns.ts'
-import { ENTRIES_PER_PIECE } from '../snapshot/pieces.ts'
+import { ENTRIES_PER_PIECE } from '../serialized/pieces.ts'
 
 const TABLE = "to_regclass('inventory')::oid"
 

@@ -2,7 +2,7 @@ import { hasCause } from '../../../database/causes.ts'
 import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { TextRow } from '../../../database/statement.ts'
-import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../snapshot/pieces.ts'
+import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
 import { changesText, ENTRIES, piecesText, validatorText } from './list-statements.ts'
 
 /**

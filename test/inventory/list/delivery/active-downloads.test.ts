@@ -9,7 +9,7 @@ import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
-import type { Representation } from '../../../../src/inventory/list/snapshot/snapshot.ts'
+import type { Representation } from '../../../../src/inventory/list/serialized/serialized-list.ts'
 import { InventoryStatistics } from '../../../../src/inventory/statistics.ts'
 import { startApp } from '../../../support/app.ts'
 import { addMany, testDatabase } from '../../../support/database.ts'
@@ -18,7 +18,7 @@ import { listen } from '../../../support/listen.ts'
 import { openUnread } from '../../../support/messages.ts'
 import { openPool } from '../../../support/pool.ts'
 
-const snapshotOf = (size: number): Representation => ({ chunks: [Buffer.alloc(size, 'x')], size })
+const listOf = (size: number): Representation => ({ chunks: [Buffer.alloc(size, 'x')], size })
 
 /** A response that has begun, and the client's side of it. */
 async function openResponse(t: Test): Promise<{ response: ServerResponse; client: IncomingMessage }> {
@@ -33,12 +33,12 @@ async function openResponse(t: Test): Promise<{ response: ServerResponse; client
   return { response, client }
 }
 
-t.test('a new list waits for downloads of older snapshots to end', async (t) => {
+t.test('a new list waits for downloads of older lists to end', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 100_000, timeoutMs: 10_000 })
   const { response, client } = await openResponse(t)
-  downloads.add(snapshotOf(200_000), response)
+  downloads.add(listOf(200_000), response)
   let room = false
-  const waiting = downloads.waitForMemory(snapshotOf(300_000)).then(() => (room = true))
+  const waiting = downloads.waitForMemory(listOf(300_000)).then(() => (room = true))
   await setTimeout(100)
   t.notOk(room)
   response.end(']')
@@ -51,7 +51,7 @@ t.test('waits once, however many versions of the list clients download and do no
   const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 100 })
   const open = async (): Promise<ServerResponse> => {
     const { response } = await openResponse(t)
-    downloads.add(snapshotOf(100_000), response)
+    downloads.add(listOf(100_000), response)
     return response
   }
   const slow = [await open(), await open(), await open()]

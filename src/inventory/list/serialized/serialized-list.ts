@@ -22,7 +22,7 @@ const EMPTY_LIST = Buffer.from('[]')
 const CLOSING_BRACKET = Buffer.from(']')
 
 /** The list as of one moment, serialized once for all clients. Immutable. */
-export class Snapshot implements Representation {
+export class SerializedList implements Representation {
   /** All entries of the list. */
   readonly pieces: readonly Piece[]
   /** Number of entries. */
