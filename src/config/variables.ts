@@ -104,10 +104,7 @@ function textOf(env: Variables, name: string): string | undefined {
 }
 
 function convert(schema: TSchema, text: string): unknown {
-  if (KindGuard.IsArray(schema)) {
-    const entries = text.split(',').map((entry) => entry.trim())
-    return entries.filter((entry) => entry !== '')
-  }
+  if (KindGuard.IsArray(schema)) return text.split(',').flatMap((entry) => entry.trim() || [])
   return KindGuard.IsInteger(schema) && /^\d{1,15}$/.test(text) ? Number(text) : text
 }
 
