@@ -23,10 +23,7 @@ export async function open(
   options: BrowserContextOptions = {},
   { publicUrls = [], prefix = '' }: { publicUrls?: string[]; prefix?: string } = {},
 ) {
-  const entries = [
-    ['1', 12, 'available'],
-    [PET, 7, 'pending'],
-  ] as const
+  const entries = ['1,12,available', `${PET},7,pending`]
   const { port, database } = await startService(t, entries, { env: { PUBLIC_URLS: publicUrls.join() } })
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, ...options })
   t.teardown(() => context.close())

@@ -204,31 +204,28 @@ t.test('every error is reported at once, and every parameter without effect, wit
   }
 })
 
-t.test(
-  'sslrootcert=system is the file in SSL_CERT_FILE, if there is one, and full verification',
-  async (t) => {
-    const SSL_CERT_FILE = `${folder}/a b.pem`
-    await writeFile(SSL_CERT_FILE, '')
-    for (const parameters of [
-      'sslrootcert=system',
-      'sslrootcert=system&sslmode=disable',
-      'sslmode=require&uselibpqcompat=true&sslrootcert=system',
-      'ssl=0&sslrootcert=system',
-    ]) {
-      const url = `${host}?user=a&${parameters}`
-      for (const used of [
-        loadConfig({ DATABASE_URL: url, SSL_CERT_FILE }).databaseUrl,
-        loadOperatorDatabase({ OPERATOR_DATABASE_URL: url, SSL_CERT_FILE })?.url,
-      ])
-        t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), {
-          user: 'a',
-          sslmode: 'verify-full',
-          sslrootcert: SSL_CERT_FILE,
-        })
-      t.notMatch(loadConfig({ DATABASE_URL: url }).databaseUrl, 'system')
-    }
-  },
-)
+t.test('sslrootcert=system is the file in SSL_CERT_FILE, if any, and full verification', async (t) => {
+  const SSL_CERT_FILE = `${folder}/a b.pem`
+  await writeFile(SSL_CERT_FILE, '')
+  for (const parameters of [
+    'sslrootcert=system',
+    'sslrootcert=system&sslmode=disable',
+    'sslmode=require&uselibpqcompat=true&sslrootcert=system',
+    'ssl=0&sslrootcert=system',
+  ]) {
+    const url = `${host}?user=a&${parameters}`
+    for (const used of [
+      loadConfig({ DATABASE_URL: url, SSL_CERT_FILE }).databaseUrl,
+      loadOperatorDatabase({ OPERATOR_DATABASE_URL: url, SSL_CERT_FILE })?.url,
+    ])
+      t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), {
+        user: 'a',
+        sslmode: 'verify-full',
+        sslrootcert: SSL_CERT_FILE,
+      })
+    t.notMatch(loadConfig({ DATABASE_URL: url }).databaseUrl, 'system')
+  }
+})
 
 t.test('an address is shown with what leads to the database, and without secrets', async (t) => {
   for (const [url, shown] of [

@@ -15,10 +15,8 @@ const faults = {
 t.test("an error in the operator's trigger is a 500, and no reason to migrate", async (t) => {
   const { database, send, update, log } = await startService(t, 2)
   await database.query(
-    'CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$',
-  )
-  await database.query(
-    'CREATE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION audit()',
+    `CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+     CREATE TRIGGER audit BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION audit()`,
   )
   for (const [what, code] of Object.entries(faults)) {
     await database.query(`CREATE OR REPLACE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS

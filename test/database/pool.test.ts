@@ -13,21 +13,14 @@ import { startRelay } from '../support/relay.ts'
 t.test('a connection whose settings did not take effect is refused, as are those of a pooler', async (t) => {
   // A pooler that ignores the options of the startup message leaves the parameter unset.
   const { pool } = await openPool(t, { settings: { 'inventory.session': '' } })
-  await t.rejects(pool.query(backend), {
-    cause: {
-      message: 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)',
-    },
-  })
+  const message = 'the settings of the session did not take effect (ignore_startup_parameters in PgBouncer)'
+  await t.rejects(pool.query(backend), { cause: { message } })
 })
 
 t.test('no option in the address takes away what the service relies on', async (t) => {
   const { url } = await testDatabase(t)
-  const options = [
-    'row_security=on',
-    'client_min_messages=error',
-    'inventory.session=x',
-    'statement_timeout=7s',
-  ]
+  const text = 'row_security=on client_min_messages=error inventory.session=x statement_timeout=7s'
+  const options = text.split(' ')
   const given = encodeURIComponent(options.map((option) => `-c ${option}`).join(' '))
   const { pool } = await openPool(t, { url: `${url}?options=${given}` })
   const names = options.map((option) => `current_setting('${option.split('=')[0]}')`)
@@ -38,10 +31,8 @@ t.test('a login that pg refuses is an error of the query, and leaves no connecti
   for (const login of ['gss', 'oauth', 'scram-sha-256'] as const) {
     const { host, clients } = await startLogin(t, login)
     const { pool } = await openPool(t, { url: `postgres://server:a-password@${host}/db` })
-    for (let round = 0; round < 3; round++)
-      await t.rejects(pool.query(backend), {
-        cause: { message: /^SASL: .*(mechanism|scramMax)|^Unknown auth/ },
-      })
+    const cause = { message: /^SASL: .*(mechanism|scramMax)|^Unknown auth/ }
+    for (let round = 0; round < 3; round++) await t.rejects(pool.query(backend), { cause })
     await eventually('the connections to be closed', async () => clients.size === 0)
   }
 })
@@ -59,7 +50,7 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   const database = await testDatabase(t)
   const [known] = await database.query("SELECT FROM pg_settings WHERE name = 'transaction_timeout'")
   if (known === undefined) return t.comment('PostgreSQL before version 17 has no such limit')
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   const options = encodeURIComponent('-c transaction_timeout=100')
   const { send, update } = await startApp(t, `${database.url}?options=${options}`)
   const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')
@@ -82,7 +73,7 @@ const ready = (state: string): Buffer => Buffer.from(`Z\0\0\0\x05${state}`)
 
 t.test('a connection on which somebody else begins or ends transactions acknowledges nothing', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   // Imitates pgpool-II in raw mode, which sends a BEGIN of its own.
   let [found, said] = ['-', '-']
   const relay = await startRelay(t, database.url, {

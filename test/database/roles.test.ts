@@ -125,28 +125,23 @@ t.test('what version 2.0.0 needs is revoked once it is no longer connected', asy
   })
 })
 
-t.test(
-  'a role without a privilege on the schema of the tables is told so, until it is granted',
-  async (t) => {
-    const { database, server, operator } = await setUp(t)
-    await database.query('CREATE SCHEMA "my shop"')
-    for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
-      await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
-    await database.query(`ALTER DATABASE ${database.name} SET search_path = "my shop", public`)
-    const { send } = await startApp(t, server.urlOf(database.url))
-    const { status, text } = await send('GET', '/readyz')
-    t.equal(status, 503)
-    t.match(text, /Run ."inventory migrate up.* --server-role ROLE/)
-    const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
-    const { code, stderr } = await runCommand(t, ['export'], { env })
-    t.equal(code, 1)
-    t.match(stderr, /"inventory migrate up.* --operator-role ROLE/)
-    const roles = ['--server-role', server.name, '--operator-role', operator.name]
-    t.match(await migrateUp(t, database, ...roles), { code: 0 })
-    await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
-    t.equal((await runCommand(t, ['status'], { env })).code, 0)
-  },
-)
+t.test('a role without a privilege on the schema is told so, until it is granted', async (t) => {
+  const { database, server, operator } = await setUp(t)
+  await database.query('CREATE SCHEMA "my shop"')
+  for (const table of ['inventory', 'api_keys', 'pgmigrations', 'inventory_history'])
+    await database.query(`ALTER TABLE ${table} SET SCHEMA "my shop"`)
+  await database.query(`ALTER DATABASE ${database.name} SET search_path = "my shop", public`)
+  const { send } = await startApp(t, server.urlOf(database.url))
+  const text = /Run ."inventory migrate up.* --server-role ROLE/
+  t.match(await send('GET', '/readyz'), { status: 503, text })
+  const env = { OPERATOR_DATABASE_URL: operator.urlOf(database.url) }
+  const stderr = /"inventory migrate up.* --operator-role ROLE/
+  t.match(await runCommand(t, ['export'], { env }), { code: 1, stderr })
+  const roles = ['--server-role', server.name, '--operator-role', operator.name]
+  t.match(await migrateUp(t, database, ...roles), { code: 0 })
+  await eventually('the service to be ready', async () => (await send('GET', '/readyz')).status === 200)
+  t.equal((await runCommand(t, ['status'], { env })).code, 0)
+})
 
 t.test('after a refused grant the migrations remain, and the next run grants', async (t) => {
   const role = await testRole(t)

@@ -68,13 +68,11 @@ t.test('the service survives terminated connections', async (t) => {
     await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(11, 10000) n")
     await database.query(
       `CREATE FUNCTION delayed(id bigint) RETURNS bigint LANGUAGE plpgsql AS
-       $$ BEGIN IF id = 9000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN id; END $$`,
+         $$ BEGIN IF id = 9000 THEN PERFORM pg_advisory_xact_lock(1); END IF; RETURN id; END $$;
+       ALTER TABLE inventory RENAME TO entries;
+       CREATE VIEW inventory AS SELECT delayed(pet_id) AS pet_id, quantity, status FROM entries`,
     )
     const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
-    await database.query('ALTER TABLE inventory RENAME TO entries')
-    await database.query(
-      'CREATE VIEW inventory AS SELECT delayed(pet_id) AS pet_id, quantity, status FROM entries',
-    )
     const endRead = async (): Promise<void> => {
       await seen(database, "wait_event = 'advisory'")
       await terminate(database, "wait_event = 'advisory'")
@@ -92,9 +90,8 @@ t.test('the service survives terminated connections', async (t) => {
     const { status, text } = await lostOnce
     t.equal(status, 200)
     t.equal(JSON.parse(text).length, 9993)
-    await database.query('DROP VIEW inventory')
-    await database.query('ALTER TABLE entries RENAME TO inventory')
-    await database.query('DELETE FROM inventory WHERE pet_id > 10')
+    await database.query(`DROP VIEW inventory; ALTER TABLE entries RENAME TO inventory;
+      DELETE FROM inventory WHERE pet_id > 10`)
     await hasAllConnections(t, database, service)
   })
 

@@ -61,11 +61,7 @@ t.test('a synchronous standby that is away', async (t) => {
 
   await database.waitForStandby('')
   await eventually('updates to be served again', async () => (await update(4, 5)).status === 200)
-  const answers = await Promise.all([update(5, 5), update(6, 6), update(7, 7)])
-  t.strictSame(
-    answers.map(({ status }) => status),
-    [200, 200, 200],
-  )
+  for (const { status } of await Promise.all([5, 6, 7].map((pet) => update(pet, pet)))) t.equal(status, 200)
 })
 
 t.test('the warning of a commit is received, whatever messages the role asks for', async (t) => {

@@ -29,10 +29,7 @@ const LONG_TIMEOUT_SECONDS = 60
 
 /** Starts the service with two entries, to be called by an example that is started by a command. */
 async function exampleOf(t: Test, command: string, args: readonly string[], timeoutSeconds: number) {
-  const service = await startService(t, [
-    ['1', 12, 'available'],
-    [PET, 7, 'pending'],
-  ])
+  const service = await startService(t, ['1,12,available', `${PET},7,pending`])
   return {
     service,
     /** Has it set the quantity of a pet. */

@@ -3,7 +3,7 @@ import { apiKey, startService } from '../support/app.ts'
 import { isError } from '../support/error-shape.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
 
-const entries = [['1', 9, 'available']] as const
+const entries = ['1,9,available']
 const quantities = 'SELECT quantity FROM inventory'
 
 t.test('every path and method under /v1 requires a valid key, before the body is read', async (t) => {

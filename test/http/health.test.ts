@@ -24,6 +24,8 @@ t.test('health checks need no key, and their responses are never cached', async 
   }
 })
 
+const END_SESSIONS = 'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1'
+
 t.test('/readyz, the metrics and the log say whether the service is ready, and why not', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
@@ -57,18 +59,15 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
   await see('unreachable', /^The database cannot be reached\.$/)
   await outage.restore()
   await see()
+  const messages = log.slice(before).map(({ msg }) => String(msg))
+  const expected = ['not ready: The database cannot be reached.', 'ready again']
   t.strictSame(
-    log
-      .slice(before)
-      .map(({ msg }) => String(msg))
-      .filter((msg) => /ready/.test(msg)),
-    ['not ready: The database cannot be reached.', 'ready again'],
+    messages.filter((msg) => /ready/.test(msg)),
+    expected,
   )
   // For new sessions alone, as the setting counts from a session's start.
   await database.query(`ALTER ROLE ${role.name} SET default_transaction_read_only = on`)
-  await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
-    role.name,
-  ])
+  await database.query(END_SESSIONS, [role.name])
   await see('read_only')
 })
 
@@ -101,7 +100,7 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, [['1', 0, 'available']])
+  await addEntries(database, ['1,0,available'])
   const { send, update, log } = await startApp(t, role.urlOf(database.url))
   t.equal((await update(1, 5)).status, 200)
   await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 0`)
@@ -111,8 +110,6 @@ t.test('the service stays ready while PostgreSQL has no connection left for a ch
     return log.some(({ msg }) => /^the API keys cannot be read/.test(String(msg)))
   })
   t.equal((await send('GET', '/readyz')).text, '{"status":"ready"}')
-  await database.query('SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1', [
-    role.name,
-  ])
+  await database.query(END_SESSIONS, [role.name])
   await eventually('the service to be not ready', async () => (await send('GET', '/readyz')).status === 503)
 })

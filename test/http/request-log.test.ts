@@ -12,7 +12,7 @@ import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('each request has one log line, without its query and its key, also a malformed one', async (t) => {
-  const { port, send, update, log, close } = await startService(t, [['1', 9, 'available']])
+  const { port, send, update, log, close } = await startService(t, ['1,9,available'])
   const headers = { 'x-forwarded-for': '203.0.113.9' }
   await update('1?token=secret', 5)
   await update(2, 5)
@@ -69,7 +69,7 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   const outage = await startRelay(t, role.urlOf(database.url))
   const requestStatistics = new RequestStatistics()
   const app = await startApp(t, outage.url, {

@@ -97,11 +97,7 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
 })
 
 t.test('metrics have the stock, the last backup and the expiry of keys', async (t) => {
-  const { scrape, database } = await startService(t, [
-    ['1', 9, 'available'],
-    ['2', 0, 'available'],
-    ['3', 0, 'sold'],
-  ])
+  const { scrape, database } = await startService(t, ['1,9,available', '2,0,available', '3,0,sold'])
   const optional = ['inventory_backup_timestamp_seconds', 'inventory_api_key_expiry_timestamp_seconds']
   const before = await eventually('the count of the entries', async () => {
     const found = await scrape()

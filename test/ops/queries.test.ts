@@ -53,7 +53,7 @@ async function queries(): Promise<{ expr: string; [name: string]: unknown }[]> {
 
 t.test('docs/metrics.md lists every metric of the service, with its type and labels', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   await database.query(
     "INSERT INTO api_keys (name, digest, expires_at) VALUES ('billing', sha256('billing'), now() + interval '1 day')",
   )

@@ -65,7 +65,7 @@ t.test('a name has one active key, and is free again when that has expired or is
 
 t.test('a read-only key cannot change the stock, nor can the one that replaces it', async (t) => {
   const { database, keys, listed } = await setUp(t)
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   const { port } = await startApp(t, database.url)
   const first = await keys('create', '--name', 'shop', '--read-only')
   t.match(first.stderr, /^The key shop \([0-9a-f]{12}\) is read-only and does not expire\./)

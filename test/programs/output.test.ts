@@ -19,7 +19,7 @@ const full = { code: 1, stderr: /^inventory: Standard output cannot be written: 
 
 t.test('a command whose output fails exits with 1 or 141, and has created no key', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'sold']])
+  await addEntries(database, ['1,9,sold'])
   await addKey(database, 'old')
   const before = await database.query('SELECT * FROM api_keys')
   for (const command of ['keys create --name new', 'keys rotate old', 'keys list --json', 'export']) {

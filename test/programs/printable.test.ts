@@ -54,7 +54,7 @@ t.test('what comes from the database never reaches the terminal raw', async (t) 
   await onServer(serverUrl, `CREATE ROLE "${role}"`)
   t.teardown(() => onServer(serverUrl, `DROP ROLE "${role}"`))
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 9, 'sold']])
+  await addEntries(database, ['1,9,sold'])
   await addKey(database, 'ops')
   await database.query(
     `ALTER TABLE api_keys DROP CONSTRAINT api_keys_name_check;

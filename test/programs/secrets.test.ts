@@ -14,7 +14,7 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   const role = await testRole(t)
   const database = await testDatabase(t)
   await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, [['1', 9, 'available']])
+  await addEntries(database, ['1,9,available'])
   const way = await startRelay(t, database.url)
   const [stored, unknown] = [await addKey(database, 'stored'), makeApiKey()]
   const server = await startProgram(t, 'server', {

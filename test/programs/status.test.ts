@@ -11,11 +11,7 @@ const statusOf = async (t: Test, url: string, ...args: string[]) => {
 
 t.test('status shows the server, the schema, the entries and the keys', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [
-    ['1', 9, 'sold'],
-    ['2', 9, 'sold'],
-    ['3', 9, 'available'],
-  ])
+  await addEntries(database, ['1,9,sold', '2,9,sold', '3,9,available'])
   for (const args of ['create --name shop', 'create --name billing', 'rotate billing', 'revoke shop'])
     await succeed(t, database.url, 'keys', ...args.split(' '))
   const { host, port, pathname, username } = new URL(database.url)

@@ -88,7 +88,7 @@ export async function startApp(
 /** Starts the service as `startApp` does, over a database of the test's own with these entries, or with as many as `addMany` adds. */
 export async function startService(
   t: Test,
-  entries: Parameters<typeof addEntries>[1] | number = [],
+  entries: readonly string[] | number = [],
   options: TestAppOptions = {},
 ) {
   const database = await testDatabase(t)

@@ -96,3 +96,15 @@ export async function startRelay(
     },
   }
 }
+
+/**
+ * Starts a relay to a server that lacks a feature. Statements that contain `feature` reach PostgreSQL with another word of the same
+ * length in its place, which PostgreSQL does not know: the error is its own.
+ */
+export function startLackingServer(t: Test, url: string, feature: string): Promise<Relay> {
+  const unknown = feature.replace(/[a-z](?=[^a-z]*$)/i, (last) => (last === 'q' ? 'x' : 'q'))
+  return startRelay(t, url, {
+    // pg writes a statement at once, so it arrives in one piece.
+    towardsDatabase: (bytes) => Buffer.from(bytes.toString('latin1').replaceAll(feature, unknown), 'latin1'),
+  })
+}

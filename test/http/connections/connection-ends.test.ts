@@ -5,7 +5,7 @@ import { eventually } from '../../support/eventually.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../../support/messages.ts'
 import { openRaw, responsesIn, sendRaw, statusesIn } from '../../support/raw.ts'
 
-const entries = [['1', 0, 'available']] as const
+const entries = ['1,0,available']
 const common = `${host}${authorization}${json}`
 const last = `GET /livez HTTP/1.1\r\n${host}Connection: close\r\n\r\n`
 

@@ -18,7 +18,7 @@ const FACTOR = Number(process.env['FUZZ_FACTOR'] ?? 1)
 /** The statuses that the interface speaks of; 500 is for bugs of the service, which no input may find. */
 const statuses = new Set([100, 200, 204, 304, 400, 401, 404, 405, 408, 412, 413, 414, 415, 431])
 
-const { port, send, log, close, database } = await startService(t, [['1', 9, 'available']])
+const { port, send, log, close, database } = await startService(t, ['1,9,available'])
 
 async function quantity(): Promise<string> {
   return String((await database.query('SELECT quantity FROM inventory'))[0]?.['quantity'])

@@ -50,7 +50,7 @@ async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promis
 }
 
 t.test('the service lives on when clients reset their connections at every stage', async (t) => {
-  const { port, send, log, close } = await startService(t, [['1', 9, 'available']])
+  const { port, send, log, close } = await startService(t, ['1,9,available'])
   for (const [stage, bytes] of Object.entries({ ...unanswered, ...answered })) {
     await Promise.all(
       Array.from({ length: RESETS_PER_STAGE }, (_, index) =>

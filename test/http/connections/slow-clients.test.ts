@@ -14,7 +14,7 @@ const COUNT = 200
 /** How long a request may take to arrive, so short that the test need not wait for production's ten seconds. */
 const ARRIVAL_MS = 2000
 
-const entries = [['1', 0, 'available']] as const
+const entries = ['1,0,available']
 const halfHead = listRequest().slice(0, -2)
 const halfBody = updateRequest(7).slice(0, -1)
 

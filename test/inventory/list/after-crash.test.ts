@@ -49,9 +49,7 @@ t.test('forgets a commit that a crash has undone, although a list was made from 
 
 t.test('a list after a quiet day does not read the table, if nothing was committed', async (t) => {
   await database.query("INSERT INTO inventory VALUES (1, 1, 'available')")
-  await database.query(
-    `ALTER DATABASE ${new URL(database.url).pathname.slice(1)} SET idle_session_timeout = '100ms'`,
-  )
+  await database.query("ALTER DATABASE postgres SET idle_session_timeout = '100ms'")
   const statistics = new InventoryStatistics()
   const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
   mock.timers.enable({ apis: ['setTimeout'] })

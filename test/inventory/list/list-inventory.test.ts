@@ -21,11 +21,8 @@ t.test('the list has no part of a transaction', async (t) => {
 
 t.test('a query and a body of a list are ignored', async (t) => {
   const { send } = await startService(t)
-  t.equal((await send('GET', '/v1/inventory?limit=1&petId=x')).status, 200)
-  t.equal(
-    (await send('GET', '/v1/inventory', { headers: { 'content-type': 'text/xml' }, body: '<a/>' })).status,
-    200,
-  )
+  const message = { headers: { 'content-type': 'text/xml' }, body: '<a/>' }
+  t.equal((await send('GET', '/v1/inventory?limit=1&petId=x', message)).status, 200)
 })
 
 t.test('a list leaves out the entries with a missing value, also one that loses it later', async (t) => {

@@ -16,9 +16,9 @@ t.test('the list is byte for byte what the response schema makes of the entries 
      FROM generate_series(1, 5000) n`,
   )
   await addEntries(owner, [
-    ['-9223372036854775808', 0, 'sold'],
-    ['9007199254740993', 1, 'available'],
-    ['9223372036854775807', 2147483647, 'available'],
+    '-9223372036854775808,0,sold',
+    '9007199254740993,1,available',
+    '9223372036854775807,2147483647,available',
   ])
   const { send } = await startApp(t, owner.url)
   const rows = await pool.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
@@ -38,7 +38,7 @@ t.test('the list is byte for byte what the response schema makes of the entries 
 
 t.test('lists asked for during a read share the next one, with what was committed before', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 1, 'available']])
+  await addEntries(database, ['1,1,available'])
   // A read of this view waits after PostgreSQL has decided what it sees.
   await database.query(`ALTER TABLE inventory RENAME TO stock;
     CREATE FUNCTION wait(id bigint) RETURNS bigint LANGUAGE plpgsql AS

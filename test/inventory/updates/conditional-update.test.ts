@@ -17,7 +17,7 @@ const refused = {
 }
 
 t.test('an update is made only if the entry is as If-Match and If-None-Match require', async (t) => {
-  const { database, update } = await startService(t, [['1', 0, 'available']])
+  const { database, update } = await startService(t, ['1,0,available'])
   let quantity = 0
   const cases: readonly (readonly [headers: Record<string, string | string[]>, isMade: boolean])[] = [
     [{}, true],
@@ -79,7 +79,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
 })
 
 t.test('401, 404 and 400 come before 412', async (t) => {
-  const { database, send, port } = await startService(t, [['1', 0, 'available']])
+  const { database, send, port } = await startService(t, ['1,0,available'])
   const update = async (petId: string, header: string, body: object = { quantity: 5 }): Promise<number> =>
     (await send('PATCH', `/v1/inventory/${petId}`, json(body, { 'If-Match': header }))).status
   t.equal(await update('2', '"zzz"'), 404)
@@ -105,7 +105,7 @@ t.test('401, 404 and 400 come before 412', async (t) => {
 })
 
 t.test('several updates of one pet that arrive together are decided in their order', async (t) => {
-  const { database, port } = await startService(t, [['1', 0, 'sold']])
+  const { database, port } = await startService(t, ['1,0,sold'])
   const updates: readonly (readonly [quantity: number, condition: string, status: number])[] = [
     [1, 'If-Match: "0-sold"', 200],
     [2, 'If-Match: "1-sold"', 200],

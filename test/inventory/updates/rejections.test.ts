@@ -25,10 +25,8 @@ t.test('an answer has what is stored after triggers and constraints of the opera
     else if (petId === 7 || petId === 8) t.match([status, text], [400, /The database rejects this quantity/])
     else t.ok(status === 200 && JSON.parse(text).quantity <= 100, text)
   }
-  t.strictSame(await database.query('SELECT quantity FROM inventory WHERE pet_id IN (7, 8)'), [
-    { quantity: '0' },
-    { quantity: '0' },
-  ])
+  const unchanged = await database.query('SELECT FROM inventory WHERE pet_id IN (7, 8) AND quantity = 0')
+  t.equal(unchanged.length, 2)
 })
 
 t.test('one bad update among 500 takes few statements, and fails alone', async (t) => {
@@ -42,12 +40,9 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
   const updates = Array.from({ length: 500 }, (_, index) => update(index + 1, 5))
   await eventually('all but those of two statements to wait', async () => statistics.waitingUpdates > 450)
   await release()
-  const answers = (await Promise.all(updates)).map(({ status, text }) => ({ status, text }))
-  t.match(
-    answers.filter(({ status }) => status !== 200),
-    [{ status: 400, text: 'The database rejects this quantity.' }],
-  )
-  t.equal(answers.filter(({ status }) => status === 200).length, 499)
+  const [refused, ...others] = (await Promise.all(updates)).filter(({ status }) => status !== 200)
+  t.match(refused, { status: 400, text: 'The database rejects this quantity.' })
+  t.equal(others.length, 0)
   const [row] = await database.query('SELECT last_value FROM statements')
   t.ok(Number(row?.['last_value']) < 100, `${row?.['last_value']} statements`)
 })
@@ -102,10 +97,7 @@ t.test('what may have been committed is never sent again', async (t) => {
 })
 
 t.test('a trigger that skips a row that has the quantity has made the update', async (t) => {
-  const { database, update } = await startService(t, [
-    ['1', 5, 'sold'],
-    ['2', 0, 'sold'],
-  ])
+  const { database, update } = await startService(t, ['1,5,sold', '2,0,sold'])
   await database.query(`CREATE TRIGGER same BEFORE UPDATE ON inventory
     FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`)
   for (const headers of [{}, { 'if-match': '"5-sold"' }, { 'if-none-match': '"6-sold"' }]) {
@@ -117,22 +109,19 @@ t.test('a trigger that skips a row that has the quantity has made the update', a
   t.match(await update(1, 5, { 'if-match': '"4-sold"' }), { status: 412, headers: { etag: '"5-sold"' } })
 })
 
-t.test(
-  'the log says that no error was raised, and which triggers and rules may have skipped a row',
-  async (t) => {
-    const { database, update, log } = await startService(t, 1)
-    await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+t.test('the log says that no error was raised, and which trigger may have skipped a row', async (t) => {
+  const { database, update, log } = await startService(t, 1)
+  await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
     CREATE TRIGGER skips BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule();
     CREATE TRIGGER unused AFTER UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION rule()`)
-    await eventually('the log to name the trigger', async () => {
-      t.match(await update(1, 5), { status: 400, text: /rejects this/ })
-      return log.some(({ err }) => /no error was raised.*: skips"/.test(JSON.stringify(err)))
-    })
-  },
-)
+  await eventually('the log to name the trigger', async () => {
+    t.match(await update(1, 5), { status: 400, text: /rejects this/ })
+    return log.some(({ err }) => /no error was raised.*: skips"/.test(JSON.stringify(err)))
+  })
+})
 
 t.test('an update is never refused because its row is replaced or changes all the time', async (t) => {
-  const { database, update } = await startService(t, [['1', 5, 'sold']])
+  const { database, update } = await startService(t, ['1,5,sold'])
   const changes = {
     [`BEGIN; DELETE FROM inventory; INSERT INTO inventory VALUES (1, 5, 'sold'); COMMIT`]: [200, 503],
     'UPDATE inventory SET quantity = 11 - quantity': [200, 412],

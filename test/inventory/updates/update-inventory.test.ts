@@ -5,18 +5,12 @@ import { isError } from '../../support/error-shape.ts'
 import { json } from '../../support/http.ts'
 
 t.test('an update sets the quantity, keeps the status and returns the entry', async (t) => {
-  const { database, update } = await startService(t, [
-    ['7', 1, 'pending'],
-    ['8', 2, 'sold'],
-  ])
+  const { database, update } = await startService(t, ['7,1,pending', '8,2,sold'])
   const answer = await update(7, 42)
   t.equal(answer.status, 200)
   t.equal(answer.headers['content-type'], 'application/json; charset=utf-8')
   t.equal(answer.text, '{"petId":7,"quantity":42,"status":"pending"}')
-  t.strictSame(await database.query('SELECT * FROM inventory ORDER BY pet_id'), [
-    { pet_id: '7', quantity: '42', status: 'pending' },
-    { pet_id: '8', quantity: '2', status: 'sold' },
-  ])
+  t.equal(await stockOf(database), '7,42,pending\n8,2,sold')
 })
 
 t.test('petId is exact over its whole range', async (t) => {
@@ -31,24 +25,16 @@ t.test('petId is exact over its whole range', async (t) => {
 })
 
 t.test('every JSON spelling of an integer within the bounds is accepted', async (t) => {
-  const { send } = await startService(t, [['1', 9, 'available']])
-  const spellings = {
-    '-0': 0,
-    '2147483647.000': 2147483647,
-    '10.0': 10,
-    '1e2': 100,
-    '1.5E1': 15,
-    '120e-1': 12,
-  }
-  for (const [literal, quantity] of Object.entries(spellings)) {
+  const { send } = await startService(t, ['1,9,available'])
+  for (const literal of '-0 2147483647.000 10.0 1e2 1.5E1 120e-1'.split(' ')) {
     const answer = await send('PATCH', '/v1/inventory/1', json(`{"quantity":${literal}}`))
     t.equal(answer.status, 200, literal)
-    t.equal(answer.text, `{"petId":1,"quantity":${quantity},"status":"available"}`)
+    t.equal(answer.text, `{"petId":1,"quantity":${Math.abs(Number(literal))},"status":"available"}`)
   }
 })
 
 t.test('a body without a valid integer is a 400, also for a pet without an entry', async (t) => {
-  const { database, send, update } = await startService(t, [['1', 9, 'available']])
+  const { database, send, update } = await startService(t, ['1,9,available'])
   // What is no integer from 0 to 2147483647, or no JSON.
   const values =
     'null true false "5" "" [5] {} 1.5 -1 2147483648 -2147483649 9007199254740993 1e400 4.99999999999999999999 1e-400 ' +
@@ -97,7 +83,7 @@ t.test('the message for an invalid quantity or petId says what is valid', async 
 
 t.test('a pet is found whose id is stored as numeric in a table under a view', async (t) => {
   const database = await testDatabase(t)
-  await addEntries(database, [['1', 0, 'sold']])
+  await addEntries(database, ['1,0,sold'])
   await database.query(`ALTER TABLE inventory ALTER pet_id TYPE numeric; ALTER TABLE inventory RENAME TO stock;
       CREATE VIEW inventory AS SELECT * FROM stock`)
   const { update } = await startApp(t, database.url)

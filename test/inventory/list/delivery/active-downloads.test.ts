@@ -97,12 +97,8 @@ for (const [kind, statement] of [
     await addMany(owner, 2000)
     await owner.query(statement)
     const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 0 })
-    const list = inventoryList(
-      listReader(pool),
-      downloads,
-      new InventoryStatistics(),
-      pino({ level: 'silent' }),
-    )
+    const log = pino({ level: 'silent' })
+    const list = inventoryList(listReader(pool), downloads, new InventoryStatistics(), log)
     const { response } = await openResponse(t)
     downloads.add(await list(), response)
     const isCutOff: boolean[] = []
