@@ -83,11 +83,7 @@ t.test("a key ends at its time by the database's clock, with the database away t
     const skewed = Date.now() + hours * 3_600_000
     t.capture(Date, 'now', () => skewed)
     await cache.refresh()
-    t.strictSame(
-      cache.find(key),
-      ownerOf('billing', key),
-      `with the clock of the service off by ${hours} hours`,
-    )
+    t.strictSame(cache.find(key), ownerOf('billing', key), `the service's clock is off by ${hours} hours`)
   }
   outage.fail()
   const later = performance.now() + 3_600_000

@@ -207,6 +207,7 @@ t.test('every error is reported at once, and every parameter without effect, wit
 t.test('sslrootcert=system is the file in SSL_CERT_FILE, if any, and full verification', async (t) => {
   const SSL_CERT_FILE = `${folder}/a b.pem`
   await writeFile(SSL_CERT_FILE, '')
+  const expected = { user: 'a', sslmode: 'verify-full', sslrootcert: SSL_CERT_FILE }
   for (const parameters of [
     'sslrootcert=system',
     'sslrootcert=system&sslmode=disable',
@@ -218,11 +219,7 @@ t.test('sslrootcert=system is the file in SSL_CERT_FILE, if any, and full verifi
       loadConfig({ DATABASE_URL: url, SSL_CERT_FILE }).databaseUrl,
       loadOperatorDatabase({ OPERATOR_DATABASE_URL: url, SSL_CERT_FILE })?.url,
     ])
-      t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), {
-        user: 'a',
-        sslmode: 'verify-full',
-        sslrootcert: SSL_CERT_FILE,
-      })
+      t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), expected)
     t.notMatch(loadConfig({ DATABASE_URL: url }).databaseUrl, 'system')
   }
 })

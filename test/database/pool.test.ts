@@ -90,10 +90,8 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
     ;[found, said] = ['-', '-']
     t.equal((await update(1, 5)).status, 200, 'another connection is used')
   }
-  t.match(
-    JSON.stringify(log),
-    /"cause":"database_unreachable","reason":"a transaction was open after [^"]* pgpool-II/,
-  )
+  const reason = /"cause":"database_unreachable","reason":"a transaction was open after [^"]* pgpool-II/
+  t.match(JSON.stringify(log), reason)
 
   const change = inTransaction({ url: relay.url, readOnly: false }, async ({ query }) => {
     ;[found, said] = ['T', 'I']

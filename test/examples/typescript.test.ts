@@ -23,12 +23,12 @@ t.test('the client reads every entry exactly', async () => {
   const item = fc.record(members, { noNullPrototype: true })
   const space = fc.constantFrom('', ' ', '\n', '\r\n\t')
   fc.assert(
-    fc.property(fc.array(item), fc.array(space, { minLength: 3, maxLength: 3 }), (items, [a, b, c]) => {
+    fc.property(fc.array(item), space, (items, space) => {
       const entries = items.map(
-        ({ petId, quantity, status }) =>
-          `{${a}"quantity":${quantity},${a}"petId"${b}:${c}${petId}${a},"status":"${status}"}`,
+        ({ petId, ...others }) =>
+          `{${space}"petId"${space}:${space}${petId}${space},${JSON.stringify(others).slice(1)}`,
       )
-      deepStrictEqual(readItems(`[${entries.join(`${b},`)}]`), items)
+      deepStrictEqual(readItems(`[${entries.join(`${space},`)}]`), items)
     }),
   )
 })

@@ -134,10 +134,8 @@ t.test('a refused message gets the standard error, and nothing behind it is done
     }
   }
   t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '9' }])
-  t.notOk(
-    log.some(({ level }) => Number(level) >= 40),
-    'no refused message is worth a warning',
-  )
+  const warnings = log.filter(({ level }) => Number(level) >= 40)
+  t.strictSame(warnings, [], 'no refused message is worth a warning')
 })
 
 t.test('a message that RFC 9112 allows is accepted', async (t) => {

@@ -35,10 +35,8 @@ t.test('a Node that is too old ends each program with one sentence', async (t) =
 
 t.test('what runs before the check can be loaded by old versions', async (t) => {
   for (const program of ['dist/server.js', 'dist/cli.js', 'dist/process/node-version.js']) {
-    const imports = Array.from(
-      (await readFile(program, 'utf8')).matchAll(/^import.*'(.*)'/gm),
-      ([, name]) => name,
-    )
+    const source = await readFile(program, 'utf8')
+    const imports = Array.from(source.matchAll(/^import.*'(.*)'/gm), ([, name]) => name)
     t.strictSame(imports, program.includes('version') ? [] : ['./process/node-version.js'], program)
   }
 })

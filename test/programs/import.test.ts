@@ -1,11 +1,11 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
+import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
-import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addEntries, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
-import { json } from '../support/http.ts'
 import { type Outcome, temporaryFolder } from '../support/program.ts'
 
 /** Imports a text as a file. */
@@ -127,42 +127,23 @@ t.test('every wrong line is reported with its number, and nothing is written', a
   }
 
   const many = await load(t, database.url, `petId,quantity\n${'x,1\n'.repeat(1230)}1,1\n1,2\n`)
-  t.match(
-    many.stderr,
-    /\nline 21: .*\ninventory: stock\.csv has errors; these are the first 20; nothing was changed\n$/,
-  )
+  const firsts =
+    /\nline 21: .*\ninventory: stock\.csv has errors; these are the first 20; nothing was changed\n$/
+  t.match(many.stderr, firsts)
   t.equal(many.stderr.split('\n').length, 20 + 2)
   t.equal(await stockOf(database), '1,9,sold')
 })
 
-t.test('an import accepts what the API accepts, and stores it; but in CSV a number is digits', async (t) => {
-  const database = await testDatabase(t)
-  const { send } = await startApp(t, database.url)
+t.test('a petId and a quantity are plain decimal integers within the bounds of the API', async (t) => {
   const words = `0 -0 5 007 -1 -5 00 -00 01 123456789 1234567890 2147483647 2147483648 1.000 12.0 1.5 1e2 1E2 0x10 0b1 0o7
     9223372036854775807 9223372036854775808 -9223372036854775808 -9223372036854775809 1_000 1,000 +5 ５ ٥ NaN Infinity`
-  const texts = [...words.split(/\s+/), ' 5', '5 ', '5\u00a0', '', '9'.repeat(5000)]
-  const notDigits = ['-0', '1.000', '12.0', '1e2', '1E2', ' 5', '5 ']
   const readRow = rowReader('petId,quantity')
-  const lines: string[] = []
-  const stored: string[] = []
-  for (const [index, text] of texts.entries()) {
-    await database.query(`INSERT INTO inventory VALUES (${index}, 9, 'sold') ON CONFLICT DO NOTHING`)
-    const line = `${index},"${text}"`
-    const update = await send('PATCH', `/v1/inventory/${index}`, json(`{"quantity":${text}}`))
-    t.equal('values' in readRow(line), update.status === 200 && !notDigits.includes(text), text)
-    if ('values' in readRow(line)) {
-      lines.push(line)
-      stored.push(JSON.parse(update.text).quantity)
-    }
-    // The entry may not exist for a right petId; an empty one is another path.
-    const { status } = await send('PATCH', `/v1/inventory/${encodeURIComponent(text)}`, json({ quantity: 9 }))
-    t.equal('values' in readRow(`"${text}",1`), text !== '' && [200, 404].includes(status), text)
+  for (const text of [...words.split(/\s+/), ' 5', '5 ', '5\u00a0', '', '9'.repeat(5000)]) {
+    const value = /^(0|-?[1-9][0-9]*)$/.test(text) ? BigInt(text) : undefined
+    const isWithin = (min: bigint, max: bigint) => value !== undefined && min <= value && value <= max
+    t.equal('values' in readRow(`"${text}",1`), isWithin(INT64_MIN, INT64_MAX), `petId ${text}`)
+    t.equal('values' in readRow(`1,"${text}"`), isWithin(0n, BigInt(MAX_QUANTITY)), `quantity ${text}`)
   }
-  await database.query('TRUNCATE inventory')
-  t.equal((await load(t, database.url, ['petId,quantity', ...lines].join('\n'))).code, 0)
-  const rows = await database.query('SELECT quantity FROM inventory ORDER BY pet_id')
-  const quantities = rows.map(({ quantity }) => Number(quantity))
-  t.strictSame(quantities, stored)
 })
 
 t.test('mode replace removes more than a tenth of the entries only if that is allowed', async (t) => {
@@ -214,12 +195,8 @@ t.test('what a trigger or constraint rejects is a reason, and nothing is written
     ['petId,quantity\n1,7\n', 'at most 500'],
     ['petId,quantity\n2,700\n3,700\n', 'duplicate key .*already exists.*'],
   ] as const) {
-    const { code, stdout, stderr } = await load(t, database.url, csv)
-    t.strictSame([code, stdout], [3, ''])
-    t.match(
-      stderr,
-      new RegExp(`^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`),
-    )
+    const said = `^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`
+    t.match(await load(t, database.url, csv), { code: 3, stdout: /^$/, stderr: new RegExp(said) })
     t.equal(await stockOf(database), '1,9,sold')
   }
 })
@@ -250,12 +227,8 @@ t.test('an import that the table does not have as the file says is refused', asy
     await database.query(code)
     for (const more of [['--dry-run'], []]) {
       const outcome = await load(t, database.url, csv, ...args, ...more)
-      t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: '' }, code)
-      if (wrong !== '')
-        t.match(
-          outcome.stderr,
-          `: ${wrong}; a trigger or rule of the table may skip or change rows; nothing was changed\n`,
-        )
+      const stderr = `: ${wrong}; a trigger or rule of the table may skip or change rows; nothing was changed\n`
+      t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: /^$/, stderr }, code)
       if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before)
     }
   }
@@ -264,11 +237,9 @@ t.test('an import that the table does not have as the file says is refused', asy
 t.test('an error of PostgreSQL that nobody foresaw is a sentence, and so is a folder', async (t) => {
   const database = await testDatabase(t)
   await database.query('ALTER TABLE inventory ALTER pet_id ADD GENERATED ALWAYS AS IDENTITY')
-  t.match(await load(t, database.url, 'petId,quantity\n1,5\n'), {
-    code: 1,
-    stderr:
-      /^inventory: PostgreSQL rejects a statement: cannot insert a non-DEFAULT value into column "pet_id" \(.*\n$/,
-  })
+  const stderr =
+    /^inventory: PostgreSQL rejects a statement: cannot insert a non-DEFAULT value into column "pet_id" \(.*\n$/
+  t.match(await load(t, database.url, 'petId,quantity\n1,5\n'), { code: 1, stderr })
   t.match(await runCommand(t, ['import', '.'], { env: { DATABASE_URL: database.url } }), {
     code: 2,
     stderr: 'inventory: . is a folder. Nothing was done.\n',

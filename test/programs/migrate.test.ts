@@ -138,10 +138,8 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   t.strictSame(await states(), [3, all('pending')])
   t.equal((await run(t, ['up'], env)).code, 0)
   t.strictSame(await states(), [0, all('applied')])
-  t.match(
-    (await run(t, ['status'], env)).stdout,
-    /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/,
-  )
+  const stdout = /^MIGRATION +STATE +APPLIED\n\d{17}_create-inventory +applied +\d{4}-/
+  t.match(await run(t, ['status'], env), { stdout })
 
   const newer = '29990101000000001_add-price'
   await database.query(`INSERT INTO pgmigrations (name, run_on) VALUES ('${newer}', now())`)
@@ -168,12 +166,9 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
   )
   const before = await database.query('TABLE pgmigrations')
   for (const args of [['up'], ['up', '--dry-run'], ['down', '--yes']]) {
-    t.match(await run(t, args, env), {
-      code: 1,
-      stdout: '',
-      stderr:
-        /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /,
-    })
+    const stderr =
+      /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /
+    t.match(await run(t, args, env), { code: 1, stdout: '', stderr })
   }
   t.strictSame(await database.query('TABLE pgmigrations'), before)
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])

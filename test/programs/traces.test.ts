@@ -64,9 +64,8 @@ t.test('nothing of OpenTelemetry’s SDK is loaded if it is disabled', async (t)
   const { code, stdout } = await server.stop()
   t.equal(code, 0)
   const [report = ''] = await readdir(folder)
-  const { result }: { result: { url: string }[] } = JSON.parse(
-    await readFile(path.join(folder, report), 'utf8'),
-  )
+  const text = await readFile(path.join(folder, report), 'utf8')
+  const { result }: { result: { url: string }[] } = JSON.parse(text)
   const loaded = result.map(({ url }) => url).join('\n')
   t.match(loaded, /node_modules\/pg\//, 'what is loaded is listed')
   t.notMatch(loaded, /sdk-trace/)

@@ -41,16 +41,11 @@ t.test('a response says that its connection stays open where it does, and only t
   for (const [version, header, stays] of clients) {
     for (const request of requests) {
       const answers = responsesIn(await sendRaw(port, `${message(version, request, header)}${last}`))
-      t.strictSame(
-        answers.map(({ status, headers }) => [status, headers.get('connection')]),
-        stays && request[0] !== ambiguous
-          ? [
-              [request.at(-1), 'keep-alive'],
-              [200, 'close'],
-            ]
-          : [[request.at(-1), 'close']],
-        `${request[0]} by HTTP/${version} ${header}`,
-      )
+      const ends = answers.map(({ status, headers }) => `${status} ${headers.get('connection')}`)
+      const [title, , , , status] = request
+      const expected =
+        stays && title !== ambiguous ? [`${status} keep-alive`, '200 close'] : [`${status} close`]
+      t.strictSame(ends, expected, `${title} by HTTP/${version} ${header}`)
     }
   }
 })
@@ -77,18 +72,10 @@ t.test('while the service stops, the last response on each connection says that 
   await app.send('GET', '/livez')
   await release()
   for (const received of await Promise.all([before.received, after.received])) {
-    t.strictSame(
-      responsesIn(received).map(({ status, headers, body }) => [
-        status,
-        headers.get('connection'),
-        JSON.parse(body).quantity,
-      ]),
-      [
-        [200, 'keep-alive', 7],
-        [200, 'keep-alive', 8],
-        [200, 'close', 9],
-      ],
+    const answers = responsesIn(received).map(
+      ({ headers, body }) => `${JSON.parse(body).quantity} ${headers.get('connection')}`,
     )
+    t.strictSame(answers, ['7 keep-alive', '8 keep-alive', '9 close'])
   }
   for (const [index, [version, request]] of cases.entries()) {
     const [answer] = responsesIn((await connections[index]?.received) ?? '')

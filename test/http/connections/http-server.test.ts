@@ -12,10 +12,8 @@ const get = (path: string, headers = ''): string => `GET ${path} HTTP/1.1\r\nHos
 
 t.test('beyond the limit of connections, none is cut off before or while it sends', async (t) => {
   const maxOpen = 50
-  const { port } = await startHttpServer(t, (_request, response) => response.end('done'), {
-    maxOpen,
-    minIdleMs: 60_000,
-  })
+  const limits = { maxOpen, minIdleMs: 60_000 }
+  const { port } = await startHttpServer(t, (_request, response) => response.end('done'), limits)
   let cutOff = 0
   let answers = 0
   let hasEnded = false

@@ -24,11 +24,8 @@ t.test('the list is byte for byte what the response schema makes of the entries 
   const rows = await pool.query<InventoryItem>(`SELECT ${ENTRY_FIELDS} FROM inventory ORDER BY pet_id`)
   const serializer = fastify()
   for (const schema of [PetStatus, InventoryItem]) serializer.addSchema(schema)
-  serializer.get(
-    '/',
-    { schema: { response: { 200: { type: 'array', items: { $ref: 'InventoryItem#' } } } } },
-    () => rows,
-  )
+  const schema = { response: { 200: { type: 'array', items: { $ref: 'InventoryItem#' } } } }
+  serializer.get('/', { schema }, () => rows)
   const expected = await serializer.inject('/')
   const { headers, text } = await send('GET', '/v1/inventory')
   t.equal(text, expected.body)
@@ -45,9 +42,7 @@ t.test('lists asked for during a read share the next one, with what was committe
       $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN id; END $$;
     CREATE VIEW inventory AS SELECT wait(pet_id) AS pet_id, quantity, status FROM stock`)
   const statistics = new InventoryStatistics()
-  const { send } = await startApp(t, database.url, {
-    app: { inventoryStatistics: statistics },
-  })
+  const { send } = await startApp(t, database.url, { app: { inventoryStatistics: statistics } })
   const release = await database.hold('SELECT pg_advisory_xact_lock(1)')
   const first = send('GET', '/v1/inventory')
   await waitForLocks(database)
