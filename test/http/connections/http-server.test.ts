@@ -133,7 +133,7 @@ t.test('connections that wait to be accepted when a server stops are served', as
   })
   const stopped = http.stop(server)
   // The server has no drain period, so it would close the port at once.
-  const sockets = Array.from({ length: 50 }, () => connect({ host: '127.0.0.1', port }))
+  const sockets = Array.from({ length: 10 }, () => connect({ host: '127.0.0.1', port }))
   const answers = sockets.map(async (socket) => {
     socket.write(get('/', 'Connection: close\r\n'))
     let text = ''
