@@ -80,8 +80,8 @@ export class DatabaseConnection extends pg.Client {
    * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`), as it should have
    * (ReadyForQuery; PostgreSQL manual, section 54.7). Otherwise, what a statement of ours has done may be rolled back.
    */
-  expectState(expected: 'I' | 'T', found = this.getTransactionStatus()): void {
-    if (found === expected) return
+  expectState(expected: 'I' | 'T'): void {
+    if (this.getTransactionStatus() === expected) return
     const fault =
       expected === 'I'
         ? 'a transaction was open after a statement that commits'

@@ -5,7 +5,7 @@ import type { StatementRunner } from '../statement.ts'
 import { MigrationError } from './migration-error.ts'
 import { readScript } from './migration-files.ts'
 import { APPLIED_TABLE } from './migrations.ts'
-import { type ConnectionOptions, inTransaction } from './transaction.ts'
+import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
 export type Roles = Readonly<Partial<Record<'server' | 'operator', string | undefined>>>
@@ -18,7 +18,10 @@ export type Roles = Readonly<Partial<Record<'server' | 'operator', string | unde
  * @throws {MigrationError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
  * @throws what `inTransaction` throws
  */
-export async function grantPrivileges(options: ConnectionOptions, roles: Roles): Promise<void> {
+export async function grantPrivileges(
+  options: Omit<TransactionOptions, 'readOnly'>,
+  roles: Roles,
+): Promise<void> {
   const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
   await inTransaction({ ...options, readOnly: false }, async (transaction) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)

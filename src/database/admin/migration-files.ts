@@ -17,13 +17,17 @@ export function readScript(name: string): Promise<string> {
   return readFile(path.join(MIGRATIONS_FOLDER, name), 'utf8')
 }
 
-/** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */
-export function migrationLoader(onRun: (name: string, builder: MigrationBuilder) => void) {
+/**
+ * Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. They run in the
+ * transaction of the connection.
+ */
+export function migrationLoader(onRun: (name: string) => void) {
   const load = async (file: string) => {
     const text = `\n${await readFile(file, 'utf8')}`
     const [head = '', up = head, down = ''] = text.split(/^(?=-- (?:Up|Down) Migration)/im)
     const action = (sql: string) => (builder: MigrationBuilder) => {
-      onRun(path.basename(file, '.sql'), builder)
+      onRun(path.basename(file, '.sql'))
+      builder.noTransaction()
       builder.sql(sql)
     }
     return { id: file, filePaths: [file], actions: { up: action(up), down: action(down) } }

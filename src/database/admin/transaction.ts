@@ -1,5 +1,5 @@
 import type { Readable, Writable } from 'node:stream'
-import pg, { type TransactionStatus } from 'pg'
+import pg from 'pg'
 import { from as copyFrom, to as copyTo } from 'pg-copy-streams'
 import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
 import { DatabaseConnection } from '../database-connection.ts'
@@ -19,9 +19,11 @@ const SETTINGS = { idle_in_transaction_session_timeout: '60s' }
 const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_settings
   JOIN (VALUES ('client_connection_check_interval', '200ms'), ('transaction_timeout', '0')) AS wanted (name, value) USING (name)`
 
-export interface ConnectionOptions {
+export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
+  /** Whether the transaction changes nothing, and reads everything from one snapshot. */
+  readonly readOnly: boolean
   /** Settings of the session, whatever the options in the address are. */
   readonly settings?: Readonly<Record<string, string>>
   /**
@@ -34,15 +36,15 @@ export interface ConnectionOptions {
 }
 
 /**
- * Runs `work` on a connection of its own, on which it may commit one transaction. What it does not commit is rolled back. A
- * connection pooler, which would lose the settings and the locks of the session, is refused.
+ * Runs `work` in one transaction on a connection of its own. The transaction is committed when `work` resolves, and rolled back when
+ * it rejects. A connection pooler, which would lose the settings of the session, is refused.
  *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
-export async function onConnection<Result>(
-  { url, settings, signal = new AbortController().signal, onCommit }: ConnectionOptions,
-  work: (client: DatabaseConnection) => Promise<Result>,
+export async function inTransaction<Result>(
+  { url, readOnly, settings, signal = new AbortController().signal, onCommit }: TransactionOptions,
+  work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
   const session = directSession(LIMITS, { ...SETTINGS, ...settings })
   const client = new DatabaseConnection({
@@ -52,20 +54,6 @@ export async function onConnection<Result>(
   const cut = (): void => client.cut()
   signal.addEventListener('abort', cut, { once: true })
   let isCommitting = false
-  let stateBefore: TransactionStatus = null
-  let working: Promise<Result>
-  // Seen here, because node-pg-migrate commits its transaction, and does not say when.
-  const send = client.connection.query.bind(client.connection)
-  client.connection.query = (text) => {
-    if (text === 'COMMIT' && !signal.aborted) {
-      stateBefore = client.getTransactionStatus()
-      // COMMIT rolls a failed transaction back.
-      isCommitting = stateBefore !== 'E'
-      signal.removeEventListener('abort', cut)
-      if (isCommitting) onCommit?.(working.then(() => {}))
-    }
-    send(text)
-  }
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
@@ -77,14 +65,24 @@ export async function onConnection<Result>(
       if (!(error instanceof pg.DatabaseError)) throw error
     })
     client.expectState('I')
-    working = work(client)
-    const result = await working
-    if (stateBefore === 'E') throw new Error('PostgreSQL has rolled back the transaction')
-    if (!isCommitting) return result
-    client.expectState('T', stateBefore)
-    client.expectCommit()
+    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
+    client.expectState('T')
+    const result = await work(transactionOf(client), client)
+    // Waits until the server is ready: it reports an error before the state of the transaction.
+    await client.query('')
+    if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
+    signal.throwIfAborted()
+    isCommitting = !readOnly
+    client.expectState('T')
+    if (readOnly) return result
+    signal.removeEventListener('abort', cut)
+    const commit = client.query('COMMIT').then(() => client.expectCommit())
+    onCommit?.(commit)
+    await commit
     return result
   } catch (error) {
+    // PostgreSQL waits until a COPY that nobody reads any more is read.
+    if (readOnly) client.cut()
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof DatabaseUnavailableError) throw error
     if (isCommitting && !(await client.hasOnlyRefused(error))) throw new OutcomeUnknownError(error)
@@ -95,35 +93,6 @@ export async function onConnection<Result>(
     await client.end()
     signal.removeEventListener('abort', cut)
   }
-}
-
-/**
- * Runs `work` in one transaction on a connection of its own. The transaction is committed when `work` resolves, and rolled back when
- * it rejects.
- *
- * @param options.readOnly whether the transaction changes nothing, and reads everything from one snapshot
- * @throws what `onConnection` throws
- */
-export function inTransaction<Result>(
-  { readOnly, ...options }: ConnectionOptions & { readonly readOnly: boolean },
-  work: (transaction: Transaction) => Promise<Result>,
-): Promise<Result> {
-  return onConnection(options, async (client) => {
-    await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
-    client.expectState('T')
-    try {
-      const result = await work(transactionOf(client))
-      if (readOnly) client.expectState('T')
-      if (readOnly) return result
-      options.signal?.throwIfAborted()
-      await client.query('COMMIT')
-      return result
-    } catch (error) {
-      // PostgreSQL waits until a COPY that nobody reads any more is read.
-      if (readOnly) client.cut()
-      throw error
-    }
-  })
 }
 
 /** Runs statements in a transaction. */
