@@ -60,7 +60,10 @@ const meanings = {
     logged: 'late',
   },
   locked: { blame: 'moment', code: /^55P03/, logged: 'locked' },
-  /** Connection exceptions, a shutdown, a crash, a reset. */
+  /**
+   * Connection exceptions, a shutdown, a crash, a reset: a read may succeed on another connection. One that cannot be opened, or that
+   * has not responded in time, is not lost.
+   */
   lost: {
     blame: 'server',
     code: /^(08|40003|57P)/,
@@ -178,15 +181,6 @@ export function hasCause(error: unknown, ...causes: readonly Cause[]): boolean {
 /** Whether the database failed and not the statement, so that the caller should retry later. */
 export function isUnavailable(error: unknown): boolean {
   return (meaningOf(error)?.blame ?? 'values') !== 'values'
-}
-
-/**
- * Returns why the connection of a statement was lost, so that a read may succeed on another one; undefined if it was not lost. A
- * connection that cannot be opened, or that has not responded in time, is not lost.
- */
-export function lossOf(error: unknown): string | undefined {
-  const original = originalError(error)
-  return original instanceof Error && hasCause(error, 'lost') ? original.message : undefined
 }
 
 /** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */

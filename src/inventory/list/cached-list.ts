@@ -1,5 +1,5 @@
 import type { FastifyBaseLogger } from 'fastify'
-import { lossOf } from '../../database/causes.ts'
+import { hasCause } from '../../database/causes.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import type { ActiveDownloads } from './delivery/active-downloads.ts'
 import { coalesceReads } from './reads/coalesce-reads.ts'
@@ -91,10 +91,9 @@ export function inventoryList(
   const read = async (): Promise<SerializedList> => {
     try {
       return await readLatest()
-    } catch (error) {
-      const reason = lossOf(error)
-      if (reason === undefined) throw error
-      log.warn({ reason }, 'a list is read again, because its database connection was lost')
+    } catch (err) {
+      if (!hasCause(err, 'lost')) throw err
+      log.warn({ err }, 'a list is read again, because its database connection was lost')
       return readLatest()
     }
   }
