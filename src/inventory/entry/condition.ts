@@ -36,7 +36,7 @@ export function conditionOf(headers: IncomingHttpHeaders): Condition | undefined
   const condition: { anyOf?: string[]; noneOf?: string[] } = {}
   if (match !== undefined && match !== '*') condition.anyOf = entryTagsOf(match)
   if (noneMatch === '*') condition.anyOf = []
-  else if (noneMatch !== undefined && noneMatch.length > 0) condition.noneOf = entryTagsOf(noneMatch)
+  else if (noneMatch !== undefined) condition.noneOf = entryTagsOf(noneMatch)
   return condition.anyOf === undefined && condition.noneOf === undefined ? undefined : condition
 }
 
