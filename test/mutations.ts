@@ -19,10 +19,10 @@ import { startTestServer } from './support/server.ts'
 interface Mutation {
   readonly file: string
   readonly line: number
-  readonly start: number
-  readonly end: number
-  readonly text: string
   readonly kind: string
+  readonly before: string
+  /** The whole module, changed. */
+  readonly source: string
 }
 
 /** How long a test file may take; a change that makes it hang is noticed, too. */
@@ -48,7 +48,8 @@ function mutationsOf(file: string, source: string): Mutation[] {
   const add = (node: ts.Node, kind: string, text: string): void => {
     const start = node.getStart(tree)
     const line = tree.getLineAndCharacterOfPosition(start).line + 1
-    found.push({ file, line, start, end: node.end, text, kind })
+    const [before = ''] = node.getText(tree).split('\n', 1)
+    found.push({ file, line, kind, before, source: source.slice(0, start) + text + source.slice(node.end) })
   }
   const visit = (node: ts.Node): void => {
     const text = node.getText(tree)
@@ -122,10 +123,10 @@ async function failureOf(test: string): Promise<string | undefined> {
 }
 
 /** Returns the first failure of a test that passes without the change, or undefined for a survivor. */
-async function failureWith({ file }: Mutation, mutated: string): Promise<string | undefined> {
+async function failureWith({ file, source }: Mutation): Promise<string | undefined> {
   const compiled = path.join('dist', path.relative('src', file).replace(/\.ts$/, '.js'))
   const original = await readFile(compiled)
-  const { outputText } = ts.transpileModule(mutated, { fileName: file, compilerOptions })
+  const { outputText } = ts.transpileModule(source, { fileName: file, compilerOptions })
   try {
     for (const test of positionals.length > 0 ? positionals : testsFor(file)) {
       await writeFile(compiled, outputText)
@@ -197,11 +198,9 @@ const passing = new Set<string>()
 let noticed = 0
 for (const [index, mutation] of sample.entries()) {
   if (only !== undefined && !only.includes(index + 1)) continue
-  const { file, line, kind, start, end, text } = mutation
-  const source = await readFile(file, 'utf8')
-  const failure = await failureWith(mutation, source.slice(0, start) + text + source.slice(end))
+  const { file, line, kind, before } = mutation
+  const failure = await failureWith(mutation)
   if (failure !== undefined) noticed++
-  const [before] = source.slice(start, end).split('\n', 1)
   console.log(`${index + 1} ${file}:${line} ${kind}: ${before}\n  ${failure ?? 'SURVIVED'}`)
 }
 console.log(`${noticed} of ${only?.length ?? sample.length} changes were noticed.`)
