@@ -3,6 +3,7 @@
  * programs, and `browser`. Further arguments name files or folders.
  */
 import { readdir } from 'node:fs/promises'
+import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { chooseBalancer } from './support/containers.ts'
 import { runTap } from './support/run-tap.ts'
@@ -19,7 +20,8 @@ if (unknown.length > 0) throw new Error(`There is no test ${unknown.join(' or ')
 const chosen = files.filter((file) => names.length === 0 || names.some((name) => isNamed(file, name)))
 // Debian puts HAProxy, nginx and PgBouncer into a folder that only root has on its PATH.
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
-// What other programs break must not fail another test.
-const options = kind === 'test' ? {} : { jobs: 1, seconds: 900 }
-const variables = kind === 'fault' ? await chooseBalancer() : {}
-await runTap(chosen, options, variables)
+// Many of the tests wait for time to pass; but what other programs break must not fail another one.
+const jobs = kind === 'test' ? 2 * availableParallelism() : 1
+/** How long each file may take, in seconds. */
+const limit = { TAP_TIMEOUT: kind === 'test' ? '600' : '900' }
+await runTap(chosen, jobs, { ...limit, ...(kind === 'fault' ? await chooseBalancer() : {}) })

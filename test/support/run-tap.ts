@@ -1,17 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
-import { availableParallelism, tmpdir } from 'node:os'
+import { tmpdir } from 'node:os'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
 import { startTestServer } from './server.ts'
-
-interface RunOptions {
-  /** Test files at a time: by default two for each processor, as many of them wait for time to pass. */
-  readonly jobs?: number
-  /** How long each file may take. */
-  readonly seconds?: number
-}
 
 /**
  * Runs test files against one PostgreSQL server, found or started here. Each file is a process of its own, so the server
@@ -20,12 +13,13 @@ interface RunOptions {
  * All temporary files are in one folder.
  *
  * @param files paths from the root of the project, as TypeScript
+ * @param jobs test files at a time
  * @param variables of the environment of the tests
  */
 export async function runTap(
   files: readonly string[],
-  options: RunOptions = {},
-  variables: Readonly<Record<string, string>> = {},
+  jobs: number,
+  variables: Readonly<Record<string, string>>,
 ): Promise<void> {
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
   // For the account that the server runs as where this is root.
@@ -43,7 +37,7 @@ export async function runTap(
     try {
       if (!interruption.signal.aborted) {
         const env = { ...process.env, ...variables, ...server.env, TMPDIR: folder }
-        const isOk = await run(files, options, env, interruption.signal)
+        const isOk = await run(files, jobs, env, interruption.signal)
         process.exitCode ??= isOk ? 0 : 1
       }
     } finally {
@@ -58,14 +52,14 @@ export async function runTap(
 /** Returns whether all tests passed. */
 async function run(
   files: readonly string[],
-  { jobs = 2 * availableParallelism(), seconds = 600 }: RunOptions,
+  jobs: number,
   env: NodeJS.ProcessEnv,
   interruption: AbortSignal,
 ): Promise<boolean> {
   const compiled = files.map((file) => path.join('.test-build', file.replace(/\.ts$/, '.js')))
   const args = [path.join(import.meta.dirname, 'run-files.js'), String(jobs), ...compiled]
   const tap = spawn(process.execPath, args, {
-    env: { ...env, TAP_TIMEOUT: String(seconds) },
+    env,
     stdio: ['ignore', 'pipe', 'inherit'],
     // A process group of its own, so that a signal reaches the tests and the programs that they started.
     detached: true,
