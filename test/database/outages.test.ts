@@ -16,30 +16,23 @@ async function shutOut(server: OwnServer, change: string): Promise<void> {
   await server.query(DISCONNECT)
 }
 
-interface Failure {
-  begin(server: OwnServer): Promise<unknown>
-  end(server: OwnServer): unknown
-}
+type Act = (server: OwnServer) => Promise<unknown>
 
-const killed: Failure = { begin: (server) => server.kill(), end: (server) => server.start() }
-const restarted: Failure = { begin: (server) => server.stop(), end: (server) => server.start() }
-const halted: Failure = { begin: (server) => server.suspend(), end: (server) => server.resume() }
-const full: Failure = {
-  begin: (server) => shutOut(server, 'ALTER ROLE service CONNECTION LIMIT 0'),
-  end: (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
-}
-const closed: Failure = {
-  begin: (server) => shutOut(server, 'ALTER ROLE service NOLOGIN'),
-  end: (server) => server.query('ALTER ROLE service LOGIN'),
-}
-
-const rounds: readonly (readonly [title: string, Failure])[] = [
-  ['killed', killed],
-  ['restarted', restarted],
-  ['halted', halted],
-  ['with no connection to spare', full],
-  ['refusing the login', closed],
-  ['killed again', killed],
+const failures: readonly (readonly [title: string, begin: Act, end: Act])[] = [
+  ['killed', (server) => server.kill(), (server) => server.start()],
+  ['restarted', (server) => server.stop(), (server) => server.start()],
+  ['halted', (server) => server.suspend(), (server) => server.resume()],
+  [
+    'with no connection to spare',
+    (server) => shutOut(server, 'ALTER ROLE service CONNECTION LIMIT 0'),
+    (server) => server.query('ALTER ROLE service CONNECTION LIMIT -1'),
+  ],
+  [
+    'refusing the login',
+    (server) => shutOut(server, 'ALTER ROLE service NOLOGIN'),
+    (server) => server.query('ALTER ROLE service LOGIN'),
+  ],
+  ['killed again', (server) => server.kill(), (server) => server.start()],
 ]
 
 t.test('two processes over a failing database are linearizable, and keep nobody waiting', async (t) => {
@@ -49,14 +42,14 @@ t.test('two processes over a failing database are linearizable, and keep nobody 
   const servers = await Promise.all([1, 2].map(() => startServer(t, { DATABASE_URL: database.url })))
   const load = startLoad(t, { ports: servers.map(({ port }) => port), clients: 24, pets })
 
-  for (const [title, failure] of rounds) {
+  for (const [title, begin, end] of failures) {
     await load.served(200)
     const failing = Promise.all([load.next('update', 'failure'), load.next('list', 'failure')])
-    await failure.begin(database)
+    await begin(database)
     await failing
     // Nobody waits for the end of the outage.
     await load.answered()
-    await failure.end(database)
+    await end(database)
     await database.query('SELECT 1')
     await Promise.all([load.next('update', 'success'), load.next('list', 'success')])
     t.pass(`${title}: served again`)
