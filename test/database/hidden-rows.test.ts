@@ -1,13 +1,12 @@
 import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { inventory, succeed } from '../support/command.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('rows that row security may hide are a reason not to be ready, never an empty list', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,available'])
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   const key = await addKey(database, 'stored')
   const url = role.urlOf(database.url)
   await succeed(t, database.url, 'migrate', 'up', '--server-role', role.name)

@@ -72,8 +72,7 @@ t.test('requests run only statements that readiness plans', async (t) => {
 const ready = (state: string): Buffer => Buffer.from(`Z\0\0\0\x05${state}`)
 
 t.test('a connection on which somebody else begins or ends transactions acknowledges nothing', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,available'])
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   // Imitates pgpool-II in raw mode, which sends a BEGIN of its own.
   let [found, said] = ['-', '-']
   const relay = await startRelay(t, database.url, {

@@ -1,7 +1,7 @@
-import pg from 'pg'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
+import { hold } from '../support/on-server.ts'
 import { type OwnServer, startOwnServer } from '../support/own-server.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -62,9 +62,7 @@ t.test('a list that is under way on one server when updates move to another is n
   t.equal((await send('GET', '/v1/inventory')).text, listOf(1))
   t.equal((await update(1, 2)).status, 200)
 
-  const holder = new pg.Client({ connectionString: one.superuserUrl })
-  await holder.connect()
-  await holder.query('BEGIN; LOCK TABLE inventory')
+  const release = await hold(t, one.superuserUrl, 'LOCK TABLE inventory')
   const waiting = send('GET', '/v1/inventory')
   await eventually(
     'the list to wait',
@@ -75,7 +73,7 @@ t.test('a list that is under way on one server when updates move to another is n
   await one.query(END_UPDATERS)
   await eventually('an update', async () => (await update(1, 11)).status === 200)
   const late = send('GET', '/v1/inventory')
-  await holder.end()
+  await release()
   const answer = await waiting
   // Read again from the other server, before or after the update.
   if (answer.status !== 503) t.ok([listOf(10), listOf(11)].includes(answer.text), answer.text)

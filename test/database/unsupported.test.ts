@@ -1,12 +1,11 @@
 import t from 'tap'
 import { startApp } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { startLackingServer } from '../support/relay.ts'
 
 t.test('a server that lacks a feature is a reason not to be ready, and no request gets a 500', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,1,sold'])
+  const database = await testDatabase(t, { entries: ['1,1,sold'] })
   const server = await startLackingServer(t, database.url, 'SKIP LOCKED')
 
   // A process that cannot reach the server yet says it on /readyz.

@@ -286,11 +286,8 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   )
   await serve(backend)
   await reload()
-  await eventually('the new certificate', async () =>
-    callerWith({ ca: newer })('GET', '/livez').then(
-      () => true,
-      () => false,
-    ),
+  await eventually('the new certificate', () =>
+    callerWith({ ca: newer })('GET', '/livez').catch(() => false as const),
   )
   await serve(backend)
   await end()

@@ -19,12 +19,7 @@ async function startSmallServer(t: Test) {
   t.teardown(() => sh(`docker kill ${id}`))
   const address = (await sh(`docker port ${id} 5432/tcp`)).trim()
   const url = `postgres://postgres:small@${address}/postgres`
-  await eventually('PostgreSQL', () =>
-    onServer(url, 'SELECT').then(
-      () => true,
-      () => false,
-    ),
-  )
+  await eventually('PostgreSQL', () => onServer(url, 'SELECT').catch(() => false as const))
   return {
     url,
     fill: () => sh(`docker exec ${id} dd if=/dev/zero of=${FILL} bs=8k || true`),

@@ -6,7 +6,7 @@ import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
 import { entrancesOf } from '../support/balancer.ts'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
 import { type RunningServer, run, startServer } from '../support/program.ts'
@@ -190,8 +190,7 @@ async function callPolitely(port: number, flood: Flood) {
 }
 
 async function startService(t: Test): Promise<RunningServer> {
-  const database = await testDatabase(t)
-  await addMany(database, 5)
+  const database = await testDatabase(t, { entries: 5 })
   const server = await startServer(t, { DATABASE_URL: database.url })
   server.process.stdout?.removeAllListeners('data').resume()
   return server

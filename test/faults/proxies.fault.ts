@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
 import { startBalancer } from '../support/balancer.ts'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
@@ -44,8 +44,7 @@ for (const [name, startProxy, allowed] of [
   ['nginx', startNginx, 1],
 ] as const) {
   t.test(`two processes behind ${name} are restarted one after the other`, async (t) => {
-    const database = await testDatabase(t)
-    await addMany(database, 2)
+    const database = await testDatabase(t, { entries: 2 })
     const start = (port: number): Promise<RunningServer> =>
       startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
     const ports = [await freePort(), await freePort()] as const

@@ -1,8 +1,7 @@
 import { Agent } from 'node:http'
 import t, { type Test } from 'tap'
-import { apiKey, startApp } from '../support/app.ts'
+import { apiKey, startService } from '../support/app.ts'
 import { startBalancer } from '../support/balancer.ts'
-import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, type Send } from '../support/http.ts'
 import { freePort } from '../support/other-program.ts'
@@ -11,11 +10,8 @@ const LIMIT = 20
 
 /** Returns what sends requests with a header `Authorization`, from an address of this machine, for a client. */
 async function setUp(t: Test, env: Readonly<Record<string, string>> = {}) {
-  const database = await testDatabase(t)
-  const { port: server } = await startApp(t, database.url, {
-    app: {
-      findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined),
-    },
+  const { port: server } = await startService(t, [], {
+    app: { findApiKey: (key) => (key.startsWith(apiKey) ? { name: key } : undefined) },
   })
   const { port } = await startBalancer(t, [server], { RATE_LIMIT: String(LIMIT), ...env })
   return (authorization?: string, localAddress = '127.0.0.1', client = '203.0.113.9') => {

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { freePort } from '../support/other-program.ts'
@@ -11,8 +11,7 @@ const CLIENTS = 32
 const pets = Array.from({ length: CLIENTS }, (_, index) => index + 1)
 
 async function stopUnderLoad(t: Test, keepAlive: boolean): Promise<void> {
-  const database = await testDatabase(t)
-  await addMany(database, CLIENTS)
+  const database = await testDatabase(t, { entries: CLIENTS })
   const port = await freePort()
   const start = () => startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
   let server = await start()

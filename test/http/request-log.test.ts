@@ -4,7 +4,7 @@ import { appTimeouts } from '../../src/http/app.ts'
 import { RequestStatistics } from '../../src/http/request-statistics.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import type { Answer } from '../support/http.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
@@ -33,7 +33,7 @@ t.test('each request has one log line, without its query and its key, also a mal
     ],
   )
   t.ok(lines.every(({ durationMs }) => typeof durationMs === 'number'))
-  const requestId = malformed.headers.get('x-request-id')
+  const requestId = malformed.headers['x-request-id']
   const refusal = log.find(({ msg }) => msg === 'malformed request refused')
   t.match(refusal, { requestId, status: 400, reason: 'HPE_INVALID_METHOD', client: '127.0.0.1' })
   t.notMatch(JSON.stringify(log), /secret/)
@@ -61,9 +61,8 @@ const LIMIT_MS = 5000
 
 t.test('the log and a metric have the cause of each 503', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, ['1,9,available'])
   const outage = await startRelay(t, role.urlOf(database.url))
   const requestStatistics = new RequestStatistics()
   const app = await startApp(t, outage.url, {

@@ -1,12 +1,12 @@
 import { once } from 'node:events'
-import { Agent } from 'node:http'
 import t from 'tap'
-import { apiKey, startService } from '../support/app.ts'
+import { startService } from '../support/app.ts'
 import { addKey } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { updateRequest } from '../support/messages.ts'
 import { samplesOf, total } from '../support/metrics.ts'
+import { persistentCaller } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 
 const DURATIONS = 'http_server_request_duration_seconds'
@@ -60,9 +60,7 @@ t.test('requests count by route template, method and status, in the buckets of O
 t.test('metrics count batches, unchanged lists and connections', async (t) => {
   const pets = Array.from({ length: 20 }, (_, index) => index + 1)
   const { port, scrape } = await startService(t, 20)
-  const agent = new Agent({ keepAlive: true, maxSockets: 32 })
-  t.teardown(() => agent.destroy())
-  const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+  const send = persistentCaller(t, port, 32)
   let rounds = 0
   const metrics = await eventually('a batch, an unchanged list and one that joined another', async () => {
     rounds++

@@ -3,7 +3,7 @@ import { parser } from '@prometheus-io/lezer-promql'
 import t from 'tap'
 import { parse } from 'yaml'
 import { readPages } from '../docs/pages.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { json } from '../support/http.ts'
 import { metricsOf, samplesIn } from '../support/metrics.ts'
@@ -52,11 +52,8 @@ async function queries(): Promise<{ expr: string; [name: string]: unknown }[]> {
 }
 
 t.test('docs/metrics.md lists every metric of the service, with its type and labels', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,available'])
-  await database.query(
-    "INSERT INTO api_keys (name, digest, expires_at) VALUES ('billing', sha256('billing'), now() + interval '1 day')",
-  )
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
+  await addKey(database, 'billing', '1 day')
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const metrics = await metricsOf(server)
   const { port, send } = server

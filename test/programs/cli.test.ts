@@ -42,10 +42,9 @@ t.test('wrong usage has exit code 2, and an unknown name gets the nearest one', 
     ['import', /missing required argument 'file'/],
     ['migrate up 1 2', /too many arguments/],
   ] as const) {
-    const { code, stdout, stderr } = await runCommand(t, words.split(' ').filter(Boolean))
-    t.strictSame([code, stdout], [2, ''], words)
-    t.match(stderr, message)
-    if (words !== '') t.match(stderr, /\nAdd --help for usage\.\n$/)
+    const outcome = await runCommand(t, words.split(' ').filter(Boolean))
+    t.match(outcome, { code: 2, stdout: '', stderr: message }, words)
+    if (words !== '') t.match(outcome.stderr, /\nAdd --help for usage\.\n$/)
   }
 })
 

@@ -51,8 +51,7 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
 })
 
 t.test('changes are listed by pet, time and caller, as a table and as JSON', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['9223372036854775807,5,available'])
+  const database = await testDatabase(t, { entries: ['9223372036854775807,5,available'] })
   await history(t, database.url, 'on')
   await database.query(`UPDATE inventory SET quantity = 0; UPDATE inventory SET quantity = quantity;
     INSERT INTO inventory VALUES (2, 7, 'sold'); DELETE FROM inventory WHERE pet_id = 2; UPDATE inventory SET pet_id = 3;
@@ -86,9 +85,8 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
 })
 
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
-  const database = await testDatabase(t)
+  const database = await testDatabase(t, { entries: ['1,5,sold'] })
   const url = `${database.url}?options=-c%20search_path%3Dshop,public`
-  await addEntries(database, ['1,5,sold'])
   await succeed(t, url, 'migrate', 'down', '--yes')
   await history(t, database.url, 'on')
   await succeed(t, url, 'migrate', 'up')
@@ -102,8 +100,7 @@ t.test('a history that version 2.0.0 has turned on goes on, also in a schema wit
 })
 
 t.test('a role that names callers itself forges no line, and is shown', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,5,sold'])
+  const database = await testDatabase(t, { entries: ['1,5,sold'] })
   await history(t, database.url, 'on')
   const [{ role } = {}] = await database.query('SELECT session_user AS role')
   const forged = [['a\nb'], ['a', 'role x (y)'], ['a', 'ab', '\u001b[2J\u202e'], ['ä'], [['a']], 'a']
@@ -191,8 +188,7 @@ t.test('operators read the history, and only the owner of the tables can change 
 })
 
 t.test('once on has ended, every update of a server names its key, and lists stay cached', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,0,sold'])
+  const database = await testDatabase(t, { entries: ['1,0,sold'] })
   // Slow once the history is on, as turning it on waits for writers.
   await database.query(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
       IF EXISTS (SELECT FROM pg_trigger WHERE tgname = 'inventory_history_update') THEN PERFORM pg_sleep(4); END IF;

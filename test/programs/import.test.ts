@@ -5,7 +5,7 @@ import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { runCommand } from '../support/command.ts'
-import { addEntries, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
+import { stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { type Outcome, temporaryFolder } from '../support/program.ts'
 
 /** Imports a text as a file. */
@@ -84,16 +84,14 @@ t.test('a file without a right header, or that is no CSV in a known encoding, is
       /^inventory: .* has a line of more than 65536 characters;/,
     ],
   ] as const) {
-    const { code, stdout, stderr } = await load(t, database.url, input)
-    t.strictSame([code, stdout], [3, ''])
-    t.match(stderr, error)
-    t.match(stderr, /; nothing was changed\n$/)
+    const outcome = await load(t, database.url, input)
+    t.match(outcome, { code: 3, stdout: '', stderr: error })
+    t.match(outcome.stderr, /; nothing was changed\n$/)
   }
 })
 
 t.test('every wrong line is reported with its number, and nothing is written', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,sold'])
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   const quantity = /^quantity must be an integer from 0 to 2147483647, in digits and .* leading zeros, not "/
   const lines: (readonly [text: string, error?: RegExp])[] = [
     ['petId,quantity,status'],
@@ -169,9 +167,8 @@ t.test('mode replace removes more than a tenth of the entries only if that is al
 })
 
 t.test('imports wait for each other and for other changes, at every isolation level', async (t) => {
-  const database = await testDatabase(t)
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await database.query(`ALTER DATABASE ${database.name} SET default_transaction_isolation = 'serializable'`)
-  await addEntries(database, ['1,9,sold'])
   const update = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')
   const outcomes = Promise.all([
     load(t, database.url, 'petId,quantity\n1,1\n2,1\n', ...replace),
@@ -184,8 +181,7 @@ t.test('imports wait for each other and for other changes, at every isolation le
 })
 
 t.test('what a trigger or constraint rejects is a reason, and nothing is written', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,sold'])
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await database.query(
     `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'at most 500'; END$$;
      CREATE CONSTRAINT TRIGGER few AFTER UPDATE ON inventory INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { Agent } from 'node:http'
 import t from 'tap'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listRequest, updateRequest } from '../support/messages.ts'
@@ -12,8 +12,7 @@ import { openRaw } from '../support/raw.ts'
 const CALLERS = 30
 
 t.test('requests of every kind and their aborts leave no connection and no memory behind', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 5000)
+  const database = await testDatabase(t, { entries: 5000 })
   const server = await startServer(t, { DATABASE_URL: database.url })
   const { port, send } = server
   const agent = new Agent({ keepAlive: true, maxSockets: CALLERS })

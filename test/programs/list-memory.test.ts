@@ -1,17 +1,14 @@
-import { Agent } from 'node:http'
 import t from 'tap'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
 import { metricsOf, total } from '../support/metrics.ts'
-import { apiKey, startServer } from '../support/program.ts'
+import { persistentCaller, startServer } from '../support/program.ts'
 
 const IDLE_CONNECTIONS = 30
 
 t.test('a connection that is idle after a list does not keep the list in memory', async (t) => {
-  const database = await testDatabase(t)
   // More than is sent at once.
-  await addMany(database, 50_000)
+  const database = await testDatabase(t, { entries: 50_000 })
   const server = await startServer(t, { DATABASE_URL: database.url, METRICS_PORT: '0' })
   const { scrape } = await metricsOf(server)
   const externalBytes = async (): Promise<number> => total(await scrape(), 'nodejs_external_memory_bytes')
@@ -19,10 +16,7 @@ t.test('a connection that is idle after a list does not keep the list in memory'
   /** Lists on a connection of its own after a change of every entry, and keeps the connection open. */
   const listAnew = async (quantity: number): Promise<number> => {
     await database.query('UPDATE inventory SET quantity = $1', [quantity])
-    const agent = new Agent({ keepAlive: true })
-    t.teardown(() => agent.destroy())
-    const send = callerOf(server.port, { authorization: `Bearer ${apiKey}` }, agent)
-    return (await send('GET', '/v1/inventory')).body.length
+    return (await persistentCaller(t, server.port)('GET', '/v1/inventory')).body.length
   }
 
   let listBytes = 0

@@ -1,5 +1,5 @@
 import t, { type Test } from 'tap'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { run, startProgram } from '../support/program.ts'
 
 /** Runs a command whose standard output is a full device, or is closed before it is read. */
@@ -18,8 +18,7 @@ async function withoutOutput(t: Test, output: 'full' | 'closed', url: string, ar
 const full = { code: 1, stderr: /^inventory: Standard output cannot be written: ENOSPC.* not created\.\n$/m }
 
 t.test('a command whose output fails exits with 1 or 141, and has created no key', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,sold'])
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await addKey(database, 'old')
   const before = await database.query('SELECT * FROM api_keys')
   for (const command of ['keys create --name new', 'keys rotate old', 'keys list --json', 'export']) {

@@ -3,7 +3,7 @@ import path from 'node:path'
 import t from 'tap'
 import { printable } from '../../src/process/printable.ts'
 import { inventory, runCommand } from '../support/command.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { onServer } from '../support/on-server.ts'
 import { temporaryFolder } from '../support/program.ts'
 
@@ -53,8 +53,7 @@ t.test('what comes from the database never reaches the terminal raw', async (t) 
   const role = `${HOSTILE}\nx`
   await onServer(serverUrl, `CREATE ROLE "${role}"`)
   t.teardown(() => onServer(serverUrl, `DROP ROLE "${role}"`))
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,sold'])
+  const database = await testDatabase(t, { entries: ['1,9,sold'] })
   await addKey(database, 'ops')
   await database.query(
     `ALTER TABLE api_keys DROP CONSTRAINT api_keys_name_check;

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { probeLimits } from '../../src/database/time-limits.ts'
-import { apiKey, startApp } from '../support/app.ts'
+import { apiKey, startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
@@ -14,9 +14,8 @@ async function statusOf(port: number, key: string): Promise<number> {
 }
 
 t.test('a running server takes a new key at once, refuses a revoked one, and writes no key', async (t) => {
-  const database = await testDatabase(t)
+  const { database, port, log, close } = await startService(t)
   const { url } = database
-  const { port, log, close } = await startApp(t, url)
   const old = await succeed(t, url, 'keys', 'create', '--name', 'billing')
   t.equal(await statusOf(port, old), 200)
   const successor = await succeed(t, url, 'keys', 'rotate', 'billing')

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
-import { addEntries, addKey, testDatabase } from '../support/database.ts'
+import { addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import { portOf, startProgram } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
@@ -12,9 +12,8 @@ const fixed = 'a-fixed-key-0123456789abcdefghijklmnop'
 
 t.test('no key is in the log, in an answer, or in what other users of the machine see', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, ['1,9,available'])
   const way = await startRelay(t, database.url)
   const [stored, unknown] = [await addKey(database, 'stored'), makeApiKey()]
   const server = await startProgram(t, 'server', {

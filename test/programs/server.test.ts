@@ -1,14 +1,14 @@
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { mkdir, writeFile } from 'node:fs/promises'
-import { Agent, createServer } from 'node:http'
+import { createServer } from 'node:http'
 import { connect } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { startApp } from '../support/app.ts'
-import { addEntries, addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { callerOf } from '../support/http.ts'
+import { type Answer, callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { startLogin } from '../support/login.ts'
 import { updateRequest } from '../support/messages.ts'
@@ -16,6 +16,7 @@ import { metricsOf } from '../support/metrics.ts'
 import { freePort } from '../support/other-program.ts'
 import {
   apiKey,
+  persistentCaller,
   portOf,
   type RunningServer,
   run,
@@ -34,14 +35,11 @@ t.jobs = 3
 const atOnce = () => ({ buffered: true })
 
 t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exits', atOnce(), async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,available'])
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   const env = { DATABASE_URL: database.url, NODE_ENV: 'production', METRICS_PORT: '' }
   const server = await startServer(t, env)
-  const agent = new Agent({ keepAlive: true })
-  t.teardown(() => agent.destroy())
   server.process.kill('SIGUSR1')
-  await callerOf(server.port, headers, agent)('GET', '/v1/inventory')
+  await persistentCaller(t, server.port)('GET', '/v1/inventory')
   const silent = await openRaw(server.port)
   const halfSent = await openRaw(server.port)
   halfSent.socket.write('GET /v1/inventory HTTP/1.1\r\nHost: x\r\n')
@@ -55,7 +53,7 @@ t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exi
   update.socket.write(`${body}`)
   const answer = responsesIn(await update.received).at(-1)
   t.equal(answer?.status, 200)
-  t.equal(answer?.headers.get('connection'), 'close')
+  t.equal(answer?.headers.connection, 'close')
   const { code, stdout, stderr } = await server.ended
   t.equal(code, 0)
   t.match(stdout, /"stopped"/)
@@ -65,13 +63,11 @@ t.test('on SIGTERM it answers what is in flight, waits for nothing idle, and exi
 })
 
 t.test('a stop is announced to clients, and cuts off none of them', atOnce(), async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,9,available'])
+  const database = await testDatabase(t, { entries: ['1,9,available'] })
   const server = await startServer(t, { DATABASE_URL: database.url })
   let answers = 0
   const callers = Array.from({ length: 8 }, async () => {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-    const send = callerOf(server.port, headers, agent)
+    const send = persistentCaller(t, server.port)
     let isLast = false
     while (!isLast) {
       const answer = await send('GET', '/v1/inventory')
@@ -79,7 +75,6 @@ t.test('a stop is announced to clients, and cuts off none of them', atOnce(), as
       t.equal(answer.status, 200)
       isLast = answer.headers.connection === 'close'
     }
-    agent.destroy()
   })
   await until('a hundred answers', () => answers >= 100)
   server.process.kill('SIGHUP')
@@ -101,9 +96,8 @@ t.test('a stop is announced to load balancers that open a connection for each ch
 })
 
 t.test('a stop has a time limit, and a second signal exits at once', atOnce(), async (t) => {
-  const database = await testDatabase(t)
   // Larger than the buffers of a connection.
-  await addMany(database, 400_000)
+  const database = await testDatabase(t, { entries: 400_000 })
   const start = async (): Promise<RunningServer> => {
     const server = await startServer(t, { DATABASE_URL: database.url })
     const { socket } = await openRaw(server.port)
@@ -184,13 +178,9 @@ t.test('a log that cannot be written does not stop it', { ...atOnce(), skip: noF
   const env = { PATH: process.env['PATH'], DATABASE_URL: url, API_KEYS: apiKey, PORT: String(port) }
   const words = ['-c', 'exec "$@" >/dev/full 2>&1', 'bash', process.execPath, 'dist/server.js']
   const server = run(t, 'bash', words, { env })
-  const list = (): Promise<number> =>
-    callerOf(port, headers)('GET', '/v1/inventory').then(
-      ({ status }) => status,
-      () => 0,
-    )
-  await eventually('the first list', async () => (await list()) === 200)
-  for (let round = 0; round < 20; round++) t.equal(await list(), 200)
+  const list = (): Promise<Answer> => callerOf(port, headers)('GET', '/v1/inventory')
+  await eventually('the server to listen', () => list().catch(() => false as const))
+  for (let round = 0; round < 20; round++) t.equal((await list()).status, 200)
   server.process.kill('SIGTERM')
   t.match(await server.ended, { code: 0 })
 })

@@ -9,7 +9,7 @@ import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
-import { addEntries, addMany, testDatabase } from './database.ts'
+import { type Entries, testDatabase } from './database.ts'
 import { callerOf, json } from './http.ts'
 import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './program.ts'
@@ -85,13 +85,8 @@ export async function startApp(
   }
 }
 
-/** Starts the service as `startApp` does, over a database of the test's own with these entries, or with as many as `addMany` adds. */
-export async function startService(
-  t: Test,
-  entries: readonly string[] | number = [],
-  options: TestAppOptions = {},
-) {
-  const database = await testDatabase(t)
-  await (typeof entries === 'number' ? addMany(database, entries) : addEntries(database, entries))
+/** Starts the service as `startApp` does, over a database of the test's own with these entries. */
+export async function startService(t: Test, entries: Entries = [], options: TestAppOptions = {}) {
+  const database = await testDatabase(t, { entries })
   return { ...(await startApp(t, database.url, options)), database }
 }

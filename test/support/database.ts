@@ -3,14 +3,20 @@ import pg from 'pg'
 import type { Test } from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { eventually } from './eventually.ts'
-import { onServer, type Row } from './on-server.ts'
+import { hold, onServer, type Row } from './on-server.ts'
 import { urlOf } from './server.ts'
 
 /** A database of a test's own, and a way to look into it that does not go through the service. */
 export type TestDatabase = Awaited<ReturnType<typeof testDatabase>>
 
-/** Makes a database, migrated and without rows, or with `empty` without a schema, that goes away with the test. */
-export async function testDatabase(t: Test, { empty = false } = {}) {
+/** Entries, each a line of CSV, or how many `addMany` adds. */
+export type Entries = readonly string[] | number
+
+/** Makes a database, migrated and with these entries, or with `empty` without a schema, that goes away with the test. */
+export async function testDatabase(
+  t: Test,
+  { empty = false, entries = [] }: { readonly empty?: boolean; readonly entries?: Entries } = {},
+) {
   const { TEST_SERVER_URL: serverUrl, TEST_TEMPLATE: template, TEST_TEMPLATE_STRATEGY = '' } = process.env
   if (!serverUrl || !template) throw new Error('Run the tests with "npm test", which provides the database.')
   const name = `test_${randomBytes(8).toString('hex')}`
@@ -21,35 +27,20 @@ export async function testDatabase(t: Test, { empty = false } = {}) {
   const url = urlOf(serverUrl, name)
   const pool = new pg.Pool({ connectionString: url, max: 4, types: { getTypeParser: () => String } })
   pool.on('error', () => {})
-  const holding = new Set<pg.PoolClient>()
   t.teardown(async () => {
-    // Otherwise, a test that fails while it holds a lock would not end.
-    for (const client of holding) client.release(true)
     await pool.end()
     await onServer(serverUrl, `DROP DATABASE ${name} WITH (FORCE)`)
   })
-  return {
+  const database = {
     name,
     url,
-    /**
-     * Runs a statement in a transaction that stays open, with the locks it took, until the returned function is called,
-     * which rolls it back unless told otherwise.
-     */
-    hold: async (statement: string, end: 'COMMIT' | 'ROLLBACK' = 'ROLLBACK') => {
-      const client = await pool.connect()
-      holding.add(client)
-      await client.query('BEGIN')
-      await client.query(statement)
-      return async (): Promise<void> => {
-        await client.query(end)
-        holding.delete(client)
-        client.release()
-      }
-    },
+    hold: (statement: string, end?: 'COMMIT' | 'ROLLBACK') => hold(t, url, statement, end),
     /** Runs a statement as the owner; every value arrives as text, so that nothing is rounded on the way. */
     query: async (text: string, values?: unknown[]): Promise<Row[]> =>
       (await pool.query<Row>(text, values)).rows,
   }
+  await (typeof entries === 'number' ? addMany(database, entries) : addEntries(database, entries))
+  return database
 }
 
 /** Adds entries to the inventory, each a line of CSV. */

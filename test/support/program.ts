@@ -1,10 +1,11 @@
 import { type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { Agent } from 'node:http'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
 import type { Test } from 'tap'
-import { callerOf } from './http.ts'
+import { callerOf, type Send } from './http.ts'
 
 const dist = path.resolve('dist')
 
@@ -104,6 +105,13 @@ export async function portOf(program: Program): Promise<number> {
 
 /** The key that `send` presents by default. */
 export const apiKey = 'a-key-for-tests-0123456789abcdefghijklm'
+
+/** Returns what sends requests with the key over connections that stay open until the test ends, one by default. */
+export function persistentCaller(t: Test, port: number, connections = 1): Send {
+  const agent = new Agent({ keepAlive: true, maxSockets: connections })
+  t.teardown(() => agent.destroy())
+  return callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
+}
 
 /** The server as it ships, in a process of its own. */
 export type RunningServer = Awaited<ReturnType<typeof startServer>>

@@ -1,11 +1,12 @@
 import { once } from 'node:events'
 import { connect } from 'node:net'
+import type { Answer } from './http.ts'
 
 export type RawConnection = Awaited<ReturnType<typeof openRaw>>
 
-/** Opens a connection on which a test writes bytes that no HTTP client would. */
-export async function openRaw(port: number) {
-  const socket = connect({ host: '127.0.0.1', port })
+/** Opens a connection on which a test writes bytes that no HTTP client would; by default, it ends with the side of the server. */
+export async function openRaw(port: number, { allowHalfOpen = false } = {}) {
+  const socket = connect({ host: '127.0.0.1', port, allowHalfOpen })
   const chunks: Buffer[] = []
   socket.on('data', (chunk) => chunks.push(chunk))
   // A reset after the answer takes nothing away from what was received.
@@ -26,19 +27,19 @@ export async function sendRaw(port: number, bytes: string | Buffer): Promise<str
 }
 
 /** Splits one response into its parts. */
-export function parseResponse(text: string): { status: number; headers: Map<string, string>; body: string } {
-  const [head = '', ...rest] = text.split('\r\n\r\n')
+export function parseResponse(response: string): Omit<Answer, 'body'> {
+  const [head = '', ...rest] = response.split('\r\n\r\n')
   const [statusLine = '', ...lines] = head.split('\r\n')
-  const headers = new Map<string, string>()
-  for (const line of lines) {
+  const fields = lines.map((line) => {
     const colon = line.indexOf(':')
-    headers.set(line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim())
-  }
-  return { status: Number(statusLine.split(' ')[1]), headers, body: rest.join('\r\n\r\n') }
+    return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()]
+  })
+  const status = Number(statusLine.split(' ')[1])
+  return { status, headers: Object.fromEntries(fields), text: rest.join('\r\n\r\n') }
 }
 
 /** Splits the responses that came on one connection. */
-export function responsesIn(text: string): ReturnType<typeof parseResponse>[] {
+export function responsesIn(text: string): Omit<Answer, 'body'>[] {
   return text === '' ? [] : text.split(/(?=HTTP\/1\.1 \d)/).map(parseResponse)
 }
 

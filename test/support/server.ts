@@ -61,7 +61,7 @@ async function startContainer(image: string) {
     .withStartupTimeout(120_000)
     .start()
   const url = `postgres://postgres:tests@${container.getHost()}:${container.getMappedPort(5432)}/postgres`
-  await eventually('PostgreSQL', async () => (await onServer(url, 'SELECT').catch(() => false)) !== false)
+  await eventually('PostgreSQL', () => onServer(url, 'SELECT').catch(() => false as const))
   const source = `${image} in a container, because TEST_DATABASE_URL is not set and a Docker engine answers`
   return { url, source, stop: () => container.stop() }
 }

@@ -5,7 +5,7 @@ import { pino } from 'pino'
 import t from 'tap'
 import { startTracing } from '../../src/tracing/tracing.ts'
 import { apiKey, startApp } from '../support/app.ts'
-import { addMany, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import { startRelay } from '../support/relay.ts'
 
@@ -16,8 +16,7 @@ const UPDATE = 'PATCH /v1/inventory/:petId'
 process.env['OTEL_BSP_SCHEDULE_DELAY'] = '50'
 const exporter = new InMemorySpanExporter()
 const tracing = startTracing('1.2.3', pino({ level: 'silent' }), exporter)
-const database = await testDatabase(t)
-await addMany(database, 20)
+const database = await testDatabase(t, { entries: 20 })
 const outage = await startRelay(t, database.url)
 const { send, update, log } = await startApp(t, outage.url, { tracing })
 t.teardown(() => tracing.close())

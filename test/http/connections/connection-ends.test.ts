@@ -41,7 +41,7 @@ t.test('a response says that its connection stays open where it does, and only t
   for (const [version, header, stays] of clients) {
     for (const request of requests) {
       const answers = responsesIn(await sendRaw(port, `${message(version, request, header)}${last}`))
-      const ends = answers.map(({ status, headers }) => `${status} ${headers.get('connection')}`)
+      const ends = answers.map(({ status, headers }) => `${status} ${headers.connection}`)
       const [title, , , , status] = request
       const expected =
         stays && title !== ambiguous ? [`${status} keep-alive`, '200 close'] : [`${status} close`]
@@ -73,14 +73,14 @@ t.test('while the service stops, the last response on each connection says that 
   await release()
   for (const received of await Promise.all([before.received, after.received])) {
     const answers = responsesIn(received).map(
-      ({ headers, body }) => `${JSON.parse(body).quantity} ${headers.get('connection')}`,
+      ({ headers, text }) => `${JSON.parse(text).quantity} ${headers.connection}`,
     )
     t.strictSame(answers, ['7 keep-alive', '8 keep-alive', '9 close'])
   }
   for (const [index, [version, request]] of cases.entries()) {
     const [answer] = responsesIn((await connections[index]?.received) ?? '')
     t.equal(answer?.status, request.at(-1), `HTTP/${version}: ${request[0]}`)
-    t.equal(answer?.headers.get('connection'), 'close', `HTTP/${version}: ${request[0]}`)
+    t.equal(answer?.headers.connection, 'close', `HTTP/${version}: ${request[0]}`)
   }
   await closed
 })

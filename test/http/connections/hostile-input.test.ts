@@ -139,12 +139,12 @@ t.test('any bytes, header lines and pieces of requests get responses of the inte
     // It may be no whole request, so that no answer comes.
     await Promise.race([received, once(socket, 'data'), setTimeout(20)])
     socket.end()
-    for (const { status, headers, body } of responsesIn(await received)) {
+    for (const { status, headers, text } of responsesIn(await received)) {
       if (!statuses.has(status)) throw new Error(`The status ${status}`)
-      if (status < 400 || body === '') continue
-      const error: Record<string, unknown> = JSON.parse(body.slice(0, Number(headers.get('content-length'))))
+      if (status < 400 || text === '') continue
+      const error: Record<string, unknown> = JSON.parse(text.slice(0, Number(headers['content-length'])))
       if (Object.keys(error).sort().join() !== 'code,message,status' || error['status'] !== status)
-        throw new Error(`Another shape: ${body}`)
+        throw new Error(`Another shape: ${text}`)
     }
   })
   t.ok([before, '5'].includes(await quantity()))

@@ -1,5 +1,4 @@
-import { once } from 'node:events'
-import { connect, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import t from 'tap'
 import { appTimeouts } from '../../../src/http/app.ts'
 import { startService } from '../../support/app.ts'
@@ -77,12 +76,8 @@ t.test('a request that never becomes complete does not keep a server from stoppi
 
 t.test('a client that keeps its side open after an error, and sends on, is disconnected', async (t) => {
   const { port } = await startService(t)
-  const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
-  // A write to the connection that the service has closed.
-  socket.on('error', () => {})
-  const closed = new Promise((resolve) => socket.once('close', resolve))
+  const { socket, received } = await openRaw(port, { allowHalfOpen: true })
   socket.write('no HTTP\r\n\r\n')
   trickle(socket, 'x')
-  t.match(String(await once(socket, 'data')), /^HTTP\/1\.1 400 /)
-  await closed
+  t.match(await received, /^HTTP\/1\.1 400 /)
 })

@@ -1,7 +1,7 @@
-import pg from 'pg'
 import t from 'tap'
 import { listLimits } from '../../../src/database/time-limits.ts'
 import { startApp } from '../../support/app.ts'
+import { hold } from '../../support/on-server.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 import { compareLists, FIRST_ENTRIES, steps } from './histories.ts'
 
@@ -21,10 +21,7 @@ t.test('a list without a commit since the last one needs no lock', async (t) => 
   t.equal((await list()).status, 200)
   await server.query('UPDATE inventory SET quantity = 7777 WHERE pet_id = 1')
   t.match(await list(), { status: 200, text: '"quantity":7777' })
-  const holder = new pg.Client({ connectionString: server.superuserUrl })
-  await holder.connect()
-  t.teardown(() => holder.end())
-  await holder.query('BEGIN; LOCK TABLE inventory')
+  await hold(t, server.superuserUrl, 'LOCK TABLE inventory')
   t.equal((await list()).status, 503, 'changes are read at once')
   t.match(await list(), { status: 200, text: '"quantity":7777' })
 })

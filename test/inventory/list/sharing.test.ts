@@ -34,8 +34,7 @@ t.test('the list is byte for byte what the response schema makes of the entries 
 })
 
 t.test('lists asked for during a read share the next one, with what was committed before', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,1,available'])
+  const database = await testDatabase(t, { entries: ['1,1,available'] })
   // A read of this view waits after PostgreSQL has decided what it sees.
   await database.query(`ALTER TABLE inventory RENAME TO stock;
     CREATE FUNCTION wait(id bigint) RETURNS bigint LANGUAGE plpgsql AS

@@ -1,8 +1,8 @@
 import t from 'tap'
 import { listLimits } from '../../../src/database/time-limits.ts'
-import { startApp } from '../../support/app.ts'
+import { startApp, startService } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
-import { addMany, type TestDatabase, testDatabase } from '../../support/database.ts'
+import { type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 
 const ENTRIES = 2000
@@ -21,8 +21,7 @@ const sessionsWait = (database: TestDatabase, application: string, count = 1, se
   })
 
 t.test('a list or an export that waited for a transaction that replaces the rows is whole', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, ENTRIES)
+  const database = await testDatabase(t, { entries: ENTRIES })
   const apps = await Promise.all([1, 2].map(() => startApp(t, database.url)))
   // One has read the list before and asks what has changed; the other reads it for the first time.
   await apps[0]?.send('GET', '/v1/inventory')
@@ -68,9 +67,7 @@ for (const pooler of ['', 'transaction']) {
     })
 
     await t.test('for its limit, and is served once the table is free', async (t) => {
-      const database = await testDatabase(t)
-      await addMany(database, ENTRIES)
-      const { send, log } = await startApp(t, database.url, {
+      const { database, send, log } = await startService(t, ENTRIES, {
         timings: { lists: { ...listLimits, lock: 500, answer: 20_000 } },
         env: { DATABASE_POOLER: pooler },
       })

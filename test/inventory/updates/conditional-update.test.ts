@@ -1,9 +1,9 @@
-import { Agent } from 'node:http'
 import t from 'tap'
-import { apiKey, startApp, startService } from '../../support/app.ts'
+import { startApp, startService } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
+import { persistentCaller } from '../../support/program.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 
 /** All increments of the two writers together. */
@@ -118,13 +118,12 @@ t.test('several updates of one pet that arrive together are decided in their ord
 })
 
 t.test('updates with a condition and without one share statements, whatever array_nulls is', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, 5, 'sold' FROM generate_series(1, 40) n")
+  const database = await testDatabase(t, { entries: 40 })
   await database.query(`ALTER DATABASE ${database.name} SET array_nulls = off`)
   const { update } = await startApp(t, database.url)
   const headers = [
     {},
-    { 'If-Match': '"5-sold"' },
+    { 'If-Match': '"0-sold"' },
     { 'If-None-Match': '"1-sold"' },
     { 'If-Match': '"1-sold"' },
   ]
@@ -154,15 +153,13 @@ t.test('a condition waits for a locked row, and is decided by what is there then
 })
 
 t.test('two writers that increment by compare and set from the tag in each 412 lose nothing', async (t) => {
-  const database = await testDatabase(t)
-  await database.query(`INSERT INTO inventory SELECT n, 0, 'available' FROM generate_series(1, ${PETS}) n`)
+  const database = await testDatabase(t, { entries: PETS })
   const apps = [1, 2].map(() => startApp(t, database.url))
   const ports = (await Promise.all(apps)).map(({ port }) => port)
   let conflicts = 0
   const increment = async (port: number, petId: number): Promise<void> => {
-    const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-    const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
-    let tag = '"0-available"'
+    const send = persistentCaller(t, port)
+    let tag = '"0-sold"'
     for (let made = 0; made < INCREMENTS / PETS / ports.length; ) {
       const update = json({ quantity: Number.parseInt(tag.slice(1), 10) + 1 }, { 'If-Match': tag })
       const { status, headers, text } = await send('PATCH', `/v1/inventory/${petId}`, update)
@@ -172,7 +169,6 @@ t.test('two writers that increment by compare and set from the tag in each 412 l
       t.not(headers.etag, tag)
       tag = String(headers.etag)
     }
-    agent.destroy()
   }
   const pets = Array.from({ length: PETS }, (_, index) => index + 1)
   await Promise.all(pets.flatMap((petId) => ports.map((port) => increment(port, petId))))

@@ -1,7 +1,7 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { endlessTimings, serviceTimings, startApp, startService, type TestApp } from '../../support/app.ts'
-import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
+import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { Answer } from '../../support/http.ts'
 
@@ -70,11 +70,9 @@ const waitsForLocks: Readonly<Record<string, readonly [definition: string, lock:
 
 for (const [what, [definition, lock]] of Object.entries(waitsForLocks)) {
   t.test(`updates whose ${what} do not delay others, also if more and more come`, async (t) => {
-    const database = await testDatabase(t)
-    await addMany(database, 250)
-    await database.query(definition)
-    const app = await startApp(t, database.url)
-    const release = await database.hold(lock)
+    const app = await startService(t, 250)
+    await app.database.query(definition)
+    const release = await app.database.hold(lock)
     const update = async (petId: number): Promise<number> => (await app.update(petId, 5)).status
     let answered = 0
     const locked: Promise<number>[] = []
@@ -135,12 +133,11 @@ t.test('a locked table is not a locked entry, and is served once it is free', as
 })
 
 t.test('if Citus distributes the table, each update is a statement', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 20)
+  const app = await startService(t, 20)
+  const { database } = app
   await database.query(`CREATE SEQUENCE statements;
     CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
     CREATE TRIGGER truncate_trigger_1 BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
-  const app = await startApp(t, database.url)
   const statements = async (): Promise<number> =>
     Number((await database.query("SELECT nextval('statements')"))[0]?.['nextval'])
   await eventually('updates to be sent one by one', async () => {
@@ -151,8 +148,7 @@ t.test('if Citus distributes the table, each update is a statement', async (t) =
 })
 
 t.test('an update waits for another of its row, whatever the default isolation level is', async (t) => {
-  const database = await testDatabase(t)
-  await addMany(database, 2)
+  const database = await testDatabase(t, { entries: 2 })
   await database.query(
     `ALTER DATABASE ${database.name} SET default_transaction_isolation = 'repeatable read'`,
   )

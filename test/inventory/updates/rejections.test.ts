@@ -1,7 +1,7 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
 import { apiKey, endlessTimings, startApp, startService } from '../../support/app.ts'
-import { addMany, testDatabase, waitForLocks } from '../../support/database.ts'
+import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
@@ -162,8 +162,7 @@ t.test('a quantity that the store does not allow is refused, and no older update
       CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity = 50) EXECUTE FUNCTION rule()`,
   }
   for (const [way, definition] of Object.entries(ways)) {
-    const database = await testDatabase(t)
-    await addMany(database, 1)
+    const database = await testDatabase(t, { entries: 1 })
     await database.query(`${definition}; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
     const { port } = await startApp(t, role.urlOf(database.url))
     const requests = Array.from({ length: 10 }, (_, index) => updateRequest(index + 41))

@@ -1,6 +1,6 @@
 import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
-import { addEntries, stockOf, testDatabase } from '../../support/database.ts'
+import { stockOf, testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 import { json } from '../../support/http.ts'
 
@@ -82,8 +82,7 @@ t.test('the message for an invalid quantity or petId says what is valid', async 
 })
 
 t.test('a pet is found whose id is stored as numeric in a table under a view', async (t) => {
-  const database = await testDatabase(t)
-  await addEntries(database, ['1,0,sold'])
+  const database = await testDatabase(t, { entries: ['1,0,sold'] })
   await database.query(`ALTER TABLE inventory ALTER pet_id TYPE numeric; ALTER TABLE inventory RENAME TO stock;
       CREATE VIEW inventory AS SELECT * FROM stock`)
   const { update } = await startApp(t, database.url)
