@@ -1,11 +1,6 @@
-import {
-  createServer,
-  type IncomingHttpHeaders,
-  type IncomingMessage,
-  request,
-  type ServerResponse,
-} from 'node:http'
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { Test } from 'tap'
+import { callerOf } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 
 type Handle = (response: ServerResponse) => unknown
@@ -73,7 +68,7 @@ export async function startFront(t: Test, port: number, script: Script) {
     requests.push({ method, headers, at: Date.now(), retryAfter })
     const handle = async (): Promise<void> => {
       const fault = await script(incoming)
-      if (fault === undefined) pass(incoming, outgoing, port)
+      if (fault === undefined) await pass(incoming, outgoing, port)
       else incoming.resume().on('end', () => faults[fault](outgoing))
     }
     handle().catch((error: Error) => outgoing.destroy(error))
@@ -87,12 +82,9 @@ export function inTurn(faults: Readonly<Record<string, readonly Fault[]>>): Scri
   return ({ method = '' }) => left.get(method)?.shift()
 }
 
-function pass(incoming: IncomingMessage, outgoing: ServerResponse, port: number): void {
-  const { method, headers, url: path } = incoming
-  const onward = request({ host: '127.0.0.1', port, method, headers, path }, (answer) => {
-    outgoing.writeHead(answer.statusCode ?? 500, answer.headers)
-    answer.pipe(outgoing)
-  })
-  onward.on('error', (error) => outgoing.destroy(error))
-  incoming.pipe(onward)
+async function pass(incoming: IncomingMessage, outgoing: ServerResponse, port: number): Promise<void> {
+  const { method = '', url = '', headers } = incoming
+  const message = { headers, body: Buffer.concat(await incoming.toArray()) }
+  const answer = await callerOf(port)(method, url, message)
+  outgoing.writeHead(answer.status, answer.headers).end(answer.body)
 }
