@@ -50,32 +50,24 @@ export async function importLines(t: Test, url: string, mode: string, ...lines: 
 }
 
 async function runInHost(command: Command): Promise<Outcome> {
-  const running = idleHosts.pop() ?? startHost()
-  const ending = new AbortController()
-  const { signal } = ending
-  running.channel?.ref()
-  try {
-    const ended = once(running, 'exit', { signal })
-    ended.catch(() => {})
-    running.send(command)
-    const [outcome] = await Promise.race([once(running, 'message', { signal }), ended])
-    if (typeof outcome !== 'object' || outcome === null)
-      throw new Error(`The process ended during "${command.args.join(' ')}"`)
-    idleHosts.push(running)
-    return outcome
-  } finally {
-    ending.abort()
-    running.channel?.unref()
-  }
+  const host = idleHosts.pop() ?? startHost()
+  host.channel?.ref()
+  host.send(command)
+  const [outcome] = await once(host, 'message')
+  host.channel?.unref()
+  idleHosts.push(host)
+  return outcome
 }
 
 /** The process ends with this one, and does not keep it running. */
 function startHost(): ChildProcess {
-  const started = fork(path.join(import.meta.dirname, 'command-host.js'), [path.resolve('dist')], {
+  const host = fork(path.join(import.meta.dirname, 'command-host.js'), [path.resolve('dist')], {
     env: { PATH: process.env['PATH'] },
     execArgv: [],
   })
-  started.unref()
-  started.channel?.unref()
-  return started
+  // Otherwise, whoever has sent a command that ends its process would wait for ever.
+  host.once('disconnect', () => host.emit('error', new Error('A command ended its process')))
+  host.unref()
+  host.channel?.unref()
+  return host
 }
