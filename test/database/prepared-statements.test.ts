@@ -1,5 +1,7 @@
 import t from 'tap'
+import { testDatabase } from '../support/database.ts'
 import { backendOf, openPool } from '../support/pool.ts'
+import { countingFilter, startRelay } from '../support/relay.ts'
 
 const values = { name: 'values', text: 'SELECT $1::bigint + 1 AS next, $2::text AS word, true AS yes' }
 
@@ -18,10 +20,14 @@ t.test('values arrive by their types, the first time and afterward', async (t) =
   }
 })
 
-t.test('a statement with a name is parsed once for each connection, whatever its values', async (t) => {
-  const { pool } = await openPool(t)
+t.test('a statement with a name is parsed and described once for each connection', async (t) => {
+  const { url } = await testDatabase(t)
+  const descriptions = countingFilter('length\0')
+  const relay = await startRelay(t, url, { towardsClient: descriptions.filter })
+  const { pool } = await openPool(t, { url: relay.url })
   const lengths = { name: 'lengths', text: 'SELECT cardinality($1::text[]) AS length' }
   for (const array of ['{a}', '{a,b}', '{}']) await pool.query(lengths, [array])
+  t.equal(descriptions.count, 1, 'a description names the columns')
   t.strictSame(await pool.query('SELECT name FROM pg_prepared_statements'), [{ name: 'lengths' }])
 })
 

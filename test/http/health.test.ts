@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises'
 import t from 'tap'
 import { serviceTimings, startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
-import { addEntries, testDatabase } from '../support/database.ts'
+import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf } from '../support/http.ts'
 import { samplesOf } from '../support/metrics.ts'
-import { startRelay } from '../support/relay.ts'
+import { countingFilter, startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
 t.test('health checks need no key, and their responses are never cached', async (t) => {
@@ -70,18 +70,13 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
 
 t.test('health checks and a scrape of the metrics at the same time share one check', async (t) => {
   const database = await testDatabase(t)
-  let statements = 0
-  const way = await startRelay(t, database.url, {
-    towardsDatabase(bytes) {
-      if (bytes.includes('EXPLAIN')) statements++
-      return bytes
-    },
-  })
+  const plans = countingFilter('EXPLAIN')
+  const way = await startRelay(t, database.url, { towardsDatabase: plans.filter })
   const { send, scrape } = await startApp(t, way.url)
-  const ofStart = statements
+  const ofStart = plans.count
   t.ok(ofStart > 0)
   await Promise.all([scrape(), ...Array.from({ length: 20 }, () => send('GET', '/readyz'))])
-  t.ok(statements <= 2 * ofStart, `${statements} statements, ${ofStart} of them at the start`)
+  t.ok(plans.count <= 2 * ofStart, `${plans.count} statements, ${ofStart} of them at the start`)
 })
 
 t.test('the service stays ready while all connections of the pool are busy', async (t) => {
@@ -95,9 +90,8 @@ t.test('the service stays ready while all connections of the pool are busy', asy
 
 t.test('the service stays ready while PostgreSQL has no connection left for a check', async (t) => {
   const role = await testRole(t)
-  const database = await testDatabase(t)
+  const database = await testDatabase(t, { entries: ['1,0,available'] })
   await database.query(`GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO ${role.name}`)
-  await addEntries(database, ['1,0,available'])
   const { send, update, log } = await startApp(t, role.urlOf(database.url))
   t.equal((await update(1, 5)).status, 200)
   await database.query(`ALTER ROLE ${role.name} CONNECTION LIMIT 0`)

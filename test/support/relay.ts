@@ -18,6 +18,18 @@ interface Filters {
 
 const everything: Filter = (bytes) => bytes
 
+/** A filter that lets everything through, and counts the pieces that contain a text. */
+export function countingFilter(text: string) {
+  const counter = {
+    count: 0,
+    filter(bytes: Buffer) {
+      if (bytes.includes(text)) counter.count++
+      return bytes
+    },
+  }
+  return counter
+}
+
 /** Listens on a free port of 127.0.0.1 until the test ends, and relays every connection to the server at `url`. */
 export async function startRelay(
   t: Pick<Test, 'teardown'>,
@@ -51,13 +63,10 @@ export async function startRelay(
     carry(far, towardsClient, near)
   })
   // An outgoing connection of another process may have the port for a moment.
-  const listenOn = (port: number): Promise<boolean> =>
-    eventually(`port ${port} to be free`, async () => {
+  const listenOn = (port: number): Promise<unknown> =>
+    eventually(`port ${port} to be free`, () => {
       server.listen(port, '127.0.0.1')
-      return once(server, 'listening').then(
-        () => true,
-        () => false,
-      )
+      return once(server, 'listening').catch(() => false as const)
     })
   await listenOn(0)
   const address = server.address()
