@@ -1,7 +1,6 @@
 import zlib from 'node:zlib'
 import t from 'tap'
 import { startApp, startService } from '../../support/app.ts'
-import { testDatabase } from '../../support/database.ts'
 import { isError } from '../../support/error-shape.ts'
 
 t.test('a caller that has the list gets a 304 without a body', async (t) => {
@@ -12,14 +11,7 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
   const common = { 'cache-control': 'private, no-cache', vary: 'Accept-Encoding' }
   t.match(headers, common)
   const compressed = [etag.replace(/"$/, '-br"'), `W/${etag.replace(/"$/, '-gzip"')}`]
-  for (const condition of [etag, `W/${etag}`, `"x", ${etag}`, `${etag},"y,z"`, '*', ' * ', ...compressed]) {
-    for (const method of ['GET', 'HEAD']) {
-      const answer = await send(method, '/v1/inventory', { headers: { 'if-none-match': condition } })
-      t.match(answer, { status: 304, text: /^$/ }, `${method} ${condition}`)
-      // That length would be the size of the list.
-      t.match(answer.headers, { ...common, etag, 'content-length': undefined })
-    }
-  }
+  const matching = [etag, `W/${etag}`, `"x", ${etag}`, `${etag},"y,z"`, '*', ' * ', ...compressed]
   const bare = etag.slice(1, -1)
   const malformed = [
     bare,
@@ -31,10 +23,13 @@ t.test('a caller that has the list gets a 304 without a body', async (t) => {
     '"',
     'W/',
   ]
-  for (const condition of ['"x"', '', ...malformed]) {
+  // The length in a 304 would be the size of the list.
+  const unchanged = { status: 304, text: '', headers: { ...common, etag, 'content-length': undefined } }
+  for (const condition of [...matching, '"x"', '', ...malformed]) {
+    const expected = matching.includes(condition) ? unchanged : { status: 200, headers: { etag } }
     for (const method of ['GET', 'HEAD']) {
       const answer = await send(method, '/v1/inventory', { headers: { 'if-none-match': condition } })
-      t.match(answer, { status: 200, headers: { etag } }, `${method} ${condition}`)
+      t.match(answer, expected, `${method} ${condition}`)
     }
   }
 })
@@ -79,9 +74,7 @@ t.test('each list has its own tag, which is the same in every process', async (t
 })
 
 t.test('compresses the list as the caller accepts it, each coding with a tag of its own', async (t) => {
-  const database = await testDatabase(t)
-  await database.query("INSERT INTO inventory SELECT n, n, 'available' FROM generate_series(1, 3000) n")
-  const { send } = await startApp(t, database.url)
+  const { send } = await startService(t, 3000)
   const plain = await send('GET', '/v1/inventory')
   t.equal(plain.headers['content-encoding'], undefined)
   const expectations = [
