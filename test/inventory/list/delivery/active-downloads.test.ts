@@ -70,6 +70,15 @@ t.test('waits once, however many versions of the list clients download and do no
   for (const response of slow) response.end()
 })
 
+t.test('lists that share chunks hold them once', async (t) => {
+  const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 0 })
+  const list = listOf(200_000)
+  const { response } = await openResponse(t)
+  for (const version of [{ ...list }, { ...list }]) downloads.add(version, response)
+  await downloads.waitForMemory(undefined)
+  t.notOk(response.req.socket.destroyed)
+})
+
 t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
   const { database, port, send, log } = await startService(t, [], {
     timings: { app: { ...appTimeouts, connections: { ...connectionLimits, stallMs: 600_000 } } },
@@ -95,7 +104,7 @@ for (const [kind, statement] of [
     const { owner, pool } = await openPool(t, { limits: listLimits })
     await addMany(owner, 2000)
     await owner.query(statement)
-    const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 0 })
+    const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 100 })
     const log = pino({ level: 'silent' })
     const list = inventoryList(listReader(pool), downloads, new InventoryStatistics(), log)
     const { response } = await openResponse(t)
