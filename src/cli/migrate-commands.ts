@@ -89,7 +89,5 @@ export function addMigrateCommands(
     .description('create an empty migration in the folder migrations')
     .argument('<name>', 'what the migration does, such as add-price', readName)
     .addHelpText('after', '\nExample:\n  inventory migrate create add-price')
-    .action(async (name: string) => {
-      await print(await createMigration(name, 'migrations'))
-    })
+    .action(async (name: string) => print(await createMigration(name, 'migrations')))
 }
