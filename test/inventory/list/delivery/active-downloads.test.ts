@@ -70,7 +70,7 @@ t.test('waits once, however many versions of the list clients download and do no
   for (const response of slow) response.end()
 })
 
-t.test('lists that share chunks hold them once', async (t) => {
+t.test('a chunk that several lists share counts once', async (t) => {
   const downloads = new ActiveDownloads({ budgetBytes: 250_000, timeoutMs: 0 })
   const list = listOf(200_000)
   const { response } = await openResponse(t)
