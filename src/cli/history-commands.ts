@@ -22,7 +22,7 @@ const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
   const change = async (work: (transaction: Transaction) => Promise<void>): Promise<void> => {
     const url = await databaseUrl()
-    await inTransaction({ url, readOnly: false, ...abortOnSignals() }, work)
+    await inTransaction({ url, ...abortOnSignals() }, work)
   }
 
   const history = program

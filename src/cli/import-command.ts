@@ -62,7 +62,7 @@ async function importFrom(
   const { signal, onCommit } = abortOnSignals()
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
   addAbortSignal(signal, source.stream)
-  return inTransaction({ url, readOnly: false, signal, onCommit }, async (transaction) => {
+  return inTransaction({ url, signal, onCommit }, async (transaction) => {
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(

@@ -98,7 +98,7 @@ async function changeKeys<Result>(
 ): Promise<Result> {
   try {
     const settings = { lock_timeout: '3s' }
-    return await inTransaction({ url, readOnly: false, settings, ...abortOnSignals() }, work)
+    return await inTransaction({ url, settings, ...abortOnSignals() }, work)
   } catch (error) {
     if (!hasCause(error, 'locked')) throw error
     const holders = await withDatabase(url, lockHolders)

@@ -49,7 +49,7 @@ export async function startEmbeddedServer(
   const server = startServer(place, { ...defaults, ...settings, port })
   const url = addressOf(password, port)
   const query = (text: string): Promise<unknown> =>
-    inTransaction({ url, readOnly: false }, (transaction) => transaction.query(text))
+    inTransaction({ url }, (transaction) => transaction.query(text))
   const failure = new AbortController()
   void server.ended.then((how) => failure.abort(new Error(how)))
   try {

@@ -92,7 +92,7 @@ t.test('a connection on which somebody else begins or ends transactions acknowle
   const reason = /"cause":"database_unreachable","reason":"a transaction was open after [^"]* pgpool-II/
   t.match(JSON.stringify(log), reason)
 
-  const change = inTransaction({ url: relay.url, readOnly: false }, async ({ query }) => {
+  const change = inTransaction({ url: relay.url }, async ({ query }) => {
     ;[found, said] = ['T', 'I']
     await query('UPDATE inventory SET quantity = 6')
   })

@@ -5,7 +5,7 @@ import { testDatabase } from '../support/database.ts'
 
 t.test('a connection that is lost between two statements is an outage', async (t) => {
   const database = await testDatabase(t)
-  const transaction = inTransaction({ url: database.url, readOnly: false }, async ({ query }) => {
+  const transaction = inTransaction({ url: database.url }, async ({ query }) => {
     const [row] = await query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
     await database.query('SELECT pg_terminate_backend($1, 10000)', [row?.pid])
     // Lets the end of the connection arrive, which an event reports.
@@ -17,7 +17,7 @@ t.test('a connection that is lost between two statements is an outage', async (t
 
 t.test('a transaction with a failed statement is not reported as committed', async (t) => {
   const database = await testDatabase(t)
-  const transaction = inTransaction({ url: database.url, readOnly: false }, async ({ change }) => {
+  const transaction = inTransaction({ url: database.url }, async ({ change }) => {
     await change("INSERT INTO inventory VALUES (1, 1, 'sold')")
     await t.rejects(change('SELECT 1 / 0'), { code: '22012' })
   })

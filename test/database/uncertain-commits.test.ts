@@ -21,7 +21,7 @@ const WAITING = `FROM pg_stat_activity WHERE wait_event = 'SyncRep'`
 
 const database = await startOwnServer(t)
 
-const options = { url: database.url, readOnly: false }
+const options = { url: database.url }
 
 t.beforeEach(async () => {
   await database.waitForStandby('')

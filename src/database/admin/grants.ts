@@ -18,12 +18,9 @@ export type Roles = Readonly<Partial<Record<'server' | 'operator', string | unde
  * @throws {MigrationError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
  * @throws what `inTransaction` throws
  */
-export async function grantPrivileges(
-  options: Omit<TransactionOptions, 'readOnly'>,
-  roles: Roles,
-): Promise<void> {
+export async function grantPrivileges(options: TransactionOptions, roles: Roles): Promise<void> {
   const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
-  await inTransaction({ ...options, readOnly: false }, async (transaction) => {
+  await inTransaction(options, async (transaction) => {
     await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
     for (const purpose of ['server', 'operator'] as const) {
       const role = roles[purpose]

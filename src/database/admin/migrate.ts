@@ -8,9 +8,9 @@ import { APPLIED_TABLE } from './migrations.ts'
 import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
 
 /** node-pg-migrate records the times without a time zone. */
-const IN_UTC = { readOnly: false, settings: { TimeZone: 'UTC' } }
+const SETTINGS = { TimeZone: 'UTC' }
 
-export interface MigrateOptions extends Omit<TransactionOptions, 'readOnly' | 'settings'> {
+export interface MigrateOptions extends TransactionOptions {
   readonly direction: 'up' | 'down'
   /** Maximum number of migrations. By default, all pending ones are applied, or one is rolled back. */
   readonly count?: number | undefined
@@ -24,14 +24,16 @@ export interface MigrateOptions extends Omit<TransactionOptions, 'readOnly' | 's
  * @throws what `inTransaction` throws
  */
 export function migrate(options: MigrateOptions): Promise<string[]> {
-  return inTransaction({ ...options, ...IN_UTC }, (...session) => run(...session, options))
+  return inTransaction({ ...options, settings: SETTINGS }, (transaction, client) =>
+    run(transaction, client, options),
+  )
 }
 
 /** Returns the SQL with which `migrate` would run the migrations now, and changes nothing. Throws what `migrate` throws. */
 export async function migrationSql(options: MigrateOptions): Promise<string> {
   const sql: string[] = []
   const logger = { debug: (text: string) => sql.push(text.trim()), info: ignore, warn: ignore, error: ignore }
-  await inTransaction({ ...options, ...IN_UTC }, async (transaction, client) => {
+  await inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
     await run(transaction, client, options, { dryRun: true, verbose: true, logger })
     // node-pg-migrate creates its table in a dry run, too.
     await client.query('ROLLBACK AND CHAIN')

@@ -23,7 +23,7 @@ export interface TransactionOptions {
   /** A `postgres://` address. */
   readonly url: string
   /** Whether the transaction changes nothing, and reads everything from one snapshot. */
-  readonly readOnly: boolean
+  readonly readOnly?: boolean
   /** Settings of the session, whatever the options in the address are. */
   readonly settings?: Readonly<Record<string, string>>
   /**
@@ -43,7 +43,7 @@ export interface TransactionOptions {
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
-  { url, readOnly, settings, signal = new AbortController().signal, onCommit }: TransactionOptions,
+  { url, readOnly = false, settings, signal = new AbortController().signal, onCommit }: TransactionOptions,
   work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
   const session = directSession(LIMITS, { ...SETTINGS, ...settings })
@@ -72,6 +72,7 @@ export async function inTransaction<Result>(
     await client.query('')
     if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
     signal.throwIfAborted()
+    // If the transaction has ended already, the changes may be committed.
     isCommitting = !readOnly
     client.expectState('T')
     if (readOnly) return result
