@@ -1,5 +1,4 @@
 import { Command } from 'commander'
-import { serverRoleOf } from '../config/load-config.ts'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
 import { printableLines } from '../process/printable.ts'
@@ -31,7 +30,7 @@ export function commandLine(
   addKeysCommands(program, databaseUrl)
   addImportCommand(program, databaseUrl)
   addExportCommand(program, databaseUrl)
-  addStatusCommand(program, databaseUrl, () => serverRoleOf(readEnvironment()))
+  addStatusCommand(program, databaseUrl)
   addHistoryCommands(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
   addConfigCommand(program, readEnvironment)

@@ -1,4 +1,3 @@
-import { parse } from 'pg-connection-string'
 import type { FixedKey } from '../api-keys/key.ts'
 import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
@@ -48,12 +47,6 @@ export function loadOperatorDatabase(env: Variables) {
   const { values, warnings } = load(env, (setting) => used.includes(setting))
   const { [name]: url } = values
   return url === undefined ? undefined : { url, variable: variableOf(env, name), warnings }
-}
-
-/** Returns the role in DATABASE_URL, which is the server's; undefined if it is not set, or contains none. */
-export function serverRoleOf(env: Variables): string | undefined {
-  const { DATABASE_URL: url } = readSettings(env, (name) => name === 'DATABASE_URL').values
-  return (url && parse(url).user) || undefined
 }
 
 /** Describes the effective settings of the server and the command line without secrets, their errors, and what has no effect. */

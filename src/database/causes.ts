@@ -11,7 +11,7 @@ export const notReadyReasons = {
   former_primary: 'The address leads to a former primary, which may lack acknowledged updates.',
   schema_behind: 'The database lacks a table: {said}.',
   privileges: 'The database role lacks a privilege: {said}. Run "inventory migrate up --server-role ROLE".',
-  row_security: 'Row security would hide rows: {said}. "inventory status" says what to do.',
+  row_security: 'Row security would hide rows: {said}. Disable it, or give the role BYPASSRLS.',
   unsupported: 'The database does not support a statement that this service needs: {said}.',
 } as const
 

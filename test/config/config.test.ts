@@ -1,11 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import t from 'tap'
-import {
-  describeSettings,
-  loadConfig,
-  loadOperatorDatabase,
-  serverRoleOf,
-} from '../../src/config/load-config.ts'
+import { describeSettings, loadConfig, loadOperatorDatabase } from '../../src/config/load-config.ts'
 
 const folder = t.testdir({
   url: 'postgres://user:secret@host/db\n',
@@ -265,9 +260,6 @@ t.test('the command line has its own database if one is set, otherwise that of t
   const forServer = { PORT: '127.0.0.1:3000', METRICS_PORT: 'x', API_KEYS_FILE: '/none' }
   t.match(loadOperatorDatabase({ ...server, ...forServer }), { url: server.DATABASE_URL })
   t.notMatch(JSON.stringify(loadConfig(operator)), 'secret', 'the server does not know it')
-  t.equal(serverRoleOf(operator), 'server')
-  t.equal(serverRoleOf({ DATABASE_URL: 'postgres://100%:secret@host/db' }), '100%')
-  t.equal(serverRoleOf({ DATABASE_URL: 'postgres://host/db' }), undefined)
   t.doesNotThrow(() => loadConfig({ ...server, OPERATOR_DATABASE_URL_FILE: '/none' }))
   for (const [settings, name] of [
     [{ ...server, NODE_ENV: 'prod' }, 'NODE_ENV'],

@@ -14,7 +14,6 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
   const { send } = await startApp(t, url)
   const readiness = async (): Promise<string> => (await send('GET', '/readyz')).text
   t.equal(await readiness(), '{"status":"ready"}')
-  const status = ['status', '--server-role', role.name]
 
   for (const table of ['inventory', 'api_keys']) {
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
@@ -30,12 +29,11 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
     if (table === 'api_keys') t.equal(requests[0]?.status, 503, 'a stored key is not called invalid')
     else for (const answer of requests) t.equal(answer.status, 503, answer.text)
 
-    const asOwner = await inventory(t, database.url, ...status)
-    t.equal(asOwner.code, 3, asOwner.stderr)
-    t.match(asOwner.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
-    const asRole = await inventory(t, url, 'status')
-    t.match(asRole.stdout, `Row security may hide rows of ${table} from ${role.name}; run `)
+    t.match(await inventory(t, url, 'status'), {
+      code: 1,
+      stdout: '',
+      stderr: /: Row security would hide rows /,
+    })
     await database.query(`ALTER TABLE ${table} DISABLE ROW LEVEL SECURITY`)
   }
-  await succeed(t, database.url, ...status)
 })

@@ -169,6 +169,19 @@ t.test('after a refused grant the migrations remain, and the next run grants', a
   t.strictSame(await onServer(role.urlOf(database.url), 'TABLE inventory'), [])
 })
 
+t.test('an owner of the tables who may not grant access to their database says so', async (t) => {
+  const { database, server, operator: owner } = await setUp(t)
+  await database.query(`CREATE SCHEMA shop AUTHORIZATION ${owner.name};
+    ALTER ROLE ${owner.name} IN DATABASE ${database.name} SET search_path = shop`)
+  const up = (): Promise<Outcome> =>
+    runCommand(t, ['migrate', 'up', '--server-role', server.name], {
+      env: { DATABASE_URL: owner.urlOf(database.url) },
+    })
+  t.match(await up(), { code: 0 }, 'the role may connect already')
+  await database.query(`REVOKE CONNECT ON DATABASE ${database.name} FROM ${server.name}`)
+  t.match(await up(), { code: 1, stderr: /CONNECT on the database or .*; no privilege was changed/ })
+})
+
 t.test('of several runs on an empty database, the first migrates, and all grant', async (t) => {
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })

@@ -2,7 +2,6 @@ import t, { type Test } from 'tap'
 import { inventory, succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { startRelay } from '../support/relay.ts'
-import { testRole } from '../support/roles.ts'
 
 const statusOf = async (t: Test, url: string, ...args: string[]) => {
   const { code, stdout } = await inventory(t, url, 'status', '--json', ...args)
@@ -13,7 +12,7 @@ t.test('status shows the server, the schema, the entries and the keys', async (t
   const database = await testDatabase(t, { entries: ['1,9,sold', '2,9,sold', '3,9,available'] })
   for (const args of ['create --name shop', 'create --name billing', 'rotate billing', 'revoke shop'])
     await succeed(t, database.url, 'keys', ...args.split(' '))
-  const { host, port, pathname, username } = new URL(database.url)
+  const { host, port, pathname } = new URL(database.url)
   const address = `${port === '' ? `${host}:5432` : host}${pathname}`
   t.match(await statusOf(t, database.url), {
     code: 0,
@@ -22,7 +21,6 @@ t.test('status shows the server, the schema, the entries and the keys', async (t
     entries: { available: 1, pending: 0, sold: 2 },
     keys: { active: 1, ending: 1, expired: 0, revoked: 1 },
     lastBackup: null,
-    serverRole: { role: username, missing: [] },
     warnings: [],
   })
   const { code, stdout, stderr } = await inventory(t, database.url, 'status')
@@ -46,40 +44,6 @@ t.test('status shows the last backup and read-only sessions, and warns of disabl
     lastBackup: '2026-11-24T03:00:00.000Z',
     warnings: [/^The trigger \w+ is disabled, .* "ALTER TABLE inventory ENABLE TRIGGER \w+"$/],
   })
-})
-
-t.test("status shows the missing privileges of the server's role, whichever role asks", async (t) => {
-  const server = await testRole(t)
-  const operator = await testRole(t)
-  const database = await testDatabase(t)
-  const roles = ['--server-role', server.name, '--operator-role', operator.name]
-  await succeed(t, database.url, 'migrate', 'up', ...roles)
-  const status = ['--server-role', server.name]
-  const complete = { code: 0, serverRole: { role: server.name, missing: [] }, warnings: [] }
-  for (const url of [database.url, operator.urlOf(database.url)])
-    t.match(await statusOf(t, url, ...status), complete)
-  t.match(await statusOf(t, server.urlOf(database.url)), complete)
-  t.match(await inventory(t, database.url, 'status', '--server-role', 'nobody'), {
-    code: 1,
-    stdout: '',
-    stderr: 'inventory: There is no role "nobody".\n',
-  })
-
-  for (const [privilege, missing] of [
-    ['SELECT ON pgmigrations', 'SELECT on pgmigrations'],
-    ['SELECT ON inventory', 'SELECT on inventory'],
-    ['UPDATE (quantity) ON inventory', 'UPDATE (quantity) on inventory'],
-    ['SELECT ON api_keys', 'SELECT on api_keys'],
-  ] as const) {
-    await database.query(`REVOKE ${privilege} FROM ${server.name}`)
-    const advice = `"inventory migrate up --server-role ${server.name}" as the owner of the tables`
-    t.match(await statusOf(t, operator.urlOf(database.url), ...status), {
-      code: 3,
-      serverRole: { missing: [missing] },
-      warnings: [`${server.name} lacks privileges; run ${advice}`],
-    })
-    await succeed(t, database.url, 'migrate', 'up', '--server-role', server.name)
-  }
 })
 
 t.test('a schema behind this version has an exit code of its own; a newer one is no error', async (t) => {

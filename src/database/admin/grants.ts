@@ -28,10 +28,9 @@ export async function grantPrivileges(options: TransactionOptions, roles: Roles)
       await transaction.query(await grantsOf(transaction, purpose, role)).catch((error: unknown) => {
         throw explained('The privileges cannot be granted', error, UNCHANGED)
       })
-      const missing = await missingPrivileges(transaction, purpose, role)
-      if (missing?.length)
+      if ((await transaction.query(REACHES_TABLES, [role])).length === 0)
         throw new MigrationError(
-          `This role may not grant ${missing.join(', ')}; ${UNCHANGED}. Run this as the owner of the tables.`,
+          `The owner of the tables may not grant the role "${role}" CONNECT on the database or USAGE on the schema; ${UNCHANGED}. Run this again when the owner of the database has granted both.`,
         )
     }
   })
@@ -45,6 +44,10 @@ export function explained(what: string, error: unknown, outcome: string): unknow
 }
 
 const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'
+
+/** Whether a role can reach the tables. If their owner does not own the database or the schema, PostgreSQL only warns of these grants. */
+const REACHES_TABLES = `SELECT WHERE has_database_privilege($1, current_database(), 'CONNECT')
+  AND has_schema_privilege($1, (SELECT relnamespace FROM pg_class WHERE oid = '${APPLIED_TABLE}'::regclass), 'USAGE')`
 
 /** Returns the statements of `migrations/grants.sql` for a role. */
 async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
@@ -66,32 +69,4 @@ export async function placeOfTables(database: StatementRunner) {
      LEFT JOIN pg_class USING (oid) LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace`,
   )
   return onlyRow(rows)
-}
-
-/**
- * Returns the privileges that a role needs and lacks, such as `SELECT on pgmigrations`; undefined if there is no such role. Ignores
- * tables that do not exist yet.
- */
-export async function missingPrivileges(
-  database: StatementRunner,
-  purpose: keyof Roles,
-  role: string,
-): Promise<string[] | undefined> {
-  if ((await database.query('SELECT FROM pg_roles WHERE rolname = $1', [role])).length === 0) return undefined
-  const statements = await grantsOf(database, purpose, role)
-  const parts =
-    /^GRANT (?<kind>\w+)(?: \((?<column_name>\w+)\))? ON (?:(?<class>DATABASE|SCHEMA) )?(?<name>.+) TO /gm
-  const grants = [...statements.matchAll(parts)].map(({ groups }) => groups)
-  const rows = await database.query<{ privilege: string }>(
-    `SELECT concat_ws(' ', kind, '(' || column_name || ')', 'on', lower(class), name) AS privilege
-     FROM jsonb_to_recordset($2) AS list (kind text, column_name text, class text, name text)
-     WHERE NOT CASE
-       WHEN class = 'DATABASE' THEN has_database_privilege($1, current_database(), kind)
-       WHEN class = 'SCHEMA' THEN has_schema_privilege($1, to_regnamespace(name), kind)
-       WHEN column_name IS NULL THEN has_table_privilege($1, to_regclass(name), kind)
-       ELSE has_column_privilege($1, to_regclass(name), column_name, kind)
-     END`,
-    [role, JSON.stringify(grants)],
-  )
-  return rows.map(({ privilege }) => privilege)
 }

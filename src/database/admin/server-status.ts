@@ -11,23 +11,6 @@ export async function serverStatus(database: StatementRunner) {
   return onlyRow(rows)
 }
 
-/** Returns the tables of which the role of the session, or another one, may not see all rows because of row security. */
-export async function rowSecurityOf(
-  database: StatementRunner,
-  tables: readonly string[],
-  role?: string,
-): Promise<{ table: string; role: string }[]> {
-  return database.query(
-    `SELECT relname AS "table", rolname AS role FROM pg_class
-     JOIN pg_roles ON rolname = current_user OR rolname = $2
-     WHERE pg_class.oid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name)
-       AND relrowsecurity AND NOT rolsuper AND NOT rolbypassrls
-       AND (relforcerowsecurity OR NOT pg_has_role(pg_roles.oid, relowner, 'USAGE'))
-     ORDER BY relname, rolname`,
-    [tables, role ?? null],
-  )
-}
-
 /** Lists the triggers of a table that do not fire, such as those of the history, which then has gaps. */
 export async function disabledTriggers(database: StatementRunner, table: string): Promise<string[]> {
   const rows = await database.query<{ name: string }>(
