@@ -52,8 +52,8 @@ export async function startService(
 ) {
   const { host, port, version, publicUrls, trustProxy, tracing } = options
   const pools = createPools(options, timings, log)
-  const { requests, lists, probe, forRequests } = pools
-  const apiKeys = new ApiKeyCache(forRequests.probe, options.apiKeys, timings.apiKeys, log)
+  const { requests, lists, probe } = pools
+  const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
   const readiness = await readinessOf(probe, requests, pools.planned)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
@@ -61,10 +61,7 @@ export async function startService(
     logger: log,
     version,
     findApiKey: (key) => apiKeys.find(key),
-    inventory: {
-      reader: listReader(forRequests.lists),
-      repository: updateRepository(forRequests.requests, forRequests.probe),
-    },
+    inventory: { reader: listReader(lists), repository: updateRepository(requests, probe) },
     tracing,
     readiness,
     requestStatistics,

@@ -1,7 +1,6 @@
 import type { Logger } from 'pino'
 import { ACTIVE_KEYS } from '../api-keys/stored-keys.ts'
 import type { Config } from '../config/load-config.ts'
-import { onlyPlanned } from '../database/only-planned.ts'
 import { createPool, type Pool, type PoolOptions } from '../database/pool.ts'
 import { PrimaryServer } from '../database/primary.ts'
 import { listLimits, probeLimits, requestLimits } from '../database/time-limits.ts'
@@ -42,17 +41,9 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
   // Another connection may be one to a server that has crashed meanwhile, so the next list would be read in full.
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
   const { required, optional } = listTexts(lists.backend)
-  const planned = { required: [...required, ...updateTexts, ACTIVE_KEYS], optional }
-  const texts = new Set(Object.values(planned).flat())
   return {
     /** The texts of all statements of requests, which readiness plans. */
-    planned,
-    /** The same pools for requests, which run no other statements. */
-    forRequests: {
-      requests: onlyPlanned(requests, texts),
-      lists: onlyPlanned(lists, texts),
-      probe: onlyPlanned(probe, texts),
-    },
+    planned: { required: [...required, ...updateTexts, ACTIVE_KEYS], optional },
     /** For updates, and for the count of the entries. */
     requests,
     lists,

@@ -1,6 +1,5 @@
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
-import { onlyPlanned } from '../../src/database/only-planned.ts'
 import { requestLimits } from '../../src/database/time-limits.ts'
 import { startApp } from '../support/app.ts'
 import { addEntries, testDatabase } from '../support/database.ts'
@@ -58,14 +57,6 @@ t.test('requests get a 503 when transaction_timeout ends a statement', async (t)
   isError(t, await update(1, 5), 503, 'service_unavailable')
   await release()
   t.equal((await update(1, 6)).status, 200)
-})
-
-t.test('requests run only statements that readiness plans', async (t) => {
-  const { pool } = await openPool(t)
-  const planned = onlyPlanned(pool, new Set([backend.text]))
-  t.equal((await planned.query(backend)).length, 1)
-  for (const run of [() => planned.query('SELECT 1'), () => planned.readRows('SELECT 1', () => {})])
-    t.throws(run, { message: 'readiness does not plan a statement of requests: SELECT 1' })
 })
 
 /** The end of a response outside of a transaction, in one, or in a failed one (PostgreSQL manual, section 54.7). */

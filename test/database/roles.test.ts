@@ -3,10 +3,11 @@ import pg from 'pg'
 import t, { type Test } from 'tap'
 import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
-import { type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
+import { addKey, addMany, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
 import { eventually } from '../support/eventually.ts'
 import { onServer } from '../support/on-server.ts'
 import type { Outcome } from '../support/program.ts'
+import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 import { reachable } from './reachable.ts'
 
@@ -59,6 +60,41 @@ t.test("the catalogs show that the server's role can do nothing else", async (t)
   const { send } = await startApp(t, server.urlOf(database.url))
   const text = /The database role lacks a privilege: permission denied for table inventory\. Run /
   t.match(await send('GET', '/readyz'), { status: 503, text }, 'columns are not enough')
+})
+
+t.test('readiness plans every statement of requests', async (t) => {
+  const { database, server } = await setUp(t)
+  await addMany(database, 3)
+  const key = await addKey(database, 'stored')
+  const planned = new Set<string>()
+  const ran = new Set<string>()
+  const relay = await startRelay(t, server.urlOf(database.url), {
+    towardsDatabase(bytes) {
+      // A Query, or a Parse with a name first (PostgreSQL manual, section 54.7).
+      const [, text] = /^(?:Q.{4}|P.{4}[^\0]*\0)([^\0]+)\0/s.exec(bytes.toString('latin1')) ?? []
+      const [, explained, statement] = /^(?:SET [^;]*; )*(EXPLAIN )?(.*)$/s.exec(text ?? '') ?? []
+      if (statement) (explained ? planned : ran).add(statement.replaceAll(/\$\d+/g, 'NULL'))
+      return bytes
+    },
+  })
+  const { send, update } = await startApp(t, relay.url)
+  ran.clear()
+  const list = () => send('GET', '/v1/inventory', { headers: { authorization: `Bearer ${key}` } })
+  for (const before of ['SELECT', 'ALTER TABLE inventory ALTER status DROP NOT NULL']) {
+    await database.query(before)
+    t.equal((await list()).status, 200)
+    const updates = [update(1, 5), update(2, 5, { 'if-match': '"4-sold"' }), update(3, 5), update(4, 5)]
+    t.match(await Promise.all(updates), [{ status: 200 }, { status: 412 }, { status: 200 }, { status: 404 }])
+    t.equal((await list()).status, 200)
+  }
+  await eventually('the state of the table to be read again', async () => {
+    await update(1, 5)
+    return [...ran].some((text) => text.includes('namesCallers'))
+  })
+  // What a new connection asks its server.
+  const unplanned = [...ran].filter((text) => !planned.has(text) && !text.includes('inventory.session'))
+  t.strictSame(unplanned, [])
+  t.ok(ran.size > 6)
 })
 
 t.test("the operators' role can run every command but migrations, and can do nothing else", async (t) => {
