@@ -6,43 +6,31 @@ export interface ApiKey {
   /** The first 12 hexadecimal digits of its digest: too short a part to search for the key. */
   readonly id: string
   readonly name: string
-  /** `ending`: the key was rotated and is accepted until `revokedAt`. `invalid`: its name is none, so it is not accepted. */
-  readonly state: 'active' | 'ending' | 'expired' | 'revoked' | 'invalid'
+  /** `ending`: the key was rotated and is accepted until `revokedAt`. */
+  readonly state: 'active' | 'ending' | 'expired' | 'revoked'
   /** Whether the key may be used for reading only. */
   readonly readOnly: boolean
   /** Times are in ISO 8601, in UTC. */
-  readonly createdAt: string | null
+  readonly createdAt: string
   readonly expiresAt: string | null
   readonly revokedAt: string | null
 }
 
-/** Logs and the history know only these names. */
-const HAS_NAME = `coalesce(octet_length(name) <= 64 AND name ~ '^[A-Za-z0-9_-]+$', false)`
-
 /** When the key expires or its revocation takes effect, whichever is first; it may be infinite. */
 const END = `coalesce(least(expires_at, revoked_at), 'infinity')`
 
-const IS_ACTIVE = `(${END} > now() AND ${HAS_NAME})`
+const IS_ACTIVE = `${END} > now()`
 
 const STATE = `CASE
   WHEN expires_at <= least(revoked_at, now()) THEN 'expired'
   WHEN revoked_at <= now() THEN 'revoked'
-  WHEN NOT ${HAS_NAME} THEN 'invalid'
   WHEN revoked_at IS NOT NULL THEN 'ending'
   ELSE 'active'
 END`
 
-/** The beginning of the bytes of an invalid name, which may be none of the encoding of this session. */
-const NAME = `CASE WHEN ${HAS_NAME} THEN name
-  ELSE coalesce(encode(convert_to(left(name, 64), getdatabaseencoding()), 'escape'), '') END`
+const ID = `left(encode(digest, 'hex'), 12)`
 
-/** Through JSON a missing column, before its migration has run, reads as false, and null in it as the lesser access. */
-const READ_ONLY = `coalesce(to_jsonb(api_keys) -> 'is_read_only', 'false') <> 'false'`
-
-const ID = `coalesce(left(encode(digest, 'hex'), 12), '') AS id`
-
-const API_KEY = `${ID}, ${NAME} AS name, ${STATE} AS state,
-  ${READ_ONLY} AS "readOnly", ${isoTime('created_at')} AS "createdAt",
+const API_KEY = `${ID} AS id, name, ${STATE} AS state, is_read_only AS "readOnly", ${isoTime('created_at')} AS "createdAt",
   ${isoTime('expires_at')} AS "expiresAt", ${isoTime('revoked_at')} AS "revokedAt"`
 
 /**
@@ -110,7 +98,7 @@ export async function revokeKeys(transaction: StatementRunner, name: string, id?
   await lockKeysOf(transaction, name)
   return transaction.query<ApiKey>(
     `UPDATE api_keys SET revoked_at = now()
-     WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR left(encode(digest, 'hex'), 12) = $2)
+     WHERE name = $1 AND ${IS_ACTIVE} AND ($2::text IS NULL OR ${ID} = $2)
      RETURNING ${API_KEY}`,
     [name, id ?? null],
   )
@@ -139,9 +127,9 @@ export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly'> {
 }
 
 /** The statement that finds active keys. The difference of an infinite time and now is an error before PostgreSQL 17. */
-export const ACTIVE_KEYS = `SELECT encode(digest, 'hex') AS digest, ${ID}, name, ${READ_ONLY} AS "readOnly",
+export const ACTIVE_KEYS = `SELECT encode(digest, 'hex') AS digest, ${ID} AS id, name, is_read_only AS "readOnly",
     ((extract(epoch FROM ${END}) - extract(epoch FROM now())) * 1000)::float8 AS "remainingMs"
-  FROM (SELECT * FROM api_keys WHERE digest = ANY ($1::bytea[]) OFFSET 0) AS api_keys WHERE ${IS_ACTIVE}`
+  FROM api_keys WHERE digest = ANY ($1::bytea[]) AND ${IS_ACTIVE}`
 
 /** Returns those of the keys that are accepted now. */
 export function findActiveKeys(database: StatementRunner, digests: readonly string[]): Promise<ActiveKey[]> {

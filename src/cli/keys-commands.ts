@@ -53,7 +53,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
       const shown = found.filter(({ state }) => all || !['expired', 'revoked'].includes(state))
       const rows = shown.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
         const access = readOnly ? 'read-only' : 'read-write'
-        return [name, id, state, createdAt ?? '-', expiresAt ?? '-', revokedAt ?? '-', access]
+        return [name, id, state, createdAt, expiresAt ?? '-', revokedAt ?? '-', access]
       })
       const headings = ['NAME', 'ID', 'STATE', 'CREATED', 'EXPIRES', 'REVOKED', 'ACCESS']
       await print(json ? JSON.stringify(shown, null, 2) : formatTable(headings, rows))

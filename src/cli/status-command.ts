@@ -65,7 +65,7 @@ async function countEntries(database: Pool): Promise<Record<string, number>> {
 }
 
 function countKeys(keys: readonly ApiKey[]): Record<ApiKey['state'], number> {
-  const counts = { active: 0, ending: 0, expired: 0, revoked: 0, invalid: 0 }
+  const counts = { active: 0, ending: 0, expired: 0, revoked: 0 }
   for (const { state } of keys) counts[state] += 1
   return counts
 }
