@@ -2,9 +2,9 @@
 import type { Logger } from 'pino'
 import { readEnvironment } from './config/environment.ts'
 import { type Config, loadConfig } from './config/load-config.ts'
-import { StartUpError } from './config/start-up-error.ts'
 import { version } from './config/version.ts'
 import { parseAddress } from './database/address.ts'
+import { OperatorError } from './database/operator-error.ts'
 import { serveMetrics } from './metrics/metrics-server.ts'
 import { measureProcess } from './metrics/process-metrics.ts'
 import { explain } from './process/explain.ts'
@@ -69,7 +69,7 @@ async function setUpLocally() {
   const local = await setup
   void local.ended.then((reason) => {
     // As any unhandled rejection, it stops the process.
-    if (!stopping.signal.aborted) throw new StartUpError(reason)
+    if (!stopping.signal.aborted) throw new OperatorError(reason)
   })
   return local
 }

@@ -1,7 +1,7 @@
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
-import { ConfigurationError } from '../config/start-up-error.ts'
 import { parseAddress } from '../database/address.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './command-line.ts'
@@ -27,7 +27,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     const url =
       set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
     if (url !== undefined) return parseAddress(url).url
-    throw new ConfigurationError(
+    throw new OperatorError(
       'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
     )
   }

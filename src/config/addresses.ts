@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { AddressError, effectiveParameters, parseAddress } from '../database/address.ts'
+import { effectiveParameters, parseAddress } from '../database/address.ts'
 import type { Variables } from './environment.ts'
-import { readFailureOf } from './start-up-error.ts'
+import { readFailureOf } from './messages.ts'
 
 const sslModes = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
@@ -42,14 +42,12 @@ export function readAddress(variable: string, text: string, env: Variables) {
   // With a password among the parameters, the name of another one may be the part behind its ampersand.
   const isShown = parameters.every(([name]) => name !== 'password')
   const shown = ([name]: readonly [string, string]): string => (isShown ? name : 'a parameter')
+  const { url: connectionString } = parseAddress(url, variable)
   try {
-    new pg.Client({ connectionString: parseAddress(url).url })
+    new pg.Client({ connectionString })
   } catch (error) {
-    const rule =
-      error instanceof AddressError
-        ? error.message
-        : `be one that pg accepts, with files that can be read: ${readFailureOf(error)}`
-    throw new Error(`${variable} must ${rule}`)
+    const reason = readFailureOf(error)
+    throw new Error(`${variable} must be one that pg accepts, with files that can be read: ${reason}`)
   }
   // They would be less security than the address seems to ask for.
   const unknown = parameters.filter(

@@ -1,6 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { parseEnv } from 'node:util'
-import { ConfigurationError, readFailureOf } from './start-up-error.ts'
+import { OperatorError } from '../database/operator-error.ts'
+import { readFailureOf } from './messages.ts'
 
 export type Variables = Readonly<Record<string, string | undefined>>
 
@@ -10,7 +11,7 @@ const STATEMENT = /^[ \t]*(#|(export[ \t]+)?[\w.-]+[ \t]*=[ \t]*((["'`])[\s\S]*?
 /**
  * Returns the environment variables, plus those of `.env` in the working directory that are not set in the environment.
  *
- * @throws {ConfigurationError} if there is a `.env` that cannot be read, or that has a line which `parseEnv` would ignore
+ * @throws {OperatorError} if there is a `.env` that cannot be read, or that has a line which `parseEnv` would ignore
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
@@ -19,20 +20,20 @@ export function readEnvironment(): NodeJS.ProcessEnv {
   // Not its text, which may be a secret.
   const wrong = [...rest.entries()].filter(([, line]) => line.trim() !== '').map(([index]) => index + 1)
   if (wrong.length > 0)
-    throw new ConfigurationError(
+    throw new OperatorError(
       `.env must have NAME=value in each line, such as PORT=3001, unlike line ${wrong.join(', ')}`,
     )
   for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
   return process.env
 }
 
-/** Returns the text of a file. Throws a ConfigurationError that names it by `name`, its setting, if it cannot be read. */
+/** Returns the text of a file. Throws an OperatorError that names it by `name`, its setting, if it cannot be read. */
 export function readText(path: string, name: string): string {
   try {
     // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
     return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path))
   } catch (error) {
-    throw new ConfigurationError(`${name} must be a file that can be read: ${readFailureOf(error)}`)
+    throw new OperatorError(`${name} must be a file that can be read: ${readFailureOf(error)}`)
   }
 }
 

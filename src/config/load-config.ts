@@ -1,7 +1,7 @@
 import type { FixedKey } from '../api-keys/key.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
-import { ConfigurationError } from './start-up-error.ts'
 import { Environment, readSettings, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
@@ -10,7 +10,7 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
 /**
  * Reads the server's configuration from environment variables.
  *
- * @throws {ConfigurationError} if variables are missing or invalid; the message says for each what it must be
+ * @throws {OperatorError} if variables are missing or invalid; the message says for each what it must be
  */
 export function loadConfig(env: Variables) {
   const { values, warnings } = load(env, (name) => name !== 'OPERATOR_DATABASE_URL')
@@ -38,7 +38,7 @@ export function loadConfig(env: Variables) {
  * Reads the address of the database for the operators' command line: OPERATOR_DATABASE_URL or else DATABASE_URL, undefined if
  * neither is set. Ignores variables that only the server uses. The result names the variable, and says what has no effect.
  *
- * @throws {ConfigurationError} if variables are missing or invalid
+ * @throws {OperatorError} if variables are missing or invalid
  */
 export function loadOperatorDatabase(env: Variables) {
   const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()
@@ -68,7 +68,8 @@ export function describeSettings(env: Variables) {
 
 function load(env: Variables, isUsed: (name: string) => boolean) {
   const { errors, ...settings } = readSettings(env, isUsed)
-  if (errors.length > 0) throw new ConfigurationError(errors.join('\n'))
+  if (errors.length > 0)
+    throw new OperatorError(`The configuration is incomplete or invalid:\n  ${errors.join('\n  ')}`)
   return settings
 }
 

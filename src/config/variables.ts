@@ -3,7 +3,7 @@ import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox
 import { Value } from '@sinclair/typebox/value'
 import { readAddress } from './addresses.ts'
 import { readText, type Variables } from './environment.ts'
-import { messageOf } from './start-up-error.ts'
+import { messageOf } from './messages.ts'
 
 /** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
 function format(name: string, isValid: (text: string) => boolean): { format: string } {

@@ -1,9 +1,5 @@
 import { parse } from 'pg-connection-string'
-
-/** An address is invalid. The message completes the sentence "the address must …" and contains no part of the address. */
-export class AddressError extends Error {
-  override readonly name = 'AddressError'
-}
+import { OperatorError } from './operator-error.ts'
 
 const SHAPE =
   'be an address like postgres://user:password@host:5432/database, without "#" and without "@" after the first slash, and with a ' +
@@ -23,26 +19,29 @@ export const effectiveParameters = /^(host|port|user|password|options|ssl\w*|use
  * Parses an address. Returns its URL, and its name: host, port and database, without anything secret. The URL has no other parameters
  * than the effective ones, because pg takes a parameter such as `connection` for an object of the program.
  *
- * @throws {AddressError} if the address is invalid, or does not lead to one server
+ * @param variable the setting that contains the address
+ * @throws {OperatorError} if the address is invalid, or does not lead to one server; no part of the address is in the message
  */
-export function parseAddress(url: string): { url: string; name: string } {
+export function parseAddress(url: string, variable = 'The address'): { url: string; name: string } {
   // No unencoded password may reach what is shown: the host, the path or the parameters.
   const parts = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?([^/?#]*)[^?#@]*)(?:\?([^#@]*))?$/.exec(url)
-  if (parts === null) throw new AddressError(SHAPE)
+  if (parts === null) throw new OperatorError(`${variable} must ${SHAPE}`)
   const [, base = '', authority = '', query = ''] = parts
   const parameters = new URLSearchParams(query)
   for (const name of [...parameters.keys()]) if (!effectiveParameters.test(name)) parameters.delete(name)
   const place = new URLSearchParams([...parameters].filter(([name]) => name === 'host' || name === 'port'))
-  if (/,|%2C/i.test(`${authority}${place}`)) throw new AddressError(SEVERAL_HOSTS)
-  return { url: `${base}?${parameters}`, name: nameOf(`${base}?${place}`) }
+  if (/,|%2C/i.test(`${authority}${place}`)) throw new OperatorError(`${variable} must ${SEVERAL_HOSTS}`)
+  const name = nameOf(`${base}?${place}`)
+  if (name === undefined) throw new OperatorError(`${variable} must ${SHAPE}`)
+  return { url: `${base}?${parameters}`, name }
 }
 
-function nameOf(url: string): string {
+function nameOf(url: string): string | undefined {
   try {
     const { host, port, database } = parse(url)
     const number = port || '5432'
     if (/^\d{1,5}$/.test(number) && Number(number) <= 65535)
       return `${host || 'localhost'}:${number}${database ? `/${database}` : ''}`
   } catch {}
-  throw new AddressError(SHAPE)
+  return undefined
 }

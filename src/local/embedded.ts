@@ -7,8 +7,9 @@ import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
 import { removeLibpqVariables } from '../config/environment.ts'
-import { messageOf, StartUpError } from '../config/start-up-error.ts'
+import { messageOf } from '../config/messages.ts'
 import { inTransaction } from '../database/admin/transaction.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { originalError } from '../database/outcomes.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
@@ -30,7 +31,7 @@ const CHECK_INTERVAL_MS = 50
  *   can enter
  * @param settings of the server (PostgreSQL manual, chapter 19)
  * @param signal ends the start. The promise rejects with the signal's reason, and no program is left running
- * @throws {StartUpError} if the platform is not supported, another process uses the folder, or the server does not start
+ * @throws {OperatorError} if the platform is not supported, another process uses the folder, or the server does not start
  */
 export async function startEmbeddedServer(
   directory: string,
@@ -134,17 +135,17 @@ async function waitUntilUnused(directory: string, signal: AbortSignal): Promise<
   }
 }
 
-function inUse(directory: string, pid: string): StartUpError {
-  return new StartUpError(
+function inUse(directory: string, pid: string): OperatorError {
+  return new OperatorError(
     `Another process is using the database in ${directory}; stop that one first. Its PostgreSQL is process ${pid}.`,
   )
 }
 
-function notStarted(directory: string, error: unknown): StartUpError {
+function notStarted(directory: string, error: unknown): OperatorError {
   // Invalid password: PostgreSQL manual, appendix A.
   const message =
     error instanceof pg.DatabaseError && error.code === '28P01'
       ? `The password in ${directory} does not match the database there. Remove that folder to start with a new database.`
       : `The embedded PostgreSQL does not start: ${messageOf(error)}. See ${logOf(directory)}`
-  return new StartUpError(message, { cause: error })
+  return new OperatorError(message, { cause: error })
 }

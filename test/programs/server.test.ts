@@ -165,8 +165,7 @@ t.test('a .env that cannot be read is named', atOnce(), async (t) => {
   const [folder, utf16] = [await temporaryFolder(t), await temporaryFolder(t)]
   await mkdir(`${folder}/.env`)
   await writeFile(`${utf16}/.env`, '\uFEFFPORT=http\r\n', 'utf16le')
-  const stderr =
-    /\n {2}\.env must be a file that can be read: (EISDIR|The encoded data was not valid)[^\n]*\n$/
+  const stderr = /: \.env must be a file that can be read: (EISDIR|The encoded data was not valid)[^\n]*\n$/
   for (const cwd of [folder, utf16])
     t.match(await (await startProgram(t, 'server', { cwd })).ended, { code: 1, stderr })
 })

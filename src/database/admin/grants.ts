@@ -1,8 +1,8 @@
 import pg from 'pg'
 import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
+import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
-import { MigrationError } from './migration-error.ts'
 import { readScript } from './migration-files.ts'
 import { APPLIED_TABLE } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
@@ -15,7 +15,7 @@ export type Roles = Readonly<Partial<Record<'server' | 'operator', string | unde
  * wait for each other, and for migrations, because two grants on a table at the same time fail.
  *
  * @param options with the address of the owner of the tables
- * @throws {MigrationError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
+ * @throws {OperatorError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
  * @throws what `inTransaction` throws
  */
 export async function grantPrivileges(options: TransactionOptions, roles: Roles): Promise<void> {
@@ -29,18 +29,18 @@ export async function grantPrivileges(options: TransactionOptions, roles: Roles)
         throw explained('The privileges cannot be granted', error, UNCHANGED)
       })
       if ((await transaction.query(REACHES_TABLES, [role])).length === 0)
-        throw new MigrationError(
+        throw new OperatorError(
           `The owner of the tables may not grant the role "${role}" CONNECT on the database or USAGE on the schema; ${UNCHANGED}. Run this again when the owner of the database has granted both.`,
         )
     }
   })
 }
 
-/** Returns a MigrationError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
+/** Returns an OperatorError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
 export function explained(what: string, error: unknown, outcome: string): unknown {
   if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
   const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
-  return new MigrationError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`)
+  return new OperatorError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`)
 }
 
 const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'

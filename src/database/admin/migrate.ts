@@ -1,8 +1,8 @@
 import type { RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
+import { OperatorError } from '../operator-error.ts'
 import { appliedMigrations } from './applied-migrations.ts'
 import { explained, placeOfTables } from './grants.ts'
-import { MigrationError } from './migration-error.ts'
 import { MIGRATIONS_FOLDER, migrationLoader, readScript } from './migration-files.ts'
 import { APPLIED_TABLE } from './migrations.ts'
 import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
@@ -20,7 +20,7 @@ export interface MigrateOptions extends TransactionOptions {
  * Applies or rolls back migrations in one transaction, and returns their names. Processes that migrate the same database wait for
  * each other, so that the first one does the work.
  *
- * @throws {MigrationError} if a migration cannot run or has failed
+ * @throws {OperatorError} if a migration cannot run or has failed
  * @throws what `inTransaction` throws
  */
 export function migrate(options: MigrateOptions): Promise<string[]> {
@@ -78,6 +78,6 @@ async function run(
     return ran.map(({ name }) => name)
   } catch (error) {
     if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
-    throw new MigrationError(`${String(error).replace(/^Error: |\.$/g, '')}; nothing was changed.`)
+    throw new OperatorError(`${String(error).replace(/^Error: |\.$/g, '')}; nothing was changed.`)
   }
 }
