@@ -34,8 +34,14 @@ export type ErrorCode =
   // Keeps the known codes in an editor's suggestions.
   | (string & {})
 
+/** A request that failed. */
+class FailedRequest extends Error {
+  /** Whether the update may have been applied, by any attempt. If not, it is always safe to send it again. */
+  mayHaveBeenApplied = false
+}
+
 /** An unexpected response. */
-export class InventoryError extends Error {
+export class InventoryError extends FailedRequest {
   override readonly name = 'InventoryError'
   /** The HTTP status. */
   readonly status: number
@@ -55,8 +61,8 @@ export class InventoryError extends Error {
   }
 }
 
-/** No response: every attempt timed out or lost its connection. `cause` is the error of the last one. */
-export class InventoryConnectionError extends Error {
+/** No response: no connection, a lost one, or a timeout. `cause` is the error of the last attempt. */
+export class InventoryConnectionError extends FailedRequest {
   override readonly name = 'InventoryConnectionError'
 }
 
@@ -92,8 +98,13 @@ const MAX_ROUNDS = 100
 /** Statuses of the service, or of a proxy in front of it, after which a retry may succeed. */
 const RETRIED_STATUSES = [429, 502, 503, 504]
 
-/** Codes that say that nothing was changed, so that a retry is always safe. */
-const UNCHANGED_CODES: readonly (ErrorCode | undefined)[] = ['nothing_changed', 'too_many_requests']
+/** Codes of Node and Bun if no connection was opened. Deno and browsers do not say that, so their outcome is unknown. */
+const CONNECT_CODES: readonly unknown[] = [
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'UND_ERR_CONNECT_TIMEOUT',
+]
 
 /** The entity tag of an entry, for `ifMatch`: the `ETag` of an update that returned it. */
 export function entryTag({ quantity, status }: InventoryItem): string {
@@ -130,7 +141,7 @@ export class InventoryClient {
     const headers: Record<string, string> = known === undefined ? {} : { 'if-none-match': known.etag }
     const { response, text } = await this.#send('GET', '/inventory', { headers, signal, isRepeatable: true })
     if (response.status === 304 && known !== undefined) return known.items
-    const items = readBody(response, text, readItems)
+    const items = readBody(response, text, readItems, false)
     const etag = response.headers.get('etag')
     if (etag !== null) this.#lastList = { etag, items }
     return items
@@ -138,12 +149,11 @@ export class InventoryClient {
 
   /**
    * Sets the quantity of one pet and returns its entry. Throws an InventoryError (`not_found` if there is no entry) or
-   * an InventoryConnectionError. After the latter, or a status of 500 or more, the outcome is unknown, unless the code is
-   * `nothing_changed`.
+   * an InventoryConnectionError; `mayHaveBeenApplied` says whether the outcome is unknown.
    *
    * Without `ifMatch` it is retried, which is safe if you are the only writer of this entry: the value is absolute. With
-   * `ifMatch` it is retried only if nothing was changed, because a tag says what an entry is, not who made it so: a retry could
-   * not tell its own first attempt from another writer's update.
+   * `ifMatch` it is retried only if it was certainly not applied. After an unknown outcome, a 412 would not tell whether the
+   * first attempt or another writer has changed the entry.
    */
   async update(
     petId: bigint,
@@ -160,7 +170,7 @@ export class InventoryClient {
       signal,
       isRepeatable: ifMatch === undefined,
     })
-    return readBody(response, text, readItem)
+    return readBody(response, text, readItem, true)
   }
 
   /**
@@ -190,15 +200,16 @@ export class InventoryClient {
   }
 
   /**
-   * Sends a request, several times if it fails, and returns the response with a status below 400. Unless it is repeatable, it is
-   * sent again only if nothing was changed.
+   * Sends a request, several times if it fails, and returns the response with a status below 400. Unless it is repeatable, it
+   * is sent again only if it was certainly not applied.
    */
   async #send(
     method: string,
     path: string,
     { headers, body, signal, isRepeatable }: Try & { readonly isRepeatable: boolean },
   ): Promise<Received> {
-    const tries = this.#tries
+    const isUpdate = method !== 'GET'
+    let mayHaveBeenApplied = false
     for (let tried = 1; ; tried++) {
       // Full jitter, so that clients that failed together do not retry together.
       let pauseMs = Math.random() * FIRST_PAUSE_MS * 2 ** (tried - 1)
@@ -207,22 +218,27 @@ export class InventoryClient {
         const { response, text } = received
         if (response.ok || response.status === 304) return received
         const error = readError(response, text)
+        const isUnapplied = response.status < 500 || error.code === 'nothing_changed'
+        mayHaveBeenApplied ||= isUpdate && !isUnapplied
+        error.mayHaveBeenApplied = mayHaveBeenApplied
         const retryAfterMs = readRetryAfter(response)
-        const mayRetry = isRepeatable
-          ? RETRIED_STATUSES.includes(response.status)
-          : UNCHANGED_CODES.includes(error.code)
-        if (!mayRetry || tried >= tries || retryAfterMs > MAX_PAUSE_MS) throw error
+        const mayRetry = RETRIED_STATUSES.includes(response.status) && (isRepeatable || isUnapplied)
+        if (!mayRetry || tried >= this.#tries || retryAfterMs > MAX_PAUSE_MS) throw error
         pauseMs += retryAfterMs
       } catch (error) {
         if (error instanceof InventoryError) throw error
         if (signal?.aborted) throw signal.reason
-        if (tried >= tries || !isRepeatable) {
+        const isUnsent = couldNotConnect(error)
+        mayHaveBeenApplied ||= isUpdate && !isUnsent
+        if (tried >= this.#tries || !(isRepeatable || isUnsent)) {
           const count = tried === 1 ? '1 try' : `${tried} tries`
-          const outcome = method === 'GET' ? '' : '. It may have been applied'
-          throw new InventoryConnectionError(
-            `No response to ${method} ${path} in ${count}: ${reasonOf(error)}${outcome}`,
+          const outcome = mayHaveBeenApplied ? 'The update may have been applied.' : 'Nothing was changed.'
+          const failure = new InventoryConnectionError(
+            `No response to ${method} ${path} in ${count}: ${reasonOf(error)}.${isUpdate ? ` ${outcome}` : ''}`,
             { cause: error },
           )
+          failure.mayHaveBeenApplied = mayHaveBeenApplied
+          throw failure
         }
       }
       await pause(Math.min(pauseMs, MAX_PAUSE_MS), signal)
@@ -299,12 +315,14 @@ function isRecord(value: unknown): value is Partial<Record<string, unknown>> {
 }
 
 /** Reads the body of a response; throws if it is anything else than expected, such as the login page of a proxy. */
-function readBody<T>(response: Response, text: string, read: (text: string) => T): T {
+function readBody<T>(response: Response, text: string, read: (text: string) => T, isUpdate: boolean): T {
   try {
     if (response.status !== 200) throw new TypeError('it should have the status 200')
     return read(text)
   } catch (error) {
-    throw unexpected(response, `: ${error instanceof Error ? error.message : error}`)
+    const failure = unexpected(response, `: ${error instanceof Error ? error.message : error}`)
+    failure.mayHaveBeenApplied = isUpdate
+    throw failure
   }
 }
 
@@ -363,4 +381,10 @@ function pause(durationMs: number, signal: AbortSignal | undefined): Promise<voi
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause instanceof Error && error.cause.message !== '' ? error.cause.message : error.message
+}
+
+/** Whether an attempt failed before anything was sent. */
+function couldNotConnect(error: unknown): boolean {
+  const { code, syscall } = Object(error instanceof Error ? (error.cause ?? error) : error)
+  return syscall === 'connect' || CONNECT_CODES.includes(code)
 }

@@ -5,7 +5,7 @@
 //
 // QUANTITY is the new quantity, such as 5, or a change, such as +5 or -5.
 
-import { InventoryClient, type InventoryItem } from './client.ts'
+import { InventoryClient, InventoryError, type InventoryItem } from './client.ts'
 
 const inventory = new InventoryClient({
   baseUrl: process.env['INVENTORY_URL'] ?? 'http://127.0.0.1:3000/v1',
@@ -37,6 +37,8 @@ const [petId = '', quantity = ''] = process.argv.slice(2)
 if (/^-?\d+$/.test(petId) && /^[+-]?\d+$/.test(quantity)) {
   await run(BigInt(petId), quantity).catch((error: unknown) => {
     console.error(error instanceof Error ? error.message : error)
+    if (error instanceof InventoryError && error.mayHaveBeenApplied)
+      console.error('The update may have been applied.')
     process.exitCode = 1
   })
 } else {

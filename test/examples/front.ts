@@ -59,7 +59,10 @@ interface SeenRequest {
   readonly retryAfter: () => number
 }
 
-/** Starts a server that behaves badly by a script, in front of the service at `port`. `requests` are those so far. */
+/**
+ * Starts a server that behaves badly by a script, in front of the service at `port`. `requests` are those so far;
+ * `stopListening` has it answer them, and refuse further connections.
+ */
 export async function startFront(t: Test, port: number, script: Script) {
   const requests: SeenRequest[] = []
   const server = createServer((incoming, outgoing) => {
@@ -73,7 +76,7 @@ export async function startFront(t: Test, port: number, script: Script) {
     }
     handle().catch((error: Error) => outgoing.destroy(error))
   })
-  return { port: await listen(t, server), requests }
+  return { port: await listen(t, server), requests, stopListening: () => server.close() }
 }
 
 /** Takes the failures of each method one after the other, and then none. */
@@ -86,5 +89,6 @@ async function pass(incoming: IncomingMessage, outgoing: ServerResponse, port: n
   const { method = '', url = '', headers } = incoming
   const message = { headers, body: Buffer.concat(await incoming.toArray()) }
   const answer = await callerOf(port)(method, url, message)
-  outgoing.writeHead(answer.status, answer.headers).end(answer.body)
+  // A connection that is kept would outlive the port.
+  outgoing.writeHead(answer.status, { ...answer.headers, connection: 'close' }).end(answer.body)
 }

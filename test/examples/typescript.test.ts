@@ -10,7 +10,7 @@ import {
 import { petStatuses } from '../../src/inventory/entry/schemas.ts'
 import { apiKey, startService } from '../support/app.ts'
 import { until } from '../support/eventually.ts'
-import { startFront } from './front.ts'
+import { inTurn, startFront } from './front.ts'
 
 const PET = 9007199254740993n
 
@@ -84,3 +84,50 @@ t.test('a lost connection, a timeout and an abort are distinct errors', async (t
   second.abort(new Error('while waiting'))
   await rejected
 })
+
+t.test('an update that was never sent is sent again, and reported as not applied', async (t) => {
+  const { service, client } = await connected(t)
+  const closed = await startFront(t, service.port, () => undefined)
+  closed.stopListening()
+  const refuse = { GET: 0, PATCH: 1 }
+  const { fetch } = globalThis
+  t.intercept(globalThis, 'fetch', {
+    value: (url: string, options: { readonly method: 'GET' | 'PATCH' }) => {
+      const isRefused = refuse[options.method]-- > 0
+      return fetch(isRefused ? url.replace(`${service.port}`, `${closed.port}`) : url, options)
+    },
+  })
+  t.match(await client.change(PET, ({ quantity }) => quantity + 1), { quantity: 8 })
+  t.equal(refuse.PATCH, -1, 'it was refused once')
+  refuse.PATCH = Number.POSITIVE_INFINITY
+  const failed = {
+    name: 'InventoryConnectionError',
+    mayHaveBeenApplied: false,
+    message: /Nothing was changed/,
+  }
+  await t.rejects(client.update(PET, 9), failed)
+  await t.rejects(
+    client.change(PET, () => 9),
+    failed,
+  )
+})
+
+t.test(
+  'an update that any attempt may have made is reported as one that may have been applied',
+  async (t) => {
+    const { service, clientAt } = await connected(t, { tries: 2 })
+    for (const [first, second, mayHaveBeenApplied] of [
+      ['reset', 'unchanged', true],
+      ['502 page', '403 page', true],
+      ['unchanged', 'unchanged', false],
+      ['unchanged', 'reset', true],
+      ['unchanged', '200 page', true],
+    ] as const) {
+      const front = await startFront(t, service.port, inTurn({ PATCH: [first, second] }))
+      const failure = await clientAt(front.port)
+        .update(PET, 9)
+        .catch((error: unknown) => error)
+      t.match(failure, { mayHaveBeenApplied }, `${first}, ${second}`)
+    }
+  },
+)
