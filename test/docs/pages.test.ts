@@ -141,12 +141,11 @@ t.test('numbers in the pages are those of the code', async (t) => {
   }
 })
 
-t.test('the changelog begins with the version of package.json, and the image has it', async (t) => {
+t.test('the changelog begins with what is unreleased or the version of package.json, and the image has it', async (t) => {
   const { version } = JSON.parse(await readFile('package.json', 'utf8'))
   const changelog = await readFile('CHANGELOG.md', 'utf8')
   const newest = changelog.split('\n').find((line) => line.startsWith('## '))
-  if (version.includes('-')) t.equal(newest, '## Unreleased')
-  else t.match(newest, new RegExp(`^## ${version} - \\d{4}-\\d\\d-\\d\\d$`))
+  t.match(newest, new RegExp(`^## (?:Unreleased|${version} - \\d{4}-\\d\\d-\\d\\d)$`))
   const image = await readFile('Dockerfile', 'utf8')
   t.match(image, `org.opencontainers.image.version="${version}"`)
   const node = (await readFile('.nvmrc', 'utf8')).trim()
@@ -167,8 +166,6 @@ t.test('a request gets its 503 before its caller or the balancer gives up', asyn
     ['ops/haproxy.cfg', /timeout server (\d+)s/],
     ['examples/curl/inventory.sh', /INVENTORY_TIMEOUT_SECONDS:-(\d+)/],
     ['examples/typescript/client.ts', /timeoutMs = (\d+)_000/],
-    ['examples/python/inventory.py', /timeout_seconds=(\d+)/],
-    ['examples/go/inventory.go', /"INVENTORY_TIMEOUT_SECONDS", "(\d+)"/],
   ] as const) {
     const [, seconds] = limit.exec(await readFile(file, 'utf8')) ?? []
     t.ok(longest < Number(seconds) * 1000, `${file}: ${longest} ms and ${seconds} s`)
