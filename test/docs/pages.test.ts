@@ -141,7 +141,7 @@ t.test('numbers in the pages are those of the code', async (t) => {
   }
 })
 
-t.test('the changelog begins with what is unreleased or the version of package.json, and the image has it', async (t) => {
+t.test('the changelog, the image and .nvmrc have the right versions', async (t) => {
   const { version } = JSON.parse(await readFile('package.json', 'utf8'))
   const changelog = await readFile('CHANGELOG.md', 'utf8')
   const newest = changelog.split('\n').find((line) => line.startsWith('## '))
