@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { appliedMigrations } from '../database/admin/applied-migrations.ts'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
-import { migrate, migrationSql } from '../database/admin/migrate.ts'
+import { migrate } from '../database/admin/migrate.ts'
 import { createMigration, knownMigrations } from '../database/admin/migration-files.ts'
 import { migrationRecords } from '../database/admin/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -20,9 +20,8 @@ export function addMigrateCommands(
   databaseUrl: () => Promise<string>,
   isProduction: () => boolean,
 ): void {
-  const run = async (direction: 'up' | 'down', count?: number, dryRun?: true, roles: Roles = {}) => {
+  const run = async (direction: 'up' | 'down', count?: number, roles: Roles = {}) => {
     const options = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
-    if (dryRun) return print(await migrationSql(options))
     const ran = await migrate(options)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
     await print(lines.join('\n') || `No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
@@ -44,11 +43,9 @@ export function addMigrateCommands(
     .argument('[count]', 'apply at most N', integerFrom(1))
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
-    .option('--dry-run', 'print the SQL and run none of it; grants are not part of it')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
-    .action(
-      (count: number | undefined, options: { dryRun?: true; serverRole?: string; operatorRole?: string }) =>
-        run('up', count, options.dryRun, { server: options.serverRole, operator: options.operatorRole }),
+    .action((count: number | undefined, roles: { serverRole?: string; operatorRole?: string }) =>
+      run('up', count, { server: roles.serverRole, operator: roles.operatorRole }),
     )
 
   migrations
@@ -56,11 +53,9 @@ export function addMigrateCommands(
     .description('roll back the newest migration, and delete the data that it added')
     .argument('[count]', 'roll back at most N', integerFrom(1))
     .option('--yes', 'confirm the loss of data')
-    .option('--dry-run', 'print the SQL and run none of it')
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down --yes')
-    .action(async (count: number | undefined, options: { yes?: true; force?: true; dryRun?: true }) => {
-      if (options.dryRun) return run('down', count, options.dryRun)
+    .action(async (count: number | undefined, options: { yes?: true; force?: true }) => {
       const applied = await withDatabase(await databaseUrl(), appliedMigrations)
       const names = applied.slice(-(count ?? 1)).reverse()
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`

@@ -102,28 +102,6 @@ t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
 
-t.test('--dry-run prints the SQL, which does the same, and runs none of it', async (t) => {
-  const [dry, real] = [await testDatabase(t, { empty: true }), await testDatabase(t)]
-  const [onDry, onReal] = [{ DATABASE_URL: dry.url }, { DATABASE_URL: real.url }]
-  const { code, stdout } = await run(t, ['up', '--dry-run'], onDry)
-  t.equal(code, 0)
-  t.notMatch((await run(t, ['up', '1', '--dry-run'], onDry)).stdout, 'CREATE TABLE api_keys')
-  t.match(await run(t, ['down', '--dry-run'], onDry), { code: 0, stdout: '-- No migration is applied.\n' })
-  t.strictSame(await dry.query("SELECT to_regclass('pgmigrations') AS found"), [{ found: null }])
-
-  await dry.query(
-    'CREATE TABLE pgmigrations (id serial PRIMARY KEY, name varchar(255) NOT NULL, run_on timestamp NOT NULL)',
-  )
-  await dry.query(stdout)
-  t.strictSame(await schemaOf(dry), await schemaOf(real))
-  t.equal((await run(t, ['status'], onDry)).code, 0)
-  t.match(await run(t, ['down', '--dry-run'], { ...onReal, NODE_ENV: 'production' }), {
-    code: 0,
-    stdout: /^BEGIN;\n[\s\S]*-- Down Migration\n[\s\S]*DELETE FROM "public"."pgmigrations"[\s\S]*COMMIT;\n$/,
-  })
-  t.match(await run(t, ['up', '--dry-run'], onReal), { stdout: '-- No migration is pending.\n' })
-})
-
 t.test('status shows the states of the migrations, and up refuses one out of order', async (t) => {
   const database = await testDatabase(t, { empty: true })
   const env = { DATABASE_URL: database.url }
@@ -165,7 +143,7 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
      INSERT INTO pgmigrations (name, run_on) VALUES ('20991231000000000_create-users', '2026-01-02'), ('1700000000000_init', now())`,
   )
   const before = await database.query('TABLE pgmigrations')
-  for (const args of [['up'], ['up', '--dry-run'], ['down', '--yes']]) {
+  for (const args of [['up'], ['down', '--yes']]) {
     const stderr =
       /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /
     t.match(await run(t, args, env), { code: 1, stdout: '', stderr })

@@ -1,4 +1,3 @@
-import type { RunnerOption } from 'node-pg-migrate'
 import type pg from 'pg'
 import { OperatorError } from '../operator-error.ts'
 import { appliedMigrations } from './applied-migrations.ts'
@@ -29,26 +28,10 @@ export function migrate(options: MigrateOptions): Promise<string[]> {
   )
 }
 
-/** Returns the SQL with which `migrate` would run the migrations now, and changes nothing. Throws what `migrate` throws. */
-export async function migrationSql(options: MigrateOptions): Promise<string> {
-  const sql: string[] = []
-  const logger = { debug: (text: string) => sql.push(text.trim()), info: ignore, warn: ignore, error: ignore }
-  await inTransaction({ ...options, settings: SETTINGS }, async (transaction, client) => {
-    await run(transaction, client, options, { dryRun: true, verbose: true, logger })
-    // node-pg-migrate creates its table in a dry run, too.
-    await client.query('ROLLBACK AND CHAIN')
-  })
-  if (sql.length === 0) return `-- No migration is ${options.direction === 'up' ? 'pending' : 'applied'}.`
-  return ['BEGIN;', "SET LOCAL TIME ZONE 'UTC';", ...sql, 'COMMIT;'].join('\n')
-}
-
-const ignore = (): void => {}
-
 async function run(
   transaction: Transaction,
   client: pg.Client,
   { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 }: MigrateOptions,
-  options: Partial<RunnerOption> = {},
 ): Promise<string[]> {
   const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
   await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
@@ -72,8 +55,7 @@ async function run(
       count,
       noLock: true,
       singleTransaction: false,
-      log: ignore,
-      ...options,
+      log: () => {},
     })
     return ran.map(({ name }) => name)
   } catch (error) {
