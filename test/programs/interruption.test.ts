@@ -1,10 +1,10 @@
-import { cp, symlink, writeFile } from 'node:fs/promises'
+import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { succeed } from '../support/command.ts'
 import { addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
-import { type Program, startProgram, temporaryFolder } from '../support/program.ts'
+import { copyPackage, type Program, startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
 
@@ -94,10 +94,7 @@ const migration =
 t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing', async (t) => {
   const database = await testDatabase(t)
   // The command line as it ships, with a migration that this version does not have.
-  const folder = await temporaryFolder(t)
-  for (const name of ['dist', 'migrations', 'package.json'])
-    await cp(name, path.join(folder, name), { recursive: true })
-  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
+  const folder = await copyPackage(t)
   const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
   const start = (command: string): Promise<Program> =>
     startProgram(t, 'cli', { args: ['migrate', command], ...options })

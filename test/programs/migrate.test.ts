@@ -1,10 +1,10 @@
-import { readFile } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { knownMigrations } from '../../src/database/admin/migration-files.ts'
 import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
-import { type Outcome, temporaryFolder } from '../support/program.ts'
+import { copyPackage, type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
 async function run(t: Test, args: string[], env: Record<string, string>): Promise<Outcome> {
@@ -124,15 +124,39 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
   t.strictSame(await states(), [0, { ...all('applied'), [newer]: 'unknown' }], 'no error')
   t.match(await run(t, ['down', '--yes'], env), {
     code: 1,
-    stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed.\n`,
+    stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed. Run the version that has their files.\n`,
   })
   const [first = '', second = ''] = known
   await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
   t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
   t.match(await run(t, ['up'], env), {
     code: 1,
-    stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed.\n`,
+    stderr: `inventory: Not run migration ${first} is preceding already run migration ${second}; nothing was changed. Migrations run in the order of their names: rename ${second}, its file and its row in the table pgmigrations, to a name before ${first}.\n`,
   })
+})
+
+t.test('a migration of the operator that is newer than one of the next version is renamed', async (t) => {
+  const database = await testDatabase(t)
+  const folder = await copyPackage(t)
+  const fileOf = (name: string): string => path.join(folder, 'migrations', `${name}.sql`)
+  const add = (name: string): Promise<void> =>
+    writeFile(fileOf(name), '-- Up Migration\nSELECT;\n\n-- Down Migration\nSELECT;\n')
+  const migrate = async (...args: string[]): Promise<Outcome> => {
+    const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
+    return (await startProgram(t, 'cli', { args: ['migrate', ...args], ...options })).ended
+  }
+  const [own, next, renamed] = ['29990101000000000_own', '29980101000000000_next', '29970101000000000_own']
+  await add(own)
+  t.match(await migrate('up'), { code: 0, stdout: `Applied ${own}\n` })
+  await add(next)
+  const stderr = new RegExp(
+    `; nothing was changed\\. .* rename ${own}, its file and .* to a name before ${next}\\.\n$`,
+  )
+  for (const args of [['up'], ['down', '--yes']]) t.match(await migrate(...args), { code: 1, stderr })
+
+  await rename(fileOf(own), fileOf(renamed))
+  await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
+  t.match(await migrate('up'), { code: 0, stdout: `Applied ${next}\n`, stderr: '' })
 })
 
 t.test('the table of another program that uses node-pg-migrate is left alone', async (t) => {

@@ -1,6 +1,6 @@
 import { type SpawnOptions, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
+import { chmod, cp, mkdtemp, rm, symlink } from 'node:fs/promises'
 import { Agent } from 'node:http'
 import { tmpdir } from 'node:os'
 import path from 'node:path'
@@ -94,6 +94,15 @@ export async function temporaryFolder(t: Pick<Test, 'teardown'>): Promise<string
   const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-'))
   await chmod(folder, 0o755)
   t.teardown(() => rm(folder, { recursive: true, force: true }))
+  return folder
+}
+
+/** Copies the programs as they ship into a folder, in which a test can change the migrations. Returns the folder. */
+export async function copyPackage(t: Pick<Test, 'teardown'>): Promise<string> {
+  const folder = await temporaryFolder(t)
+  for (const name of ['dist', 'migrations', 'package.json'])
+    await cp(name, path.join(folder, name), { recursive: true })
+  await symlink(path.resolve('node_modules'), path.join(folder, 'node_modules'))
   return folder
 }
 

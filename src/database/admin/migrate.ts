@@ -28,6 +28,15 @@ export function migrate(options: MigrateOptions): Promise<string[]> {
   )
 }
 
+/** Returns what to do about an error of node-pg-migrate, after a space. */
+function adviceOn(said: string): string {
+  const [, pending, own] =
+    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(said) ?? []
+  if (pending !== undefined)
+    return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
+  return / have been deleted$/.test(said) ? ' Run the version that has their files.' : ''
+}
+
 async function run(
   transaction: Transaction,
   client: pg.Client,
@@ -60,6 +69,7 @@ async function run(
     return ran.map(({ name }) => name)
   } catch (error) {
     if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
-    throw new OperatorError(`${String(error).replace(/^Error: |\.$/g, '')}; nothing was changed.`)
+    const said = String(error).replace(/^Error: |\.$/g, '')
+    throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
   }
 }
