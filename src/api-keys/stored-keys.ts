@@ -148,14 +148,3 @@ export function endsOfKeys(database: StatementRunner): Promise<{ name: string; e
      WHERE ${IS_ACTIVE} GROUP BY name HAVING max(${END}) < 'infinity'`,
   )
 }
-
-/** Describes the sessions that may hold locks on keys, for a person. */
-export async function lockHolders(database: StatementRunner): Promise<string[]> {
-  const rows = await database.query<{ holder: string }>(
-    `SELECT format('Process %s of role %s%s has it%s.', pid, usename, ' (' || nullif(application_name, '') || ')',
-       ' in a transaction since ' || to_char(xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')) AS holder
-     FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND pid IN (
-       SELECT pid FROM pg_locks WHERE relation = 'api_keys'::regclass AND granted AND mode <> 'AccessShareLock')`,
-  )
-  return rows.map(({ holder }) => holder)
-}

@@ -1,20 +1,38 @@
+import { watchLocks } from '../database/admin/lock-waits.ts'
+import { onlyRow } from '../database/only-row.ts'
 import { createPool, type Pool } from '../database/pool.ts'
-import type { TimeLimits } from '../database/time-limits.ts'
-import { requestLimits } from '../database/time-limits.ts'
+import { printable } from '../process/printable.ts'
+import { abortOnSignals } from '../process/signals.ts'
+import { report } from './failure.ts'
 
-/** For counts of rows: those of many millions take longer than requests are allowed. */
-export const countLimits: TimeLimits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
+/** Counts of many millions of rows take longer than requests are allowed. */
+const limits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
 
-/** Runs `work` on a connection that is closed when it has ended, however it ends. */
+/** Runs `work` on a connection that is closed when it has ended, however it ends. Reports the locks that it waits for. */
 export async function withDatabase<Result>(
   url: string,
   work: (database: Pool) => Promise<Result>,
-  limits: TimeLimits = requestLimits,
 ): Promise<Result> {
   const database = createPool({ url, size: 1, limits, onConnectionLost: () => {} })
+  let locks: ReturnType<typeof watchLocks> | undefined
   try {
+    const { pid } = onlyRow(await database.query<{ pid: number }>('SELECT pg_backend_pid() AS pid'))
+    locks = watchLocks(url, pid, onWait)
     return await work(database)
+  } catch (error) {
+    locks?.onError(error)
+    throw error
   } finally {
+    locks?.stop()
     await database.close()
   }
+}
+
+/** Returns the options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
+export function commandOptions() {
+  return { ...abortOnSignals(), onWait }
+}
+
+function onWait(description: string): void {
+  report(`inventory: ${printable(description)}`)
 }

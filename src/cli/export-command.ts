@@ -1,7 +1,7 @@
 import type { Command } from 'commander'
 import { inTransaction } from '../database/admin/transaction.ts'
 import { exportEntries } from '../inventory/transfer/export.ts'
-import { abortOnSignals } from '../process/signals.ts'
+import { commandOptions } from './database.ts'
 import { writeOutput } from './output.ts'
 
 /** Adds `inventory export`. */
@@ -12,9 +12,9 @@ export function addExportCommand(program: Command, databaseUrl: () => Promise<st
     .addHelpText('after', '\nExample:\n  inventory export >new.csv && mv new.csv stock.csv')
     .action(async () => {
       const url = await databaseUrl()
-      const { signal } = abortOnSignals()
-      await inTransaction({ url, readOnly: true, signal }, async (transaction) =>
-        writeOutput(await exportEntries(transaction), signal),
+      const options = commandOptions()
+      await inTransaction({ url, readOnly: true, ...options }, async (transaction) =>
+        writeOutput(await exportEntries(transaction), options.signal),
       )
     })
 }

@@ -10,7 +10,7 @@ import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { abortOnSignals, InterruptedError } from '../process/signals.ts'
 import { matching, readLifetime } from './arguments.ts'
-import { countLimits, withDatabase } from './database.ts'
+import { commandOptions, withDatabase } from './database.ts'
 import { CommandFailure, report } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print, printablePieces, writeOutput } from './output.ts'
@@ -22,7 +22,7 @@ const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
   const change = async (work: (transaction: Transaction) => Promise<void>): Promise<void> => {
     const url = await databaseUrl()
-    await inTransaction({ url, ...abortOnSignals() }, work)
+    await inTransaction({ url, ...commandOptions() }, work)
   }
 
   const history = program
@@ -41,12 +41,12 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .addHelpText('after', '\nExample:\n  inventory history list -17 --since 24h')
     .action(async (petId: string | undefined, { json, ...filter }: ChangeFilter & { json?: true }) => {
       const url = await databaseUrl()
-      const { signal } = abortOnSignals()
-      await inTransaction({ url, readOnly: true, signal }, async (transaction) => {
+      const options = commandOptions()
+      await inTransaction({ url, readOnly: true, ...options }, async (transaction) => {
         const isOn = await isRecording(transaction)
         if (!json) await print(TABLE_HEADING)
         const changes = transaction.copyOut(copyChanges({ ...filter, petId }, json === true))
-        await writeOutput(printablePieces(changes), signal)
+        await writeOutput(printablePieces(changes), options.signal)
         if (isOn) return
         process.exitCode = exitCodes.refused
         report('inventory: the history is off, so later changes are missing; run "inventory history on"')
@@ -89,7 +89,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
           signal.throwIfAborted()
         }
       }
-      await withDatabase(url, prune, countLimits).catch((error: unknown) => {
+      await withDatabase(url, prune).catch((error: unknown) => {
         if (error instanceof InterruptedError)
           throw new CommandFailure(`interrupted; ${said()}`, error.exitCode)
         // A chunk whose outcome is unknown is not among them.
@@ -105,7 +105,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory history status')
     .action(async ({ json }: { json?: true }) => {
-      const status = await withDatabase(await databaseUrl(), historyState, countLimits)
+      const status = await withDatabase(await databaseUrl(), historyState)
       if (json) return print(JSON.stringify(status, null, 2))
       const { recording, changes, bytes, oldest } = status
       await print(`Recording  ${recording ? 'on' : 'off'}

@@ -10,8 +10,8 @@ import { FILE_COLUMNS } from '../inventory/transfer/rows.ts'
 import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
-import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom } from './arguments.ts'
+import { commandOptions } from './database.ts'
 import { CommandFailure, report, unconfirmed } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print } from './output.ts'
@@ -59,10 +59,11 @@ async function importFrom(
   url: string,
   { rows: expectedRows, mode, dryRun, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
-  const { signal, onCommit } = abortOnSignals()
+  const command = commandOptions()
+  const { signal } = command
   // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
   addAbortSignal(signal, source.stream)
-  return inTransaction({ url, signal, onCommit }, async (transaction) => {
+  return inTransaction({ url, ...command }, async (transaction) => {
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(

@@ -1,19 +1,10 @@
 import { type Command, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
-import {
-  type ApiKey,
-  createKey,
-  listKeys,
-  lockHolders,
-  revokeKeys,
-  rotateKey,
-} from '../api-keys/stored-keys.ts'
+import { type ApiKey, createKey, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
 import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import { hasCause } from '../database/causes.ts'
 import { printable } from '../process/printable.ts'
-import { abortOnSignals } from '../process/signals.ts'
 import { matching, readDuration, readLifetime } from './arguments.ts'
-import { withDatabase } from './database.ts'
+import { commandOptions, withDatabase } from './database.ts'
 import { CommandFailure, report } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
@@ -67,7 +58,9 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
       const url = await databaseUrl()
-      const revoked = await changeKeys(url, (transaction) => revokeKeys(transaction, name, id))
+      const revoked = await inTransaction({ url, ...commandOptions() }, (transaction) =>
+        revokeKeys(transaction, name, id),
+      )
       const named = id === undefined ? name : `${name}" with the id "${id}`
       if (revoked.length === 0) throw new CommandFailure(noActiveKey(named))
       for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
@@ -91,24 +84,6 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     })
 }
 
-/** Runs `work` in a transaction that waits for locks on keys for a few seconds, and then names the sessions that hold them. */
-async function changeKeys<Result>(
-  url: string,
-  work: (transaction: Transaction) => Promise<Result>,
-): Promise<Result> {
-  try {
-    const settings = { lock_timeout: '3s' }
-    return await inTransaction({ url, settings, ...abortOnSignals() }, work)
-  } catch (error) {
-    if (!hasCause(error, 'locked')) throw error
-    const holders = await withDatabase(url, lockHolders)
-    throw new CommandFailure(
-      `Another session has locked the key; nothing was changed. ${holders.join(' ')} ` +
-        'Run the command again when it has ended, or end it with SELECT pg_terminate_backend(<process>).',
-    )
-  }
-}
-
 /**
  * Creates a key with `create` and prints it. Commits only after printing: if the output fails, no unknown key remains and
  * the key that it was to replace stays valid. Without a key, fails with the message.
@@ -119,7 +94,7 @@ async function issueKey(
   create: (transaction: Transaction, digest: string) => Promise<ApiKey | undefined>,
 ): Promise<void> {
   const key = makeApiKey()
-  await changeKeys(url, async (transaction) => {
+  await inTransaction({ url, ...commandOptions() }, async (transaction) => {
     const made = await create(transaction, hashApiKey(key))
     if (made === undefined) throw new CommandFailure(failure)
     const { name, id, expiresAt, readOnly } = made

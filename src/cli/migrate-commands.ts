@@ -5,9 +5,8 @@ import { migrate } from '../database/admin/migrate.ts'
 import { createMigration, knownMigrations } from '../database/admin/migration-files.ts'
 import { migrationRecords } from '../database/admin/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { abortOnSignals } from '../process/signals.ts'
 import { integerFrom, matching } from './arguments.ts'
-import { withDatabase } from './database.ts'
+import { commandOptions, withDatabase } from './database.ts'
 import { unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
@@ -21,7 +20,7 @@ export function addMigrateCommands(
   isProduction: () => boolean,
 ): void {
   const run = async (direction: 'up' | 'down', count?: number, roles: Roles = {}) => {
-    const options = { url: await databaseUrl(), direction, count, ...abortOnSignals() }
+    const options = { url: await databaseUrl(), direction, count, ...commandOptions() }
     const ran = await migrate(options)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
     await print(lines.join('\n') || `No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)

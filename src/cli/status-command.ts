@@ -7,7 +7,7 @@ import { disabledTriggers, hasTable, lastBackup, serverStatus } from '../databas
 import type { Pool } from '../database/pool.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { countLimits, withDatabase } from './database.ts'
+import { withDatabase } from './database.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
 
@@ -21,7 +21,7 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
       const read = (database: Pool): ReturnType<typeof statusOf> => statusOf(database, parseAddress(url).name)
-      const status = await withDatabase(url, read, countLimits)
+      const status = await withDatabase(url, read)
       await print(json ? JSON.stringify(status, null, 2) : formatTable(['STATUS', ''], rowsOf(status)))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })

@@ -63,6 +63,10 @@ const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, ad
     'Row security would hide rows from this role',
     'Use a role that sees all rows, such as one with BYPASSRLS: set OPERATOR_DATABASE_URL.',
   ],
+  locked: [
+    'Another session has locked what the command needs',
+    'Run it again when that session has ended, or end it with SELECT pg_terminate_backend(<process>).',
+  ],
   other: ['PostgreSQL cannot be reached', 'Check that it is running, the network, and {variable}.'],
   refused: ['PostgreSQL refuses the connection', 'Check {variable}.'],
   settings: [

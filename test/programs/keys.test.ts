@@ -1,5 +1,4 @@
 import { createHash } from 'node:crypto'
-import pg from 'pg'
 import t, { type Test } from 'tap'
 import type { ApiKey } from '../../src/api-keys/stored-keys.ts'
 import { readDuration } from '../../src/cli/arguments.ts'
@@ -8,7 +7,6 @@ import { inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
 import type { Outcome } from '../support/program.ts'
-import { testRole } from '../support/roles.ts'
 
 /** The commands on the keys of a new database. */
 async function setUp(t: Test) {
@@ -144,28 +142,6 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
   t.match(await keys('list'), { code: 0, stdout: /^for_ever +\w+ +active +-infinity +infinity /m })
   for (const name of ['for_ever', 'late'])
     t.match(await keys('rotate', name), { code: 0, stderr: /does not expire/ })
-})
-
-t.test('a session that has locked a key is named within seconds, and nothing is changed', async (t) => {
-  const role = await testRole(t)
-  const { database, keys } = await setUp(t)
-  await database.query(`GRANT SELECT, UPDATE ON api_keys TO ${role.name}`)
-  await addKey(database, 'billing')
-  const connectionString = role.urlOf(database.url)
-  const holder = new pg.Client({ connectionString, application_name: 'psql\u001b[31m' })
-  await holder.connect()
-  await holder.query('BEGIN; SELECT FROM api_keys FOR UPDATE')
-  const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
-  for (const command of ['revoke', 'rotate']) {
-    const outcome = await keys(command, 'billing')
-    const named = `Process ${rows[0]?.pid} of role ${role.name} `
-    const stderr = `inventory: Another session has locked the key; nothing was changed. ${named}`
-    t.match(outcome, { code: 1, stdout: '', stderr })
-    t.match(outcome.stderr, 'SELECT pg_terminate_backend(')
-    t.notMatch(outcome.stderr, '\u001b')
-  }
-  await holder.end()
-  t.equal((await keys('revoke', 'billing')).code, 0)
 })
 
 t.test('durations are whole numbers of a unit; wrong values are refused', async (t) => {

@@ -40,7 +40,7 @@ export async function grantPrivileges(options: TransactionOptions, roles: Roles)
 export function explained(what: string, error: unknown, outcome: string): unknown {
   if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
   const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
-  return new OperatorError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`)
+  return new OperatorError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`, { cause: error })
 }
 
 const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'

@@ -5,6 +5,7 @@ import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
 import { DatabaseConnection } from '../database-connection.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
+import { watchLocks } from './lock-waits.ts'
 
 /** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
@@ -33,6 +34,8 @@ export interface TransactionOptions {
   readonly signal?: AbortSignal
   /** Called when COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: (commit: Promise<void>) => void
+  /** Called with a description when the transaction waits for a lock; see `watchLocks`. */
+  readonly onWait?: (description: string) => void
 }
 
 /**
@@ -43,7 +46,14 @@ export interface TransactionOptions {
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
-  { url, readOnly = false, settings, signal = new AbortController().signal, onCommit }: TransactionOptions,
+  {
+    url,
+    readOnly = false,
+    settings,
+    signal = new AbortController().signal,
+    onCommit,
+    onWait,
+  }: TransactionOptions,
   work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
   const session = directSession(LIMITS, { ...SETTINGS, ...settings })
@@ -54,12 +64,15 @@ export async function inTransaction<Result>(
   const cut = (): void => client.cut()
   signal.addEventListener('abort', cut, { once: true })
   let isCommitting = false
+  let locks: ReturnType<typeof watchLocks> | undefined
   try {
     signal.throwIfAborted()
     await client.connect().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error, 'notSent')
     })
-    if ((await client.query(`SELECT WHERE ${HAS_SETTINGS}`)).rowCount === 0)
+    const text = `SELECT pg_backend_pid() AS pid WHERE ${HAS_SETTINGS}`
+    const [session] = (await client.query<{ pid: number }>(text)).rows
+    if (session === undefined)
       throw new ConnectionFault('settings', 'the settings of the session did not take effect')
     await client.query(SETTINGS_OF_SOME_SERVERS).catch((error: unknown) => {
       if (!(error instanceof pg.DatabaseError)) throw error
@@ -67,6 +80,7 @@ export async function inTransaction<Result>(
     client.expectState('I')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     client.expectState('T')
+    if (onWait !== undefined) locks = watchLocks(url, session.pid, onWait)
     const result = await work(transactionOf(client), client)
     // Waits until the server is ready: it reports an error before the state of the transaction.
     await client.query('')
@@ -82,6 +96,7 @@ export async function inTransaction<Result>(
     await commit
     return result
   } catch (error) {
+    locks?.onError(error)
     // PostgreSQL waits until a COPY that nobody reads any more is read.
     if (readOnly) client.cut()
     if (signal.aborted && !isCommitting) throw signal.reason
@@ -91,6 +106,7 @@ export async function inTransaction<Result>(
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
     throw isOutage ? new DatabaseUnavailableError(error, 'refused') : error
   } finally {
+    locks?.stop()
     await client.end()
     signal.removeEventListener('abort', cut)
   }
@@ -108,7 +124,7 @@ export function transactionOf(client: pg.Client) {
     ): Promise<Row[]> {
       return (await client.query<Row>(text, [...values])).rows
     },
-    /** Takes an advisory lock, and waits for it without a time limit. The end of the transaction releases it. */
+    /** Takes an advisory lock, and waits for it without a time limit, as `onWait` reports. The end of the transaction releases it. */
     async takeAdvisoryLock(key: number): Promise<void> {
       const lock = `SELECT pg_advisory_xact_lock(${key})`
       await client.query(`SET LOCAL lock_timeout = 0; ${lock}; SET LOCAL lock_timeout TO DEFAULT`)
