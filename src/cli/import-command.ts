@@ -1,4 +1,4 @@
-import { createReadStream, fstatSync } from 'node:fs'
+import { createReadStream, fstatSync, openSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
@@ -75,6 +75,7 @@ async function importFrom(
       )
     await checkStaged(transaction, errors)
     const counts = await mergeStaged(transaction, mode, rows)
+    if (source.hasChanged()) throw new InvalidInputError('changed during the import, so it may be incomplete')
     if (dryRun) await transaction.query('ROLLBACK AND CHAIN')
     else if (!allowRemovals) refuseManyRemovals(counts)
     return counts
@@ -126,8 +127,21 @@ Nothing was done.`,
       exitCodes.wrongUsage,
     )
   }
-  const stream = isStandardInput ? process.stdin : createReadStream(file)
+  const fd = isStandardInput ? 0 : openSync(file, 'r')
+  const state = (): string => {
+    const { size, mtimeNs } = fstatSync(fd, { bigint: true })
+    return `${size} ${mtimeNs}`
+  }
+  const opened = state()
+  // Stays open until it is destroyed, as standard input does.
+  const stream = isStandardInput ? process.stdin : createReadStream(file, { fd, autoClose: false })
   // Whoever reads the stream gets the error, also an earlier one.
   stream.on('error', () => {})
-  return { name: isStandardInput ? 'standard input' : printable(file), stream, isPipe }
+  return {
+    name: isStandardInput ? 'standard input' : printable(file),
+    stream,
+    isPipe,
+    /** Whether a file has grown or changed since, as one that another program is writing. */
+    hasChanged: () => !isPipe && state() !== opened,
+  }
 }

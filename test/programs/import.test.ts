@@ -1,4 +1,4 @@
-import { writeFile } from 'node:fs/promises'
+import { appendFile, rename, utimes, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
@@ -6,7 +6,7 @@ import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { rowReader } from '../../src/inventory/transfer/rows.ts'
 import { runCommand } from '../support/command.ts'
 import { stockOf, testDatabase, waitForLocks } from '../support/database.ts'
-import { type Outcome, temporaryFolder } from '../support/program.ts'
+import { type Outcome, run, temporaryFolder } from '../support/program.ts'
 
 /** Imports a text as a file. */
 async function load(t: Test, url: string, input: string | Buffer, ...args: string[]): Promise<Outcome> {
@@ -178,6 +178,53 @@ t.test('imports wait for each other and for other changes, at every isolation le
   await update()
   for (const { code, stderr } of await outcomes) t.equal(code, 0, stderr)
   t.ok(['1,1,sold\n2,1,available', '1,2,sold\n3,2,available'].includes(await stockOf(database)))
+})
+
+t.test('a file that grows or changes during its import is refused', async (t) => {
+  const file = path.join(await temporaryFolder(t), 'stock.csv')
+  const program = [process.execPath, path.resolve('dist/cli.js'), 'import']
+  const importWhile = async (change: () => Promise<unknown>, ...args: string[]) => {
+    const database = await testDatabase(t, { entries: ['1,9,sold'] })
+    await writeFile(file, 'petId,quantity\n1,5\n')
+    const release = await database.hold('SELECT FROM inventory FOR UPDATE')
+    const options = { cwd: path.dirname(file), env: { DATABASE_URL: database.url } }
+    const { ended } = run(t, 'sh', ['-c', 'exec "$@" <stock.csv', 'sh', ...program, ...args], options)
+    await waitForLocks(database)
+    await change()
+    await release()
+    return { ...(await ended), stock: await stockOf(database) }
+  }
+  for (const [change, ...args] of [
+    [() => appendFile(file, '3,1\n'), 'stock.csv'],
+    [() => writeFile(file, 'petId,quantity\n1,6\n'), 'stock.csv', '--dry-run'],
+    [() => utimes(file, 0, 0), '-'],
+  ] as const) {
+    const stderr = / changed during the import, so it may be incomplete; nothing was changed\n$/
+    t.match(await importWhile(change, ...args), { code: 3, stdout: '', stderr, stock: '1,9,sold' })
+  }
+  const replaceFile = () => writeFile(`${file}.new`, '').then(() => rename(`${file}.new`, file))
+  t.match(await importWhile(replaceFile, 'stock.csv'), { code: 0, stock: '1,5,sold' }, 'the former is whole')
+})
+
+t.test('the columns may have other types, such as an enumeration and domains', async (t) => {
+  const create = `CREATE TYPE kind AS ENUM ('available', 'pending', 'sold'); CREATE DOMAIN some_kind AS kind NOT NULL;
+    CREATE DOMAIN some_text AS text NOT NULL; CREATE DOMAIN some_number AS integer NOT NULL CHECK (value < 100)`
+  for (const [status, quantity] of [
+    ['kind', 'bigint'],
+    ['some_kind', 'some_number'],
+    ['some_text', 'numeric'],
+  ] as const) {
+    const database = await testDatabase(t)
+    await database.query(
+      `${create}; ALTER TABLE inventory DROP CONSTRAINT inventory_status_check, DROP CONSTRAINT inventory_quantity_check;
+       ALTER TABLE inventory ALTER status TYPE ${status} USING status::${status}, ALTER quantity TYPE ${quantity};
+       INSERT INTO inventory VALUES (1, 9, 'sold'), (2, 9, 'sold'), (3, 9, 'sold')`,
+    )
+    const csv = 'petId,quantity,status\n1,5,\n2,9,pending\n4,1,\n5,0,sold\n'
+    const stdout = '2 added, 2 changed, 0 unchanged, 1 removed\n'
+    t.match(await load(t, database.url, csv, ...replace), { code: 0, stdout }, status)
+    t.equal(await stockOf(database), '1,5,sold\n2,9,pending\n4,1,available\n5,0,sold')
+  }
 })
 
 t.test('what a trigger or constraint rejects is a reason, and nothing is written', async (t) => {

@@ -2,6 +2,7 @@ import type { Transaction } from '../../database/admin/transaction.ts'
 import { onlyRow } from '../../database/only-row.ts'
 import { COLUMN_NAMES, type Column, valueColumns } from '../entry/columns.ts'
 import { InvalidInputError } from './lines.ts'
+import { ofBaseType } from './staging.ts'
 
 /** Whether an import adds and changes entries, or also removes those that are not in the file. */
 export type ImportMode = 'upsert' | 'replace'
@@ -17,7 +18,7 @@ const ASSIGNMENTS = valueColumns.map((column) => `${column.column} = ${newValue(
 
 /** What the entry of a line must have, and what it has. */
 const expected = valueColumns.map(newValue)
-const STORED = valueColumns.map(({ column }) => `entry.${column}`).join(', ')
+const STORED = valueColumns.map(({ column }) => ofBaseType(`entry.${column}`)).join(', ')
 
 const EXPECTED_NAMES = valueColumns.map(({ column }) => `expected_${column}`).join(', ')
 

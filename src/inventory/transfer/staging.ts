@@ -10,6 +10,14 @@ const SHOWN_ERRORS = 20
 /** Key of the advisory lock for imports. Without it, two imports could deadlock, because they lock rows in different orders. */
 const IMPORT_LOCK = 7_301_482_266
 
+/**
+ * Returns an SQL expression of the same value that has the base type if the type is a domain (PostgreSQL manual, section 10.5). A
+ * domain may refuse NULL, and one of an enumeration cannot be compared with it.
+ */
+export function ofBaseType(expression: string): string {
+  return `coalesce(${expression}, NULL)`
+}
+
 /** Takes the place of a line without a right row, so that PostgreSQL counts it. */
 const NO_ROW = ','.repeat(columns.length - 1)
 
@@ -46,9 +54,11 @@ export async function stageCsv(transaction: Transaction, source: AsyncIterable<B
     }
   }
 
-  const types = columns.map(({ column, type }) => `${column} ${type}`)
+  // The types of the table, because an operator may have made the status an enumeration.
+  const values = columns.map(({ column }) => `${ofBaseType(column)} AS ${column}`)
   await transaction.query(
-    `CREATE TEMPORARY TABLE staged (line bigint GENERATED ALWAYS AS IDENTITY, ${types}) ON COMMIT DROP`,
+    `CREATE TEMPORARY TABLE staged ON COMMIT DROP AS SELECT ${values} FROM inventory WITH NO DATA;
+     ALTER TABLE staged ADD line bigint GENERATED ALWAYS AS IDENTITY`,
   )
   const copy = `COPY staged (${COLUMN_NAMES}) FROM STDIN (DELIMITER ',', NULL '') WHERE pet_id IS NOT NULL`
   await pipeline(copyText(), transaction.copyIn(copy), { signal })
