@@ -1,5 +1,5 @@
--- What a migration said when it was applied, so that "inventory migrate status" shows one that was changed since. Older
--- versions do not know the column and leave it empty; it is filled by the next run of this one.
+-- Unused. Versions before 3.0.0 filled the column, and showed a migration that was changed since; later ones leave it empty. It stays,
+-- because applied migrations do not change, and an older version may still run.
 
 -- Up Migration
 SET LOCAL lock_timeout = '2s';
