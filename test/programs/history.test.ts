@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { importLines, inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
@@ -82,6 +83,17 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
   ] as const)
     t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
   t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
+})
+
+t.test('a change of any field of an entry is recorded', async (t) => {
+  const database = await testDatabase(t, { entries: ['1,5,available'] })
+  await history(t, database.url, 'on')
+  for (const { field, column, values } of valueColumns) {
+    await database.query(`UPDATE inventory SET ${column} = '${values?.at(-1) ?? 7}'`)
+    const changes = changesIn(await history(t, database.url, '--json'))
+    const name = field.replace(/^./, (first) => first.toUpperCase())
+    t.match(changes[0], { [`old${name}`]: /./, [`new${name}`]: values?.at(-1) ?? 7 }, field)
+  }
 })
 
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
