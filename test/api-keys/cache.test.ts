@@ -2,14 +2,13 @@ import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { ApiKeyCache, apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
-import { probeLimits } from '../../src/database/time-limits.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { openPool } from '../support/pool.ts'
 import { countingFilter, startRelay } from '../support/relay.ts'
 
 /** A key cache over a real database. */
 async function openCache(t: Test, url: string): Promise<ApiKeyCache> {
-  const { pool } = await openPool(t, { url, limits: probeLimits })
+  const { pool } = await openPool(t, { url })
   const cache = new ApiKeyCache(pool, [], apiKeyIntervals, pino({ level: 'silent' }))
   t.teardown(() => cache.close())
   return cache

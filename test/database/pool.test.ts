@@ -21,7 +21,7 @@ t.test('no option in the address takes away what the service relies on', async (
   const text = 'row_security=on client_min_messages=error inventory.session=x statement_timeout=7s'
   const options = text.split(' ')
   const given = encodeURIComponent(options.map((option) => `-c ${option}`).join(' '))
-  const { pool } = await openPool(t, { url: `${url}?options=${given}` })
+  const { pool } = await openPool(t, { url: `${url}?options=${given}`, limits: requestLimits })
   const names = options.map((option) => `current_setting('${option.split('=')[0]}')`)
   t.strictSame(await pool.query(`SELECT concat_ws(' ', ${names}) AS set`), [{ set: 'off warning set 5s' }])
 })
@@ -36,7 +36,7 @@ t.test('a login that pg refuses is an error of the query, and leaves no connecti
   }
 })
 
-t.test('a server that answers the login, but no statement, is given up', { timeout: 20_000 }, async (t) => {
+t.test('a server that answers the login, but no statement, is given up', async (t) => {
   const { url } = await testDatabase(t)
   const relay = await startRelay(t, url, {
     towardsDatabase: (bytes) => (bytes.includes('SELECT') ? new Promise(() => {}) : bytes),

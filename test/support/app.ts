@@ -4,34 +4,29 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { version } from '../../src/config/version.ts'
-import { listLimits, probeLimits, requestLimits } from '../../src/database/time-limits.ts'
 import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
 import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { type Entries, testDatabase } from './database.ts'
 import { callerOf, json } from './http.ts'
+import { longLimits } from './limits.ts'
 import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './program.ts'
 
 export { apiKey, serviceTimings }
 
-/**
- * The default: limits that a busy machine does not reach. A statement still gives up a locked row as soon as in production. Tests
- * whose point is a limit ask for `serviceTimings`, or for limits of their own.
- */
+/** The default. Tests whose point is a limit ask for `serviceTimings`, or for limits of their own. */
 const longTimings: ServiceTimings = {
   ...serviceTimings,
-  requests: { ...requestLimits, connect: 60_000, statement: 60_000, answer: 121_000 },
-  lists: { ...listLimits, connect: 60_000, lock: 60_000, answer: 121_000 },
-  probe: { ...probeLimits, connect: 60_000, statement: 60_000, answer: 121_000 },
+  ...longLimits,
   // No load balancer has to notice that the service stops.
   app: { ...appTimeouts, arrivalMs: 60_000, drainMs: 0, updates: { ...updateTimes, wait: 60_000 } },
 }
 
 /** As the default, and with as much time for locks: nothing but the test ends a wait. */
 export const endlessTimings: Partial<ServiceTimings> = {
-  requests: { ...requestLimits, lock: 60_000, statement: 60_000, answer: 121_000 },
+  requests: { ...longLimits.requests, lock: 60_000 },
 }
 
 export type TestApp = Awaited<ReturnType<typeof startApp>>

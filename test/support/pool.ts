@@ -1,7 +1,7 @@
 import type { Test } from 'tap'
 import { createPool, type Pool, type PoolOptions } from '../../src/database/pool.ts'
-import { requestLimits } from '../../src/database/time-limits.ts'
 import { testDatabase } from './database.ts'
+import { longLimits } from './limits.ts'
 
 /**
  * Opens a pool on a database of its own, of one connection by default, so that each statement has the connection of the one before.
@@ -13,7 +13,7 @@ export async function openPool(t: Test, options: Partial<PoolOptions> = {}) {
   const pool = createPool({
     url: owner.url,
     size: 1,
-    limits: requestLimits,
+    limits: longLimits.requests,
     onConnectionLost: (reason) => lost.push(reason),
     ...options,
   })

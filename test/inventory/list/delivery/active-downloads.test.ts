@@ -3,7 +3,6 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { listLimits } from '../../../../src/database/time-limits.ts'
 import { appTimeouts } from '../../../../src/http/app.ts'
 import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
@@ -101,7 +100,7 @@ for (const [kind, statement] of [
   ['view', 'ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock'],
 ] as const) {
   t.test(`a list of a ${kind} waits for memory before it is read`, async (t) => {
-    const { owner, pool } = await openPool(t, { limits: listLimits })
+    const { owner, pool } = await openPool(t)
     await addMany(owner, 2000)
     await owner.query(statement)
     const downloads = new ActiveDownloads({ budgetBytes: 0, timeoutMs: 100 })
