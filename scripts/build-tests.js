@@ -1,4 +1,4 @@
-/** Compiles the tests to .test-build, after src. They are only translated, file by file: `npm run typecheck` finds their errors. */
+/** Translates the tests to .test-build, after src. */
 import { existsSync, symlinkSync } from 'node:fs'
 import { compile } from './build.js'
 
