@@ -1,9 +1,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { chmod, mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, rm } from 'node:fs/promises'
 import path from 'node:path'
 import { createInterface } from 'node:readline'
+import { makeRunFolder } from './run-folder.ts'
 import { startTestServer } from './server.ts'
 
 /**
@@ -21,7 +21,7 @@ export async function runTap(
   jobs: number,
   variables: Readonly<Record<string, string>>,
 ): Promise<void> {
-  const folder = await mkdtemp(path.join(tmpdir(), 'petstore-inventory-test-'))
+  const folder = await makeRunFolder()
   // For the account that the server runs as where this is root.
   await chmod(folder, 0o755)
   const interruption = new AbortController()
@@ -76,7 +76,7 @@ async function printBriefly(lines: AsyncIterable<string>): Promise<void> {
   let details: string[] = []
   for await (const line of lines) {
     if (line.startsWith(' ')) {
-      if (!/^ +(ok \d|# Subtest|1\.\.\d)/.test(line)) details.push(line)
+      if (!/^ +($|ok \d|# Subtest|1\.\.\d)/.test(line)) details.push(line)
       continue
     }
     if (line.startsWith('not ok')) console.log(details.join('\n'))

@@ -56,6 +56,7 @@ async function startContainer(image: string) {
     .withEnvironment({ POSTGRES_PASSWORD: 'tests' })
     .withExposedPorts(5432)
     .withCommand(['postgres', ...flags])
+    .withTmpFs({ '/var/lib/postgresql': 'rw' })
     // The default is too small for parallel queries.
     .withSharedMemorySize(256 * 1024 ** 2)
     .withStartupTimeout(120_000)
