@@ -1,6 +1,6 @@
 /**
- * Runs the tests of a kind, which is the first argument: `test` for those that need only Node, `fault` for those that need other
- * programs, and `browser`. Further arguments name files or folders.
+ * Runs the tests of a kind, which is the first argument: `test` for those that need only Node, `nightly` for those of them that take
+ * too long for every change, `fault` for those that need other programs, and `browser`. Further arguments name files or folders.
  */
 import { readdir } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
@@ -21,7 +21,7 @@ const chosen = files.filter((file) => names.length === 0 || names.some((name) =>
 // Debian puts HAProxy, nginx and PgBouncer into a folder that only root has on its PATH.
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // Many of the tests wait for time to pass; but what other programs break must not fail another one.
-const jobs = kind === 'test' ? 2 * availableParallelism() : 1
-/** How long each file may take, in seconds. */
-const limit = { TAP_TIMEOUT: kind === 'test' ? '600' : '900' }
+const jobs = kind === 'test' || kind === 'nightly' ? 2 * availableParallelism() : 1
+/** How long each file may take, in seconds: more than on any machine, unless it hangs. */
+const limit = { TAP_TIMEOUT: '1800' }
 await runTap(chosen, jobs, { ...limit, ...(kind === 'fault' ? await chooseBalancer() : {}) })

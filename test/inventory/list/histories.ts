@@ -11,7 +11,7 @@ import { SERVICE } from '../../support/own-server.ts'
 import { randomOf } from '../../support/random.ts'
 
 /** The steps of a history and its seed: `STEPS=20000 SEED=7` before a command tries others, and more of them. */
-const { STEPS = '1000', SEED = '1' } = process.env
+const { STEPS = '300', SEED = '1' } = process.env
 export const steps = Number(STEPS)
 
 /** Returns a number from 0 to below `limit`. */
