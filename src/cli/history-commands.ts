@@ -27,7 +27,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
 
   const history = program
     .command('history')
-    .description('list the changes of the stock: who changed what, and when; turn that on and off')
+    .description('list who changed the stock and when, and turn recording on and off')
     .addHelpText('after', '\nExample:\n  inventory history 17 --since 24h')
 
   // A command without others below it, because only there a negative petId is no option.
@@ -35,7 +35,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .command('list', { isDefault: true })
     .description('list changes, newest first (UTC); "list" may be left out')
     .argument('[petId]', 'list only the changes of this pet', matching(/^-?\d{1,19}$/, 'a petId, such as 17'))
-    .option('--since <duration>', 'list only the changes of this time, such as 24h', readLifetime)
+    .option('--since <duration>', 'list only the changes made within this time, such as 24h', readLifetime)
     .option('--by <name>', 'list only the changes by this API key or database role')
     .option('--json', 'print one JSON object per line')
     .addHelpText('after', '\nExample:\n  inventory history list -17 --since 24h')
@@ -55,7 +55,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
 
   history
     .command('on')
-    .description('record every change of the stock from now on; run it as the owner of the tables')
+    .description('record every change to the stock from now on; run it as the owner of the tables')
     .addHelpText('after', '\nExample:\n  inventory history on')
     .action(async () => {
       await change(startRecording)
@@ -76,7 +76,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
   history
     .command('prune')
     .description('delete old changes in small transactions, oldest first; run it as the owner of the tables')
-    .requiredOption('--keep <duration>', 'keep the changes of this time, such as 90d', readLifetime)
+    .requiredOption('--keep <duration>', 'keep changes younger than this, such as 90d', readLifetime)
     .addHelpText('after', '\nExample:\n  inventory history prune --keep 90d')
     .action(async ({ keep }: { keep: number }) => {
       const url = await databaseUrl()

@@ -67,11 +67,11 @@ async function importFrom(
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(
-        `does not end in a newline, so it may be incomplete; if the file ends so, send it with "awk 1 FILE", and count its rows with "awk 'END { print NR - 1 }' FILE"`,
+        `does not end in a newline, so it may be incomplete; if the file really ends like that, send it with "awk 1 FILE", and count its rows with "awk 'END { print NR - 1 }' FILE"`,
       )
     if (expectedRows !== undefined && rows !== expectedRows)
       throw new InvalidInputError(
-        `has ${formatNumber(rows)} rows in place of the expected ${formatNumber(expectedRows)}`,
+        `has ${formatNumber(rows)} rows instead of the expected ${formatNumber(expectedRows)}`,
       )
     await checkStaged(transaction, errors)
     const counts = await mergeStaged(transaction, mode, rows)

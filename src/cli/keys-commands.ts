@@ -20,14 +20,14 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 
   keys
     .command('create')
-    .description('create a key and print it, once: only its SHA-256 is stored')
+    .description('create a key and print it once; only its SHA-256 is stored')
     .requiredOption('--name <name>', 'set the name of the key, which the server log shows', readName)
     .option('--expires <duration>', 'let the key expire after this time, such as 90d or 24h', readLifetime)
     .option('--read-only', 'let the key list the stock, but not change it')
     .addHelpText('after', '\nExample:\n  inventory keys create --name billing --expires 90d')
     .action(async (options: { name: string; expires?: number; readOnly?: true }) => {
       const { name, expires, readOnly } = options
-      const exists = `A key named "${name}" exists already. Replace it with "inventory keys rotate ${name}", or revoke it first.`
+      const exists = `A key named "${name}" already exists. Replace it with "inventory keys rotate ${name}", or revoke it first.`
       await issueKey(await databaseUrl(), exists, (transaction, digest) =>
         createKey(transaction, name, digest, expires, readOnly),
       )
@@ -75,7 +75,11 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
         .argParser(readDuration)
         .default(86_400, '24h'),
     )
-    .option('--expires <duration>', 'by default, the new key has the lifetime of the old one', readLifetime)
+    .option(
+      '--expires <duration>',
+      'let the new key expire after this time; the default is the lifetime of the old one',
+      readLifetime,
+    )
     .addHelpText('after', '\nExample:\n  inventory keys rotate billing --overlap 24h')
     .action(async (name: string, { overlap, expires }: { overlap: number; expires?: number }) => {
       await issueKey(await databaseUrl(), noActiveKey(name), (transaction, digest) =>

@@ -65,7 +65,7 @@ export function addMigrateCommands(
 
   migrations
     .command('status')
-    .description('show the migrations; exit with code 3 unless all are applied or of a newer version')
+    .description('show the migrations; exit with code 3 if one is pending')
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {

@@ -55,7 +55,7 @@ export function readAddress(variable: string, text: string, env: Variables) {
   )
   if (unknown.length > 0)
     throw new Error(
-      `${variable} must have parameters and values for TLS that pg knows, unlike ${unknown.map(shown).join(', ')}: sslmode is one of ${sslModes.join(', ')}`,
+      `${variable} must have only TLS parameters and values that pg knows, not ${unknown.map(shown).join(', ')}: sslmode is one of ${sslModes.join(', ')}`,
     )
   const ignored = parameters.filter(([name]) => !effectiveParameters.test(name))
   return { url, warnings: ignored.map((pair) => `${shown(pair)} in ${variable} has no effect`) }

@@ -21,7 +21,7 @@ export function readEnvironment(): NodeJS.ProcessEnv {
   const wrong = [...rest.entries()].filter(([, line]) => line.trim() !== '').map(([index]) => index + 1)
   if (wrong.length > 0)
     throw new OperatorError(
-      `.env must have NAME=value in each line, such as PORT=3001, unlike line ${wrong.join(', ')}`,
+      `.env must have NAME=value on each line, such as PORT=3001; see line ${wrong.join(', ')}`,
     )
   for (const [name, value] of Object.entries(parseEnv(text))) process.env[name] ??= value
   return process.env
@@ -33,7 +33,7 @@ export function readText(path: string, name: string): string {
     // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
     return new TextDecoder('utf-8', { fatal: true }).decode(readFileSync(path))
   } catch (error) {
-    throw new OperatorError(`${name} must be a file that can be read: ${readFailureOf(error)}`)
+    throw new OperatorError(`${name} cannot be read: ${readFailureOf(error)}`)
   }
 }
 

@@ -99,7 +99,7 @@ function textOf(env: Variables, name: string): string | undefined {
   if (variable === name || !text) return text
   if (env[name]?.trim()) throw new Error(`${name} and ${variable} must not both be set`)
   const content = readText(text, variable).trim()
-  if (content === '') throw new Error(`${variable} must be a file with a value in it`)
+  if (content === '') throw new Error(`${variable} must name a file that is not empty`)
   return content
 }
 

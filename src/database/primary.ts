@@ -48,12 +48,12 @@ export class PrimaryServer {
       throw new ConnectionFault(
         'formerPrimary',
         `the server is a former primary: it is on timeline ${timeline}, and timeline ${latest} was in use since; ` +
-          'restart the service to use this server nevertheless',
+          'restart the service to use this server anyway',
       )
     } else if (timeline !== latest) {
       this.#renew(`another server was promoted: timeline ${timeline} after ${latest}`)
     } else if (server.startedAt !== startedAt) {
-      this.#renew('the server was started again')
+      this.#renew('the server was restarted')
     }
     this.#identified = server
   }

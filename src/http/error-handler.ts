@@ -12,7 +12,7 @@ declare module 'fastify' {
 }
 
 const NO_ROUTE =
-  'Nothing exists at this path. The inventory is at /v1/inventory, the API documentation at /docs.'
+  'There is nothing at this path. The inventory is at /v1/inventory, and the documentation of the API at /docs.'
 
 /**
  * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach

@@ -72,7 +72,7 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
       }),
     }),
     ...(params !== undefined && { 414: describe('The path is too long') }),
-    429: describe('The balancer limits the requests of each key and address', retryAfter),
+    429: describe('The key or the address is over the rate limit of the balancer', retryAfter),
     431: describe('The request line and headers are too large, or there are too many headers'),
     500: describe('Internal error'),
     503: describe(`The service cannot answer now; ${hint}`, retryAfter),

@@ -96,10 +96,10 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
         summary: 'Update stock level',
         description:
           'Sets the stock quantity of one pet; its status does not change. Unknown fields are ignored.\n\n' +
-          'After a 503 with the code `nothing_changed`, the update was not made: send it again. After a timeout, a lost ' +
-          'connection or any other 500, 502, 503 or 504, it may have been made. The only writer of a pet may send it again; ' +
-          'any other one could overwrite a newer value, and sends it with `If-Match`. If you add or subtract, do not send it ' +
-          'again, because your change could be made twice.\n\n' +
+          'If no connection could be opened, and after a 429 or a 503 with the code `nothing_changed`, the update was not made: ' +
+          'it is always safe to retry. After a timeout, a lost connection or any other 500, 502, 503 or 504, it may have been ' +
+          'made. If you are the only writer of the pet, retry it. If others write, retry it only with `If-Match`, or you may ' +
+          'overwrite a newer value. If you add or subtract, do not retry, or your change may be made twice.\n\n' +
           'Experimental: the request shape may change before it becomes stable.',
         'x-stability': 'experimental',
         tags: ['Inventory'],

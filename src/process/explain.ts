@@ -19,7 +19,7 @@ export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof DatabaseUnavailableError) return explainOutage(error, variable)
   if (!(error instanceof Error)) return String(error)
   if (isInFunction(error))
-    return `A function or a trigger of the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
+    return `A function or trigger in the database failed: ${error.message} (${error.where?.split('\n')[0]}).`
   if (error instanceof pg.DatabaseError)
     return `PostgreSQL rejects a statement: ${printable(messageWithDetail(error))}. Check whether a table or a column was changed: "inventory status", and \\d in psql.`
   // Any other error than that of a system call is a bug.
@@ -88,6 +88,6 @@ function loginAdvice(said: string): string | undefined {
   if (said.includes('exceeds scramMaxIterations'))
     return 'Set scram_iterations in PostgreSQL to 100000 or less, and then the password of the role again.'
   if (/Only mechanism|Unknown authenticationOk/.test(said))
-    return 'The service knows passwords only: set scram-sha-256 for its role in pg_hba.conf.'
+    return 'The service supports only passwords: set scram-sha-256 for its role in pg_hba.conf.'
   return undefined
 }

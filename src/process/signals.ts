@@ -38,7 +38,7 @@ export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Prom
     if (isStopping) process.exit(1)
     isStopping = true
     setTimeout(() => {
-      log.error(`not stopped within ${timeoutMs} ms: exiting`)
+      log.error(`did not stop within ${timeoutMs} ms: exiting`)
       process.exit(1)
     }, timeoutMs)
     await close()

@@ -119,12 +119,12 @@ const cases: Row[] = [
   // Files. A secret in the place of its file is not repeated.
   [['API_KEYS and API_KEYS_FILE must not both be set'], { API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }],
   [
-    ['DATABASE_URL_FILE must be a file that can be read: ENOENT: no such file or directory'],
+    ['DATABASE_URL_FILE cannot be read: ENOENT: no such file or directory'],
     { DATABASE_URL_FILE: `${folder}/none` },
     { DATABASE_URL_FILE: host },
   ],
   [[/^DATABASE_URL_FILE .*: EISDIR/], { NODE_ENV: 'production', DATABASE_URL_FILE: folder }],
-  [['DATABASE_URL_FILE must be a file with a value in it'], { DATABASE_URL_FILE: `${folder}/empty` }],
+  [['DATABASE_URL_FILE must name a file that is not empty'], { DATABASE_URL_FILE: `${folder}/empty` }],
   [
     [/^DATABASE_URL must be one that pg accepts, with files that can be read: ENOENT: no such file/],
     ...['sslrootcert=/nope', 'sslcert=/nope', 'sslkey=-BEGIN%0Asecret'].map(withParameters),
@@ -134,10 +134,10 @@ const cases: Row[] = [
   ...['sslmode=verify_full', 'sslmode=Require', 'sslmode=allow', 'sslmode=', 'ssl=false']
     .concat(['ssl_mode=x', 'SSLMODE=require', 'requiressl=1', 'tls=x', 'useTLS=1', 'sslcrl=x'])
     .map((parameter): Row => {
-      const error = `DATABASE_URL must have parameters and values for TLS that pg knows, unlike ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
+      const error = `DATABASE_URL must have only TLS parameters and values that pg knows, not ssl_x, ${parameter.split('=')[0]}: sslmode is one of disable, no-verify, prefer, require, verify-ca, verify-full`
       return [[error], withParameters(`user=a&ssl_x&${parameter}`)]
     }),
-  [[/^DATABASE_URL must have .* unlike sslmode:/], withParameters('sslmode=require;password=secret')],
+  [[/^DATABASE_URL must have .* not sslmode:/], withParameters('sslmode=require;password=secret')],
   [
     [/^DATABASE_URL must be (an address like|one that pg accepts, )/],
     withParameters('sslnegotiation=direct&sslmode=disable'),

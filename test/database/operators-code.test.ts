@@ -32,7 +32,7 @@ t.test("an error in the operator's trigger is a 500, and no reason to migrate", 
     const input = 'petId,quantity\n1,1\n'
     const { code: exit, stderr } = await runCommand(t, ['import', '-', '--rows', '1'], { env, input })
     t.equal(exit, 1)
-    t.match(stderr, /A function or a trigger of the database failed: .* \(PL\/pgSQL function audit\(\)/)
+    t.match(stderr, /A function or trigger in the database failed: .* \(PL\/pgSQL function audit\(\)/)
     t.notMatch(stderr, /migrate|at .*\.js/)
   }
 })

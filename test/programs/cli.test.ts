@@ -72,7 +72,7 @@ t.test('a line of .env that is no setting is an error that names it, and not its
     await writeFile(path.join(cwd, '.env'), text)
     const { code, stderr } = await runCommand(t, ['config'], { cwd })
     t.equal(code, wrong === '' ? 0 : 1, text)
-    const error = /^inventory: \.env must have NAME=value in each line, .*, unlike line (.*)\n$/.exec(stderr)
+    const error = /^inventory: \.env must have NAME=value on each line, .*; see line (.*)\n$/.exec(stderr)
     t.equal(error?.[1] ?? stderr, wrong)
   }
 })

@@ -89,7 +89,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const stdout =
-    /"level":60.*The embedded PostgreSQL has ended: SIGKILL ended it\. Its log is \S+postgres\.log"/
+    /"level":60.*The embedded PostgreSQL has exited: SIGKILL ended it\. Its log is \S+postgres\.log"/
   t.match(await third.server.ended, { code: 1, stdout })
 })
 
@@ -153,7 +153,7 @@ t.test('a server that cannot start a local database says what to do', atOnce(), 
   for (const [options, stderr] of [
     [
       { env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` } },
-      /^petstore-inventory: The embedded PostgreSQL is not installed, or does not exist for win32-.*Set DATABASE_URL .* WSL 2/,
+      /^petstore-inventory: The embedded PostgreSQL is not installed, or not available for win32-.*Set DATABASE_URL .* WSL 2/,
     ],
     [
       { cwd: odd, env: { PORT: '0' } },

@@ -34,7 +34,7 @@ t.test('standard input is imported with the right number of rows, and no other p
     t.match(await bash(t, database.url, line), { code: 2, stderr }, line)
   }
   const tooMany = await bash(t, database.url, '$INVENTORY import - --rows 2 <stock.csv')
-  t.match(tooMany, { code: 3, stderr: /standard input has 3 rows in place of the expected 2; nothing/ })
+  t.match(tooMany, { code: 3, stderr: /standard input has 3 rows instead of the expected 2; nothing/ })
   t.equal(await stockOf(database), before)
   // Google Sheets writes no end of the last line.
   const rows = '"$(awk \'END { print NR - 1 }\' stock.csv)"'
@@ -56,7 +56,7 @@ t.test('a pipe that is cut anywhere changes nothing', async (t) => {
   const database = await filled(t)
   const last = csv.lastIndexOf('\n', csv.length - 2) + 1
   const reason =
-    /inventory: standard input (has no header|has . rows in place of|does not end in a newline)|wrong/
+    /inventory: standard input (has no header|has . rows instead of|does not end in a newline)|wrong/
   for (const [index, cut] of [0, 1, 7, 21, 22, 23, last, last + 1, last + 3, csv.length - 1].entries()) {
     const mode = index % 2 === 0 ? 'upsert' : 'replace'
     const args = ['import', '-', '--allow-removals', '--mode', mode, '--rows', '3']

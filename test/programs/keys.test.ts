@@ -49,7 +49,7 @@ t.test('a name has one active key, and is free again when that has expired or is
   const outcomes = await Promise.all([1, 2, 3].map(() => keys('create', '--name', 'billing')))
   t.strictSame(outcomes.map(({ code }) => code).sort(), [0, 1, 1])
   const stderr =
-    /^inventory: A key named "billing" exists already\. Replace it with "inventory keys rotate billing"/
+    /^inventory: A key named "billing" already exists\. Replace it with "inventory keys rotate billing"/
   t.match(await keys('create', '--name', 'billing'), { code: 1, stdout: '', stderr })
   t.equal((await keys('revoke', 'billing')).code, 0)
   t.equal((await keys('create', '--name', 'billing')).code, 0)

@@ -202,8 +202,8 @@ t.test('a start that fails exits with 1 after one message', atOnce(), async (t) 
     [{ env: { PORT: 'x', LOG_LEVEL: '\u202ey' } }, /PORT must be .*\n.*LOG_LEVEL must be .*, not "\\u202ey"/],
     [{ env: { DATABASE_URL, PORT: taken } }, new RegExp(`^${inUse}PORT=\\d+ npm start .*\n$`)],
     [{ env: { DATABASE_URL, PORT: '0', METRICS_PORT: taken } }, new RegExp(`^${inUse}.*METRICS_PORT.*\n$`)],
-    [{ cwd: folder }, /^petstore-inventory: \.env must be a file that can be read: EISDIR[^\n]*\n$/],
-    [{ cwd: utf16 }, /^petstore-inventory: \.env must be .*: The encoded data was not valid[^\n]*\n$/],
+    [{ cwd: folder }, /^petstore-inventory: \.env cannot be read: EISDIR[^\n]*\n$/],
+    [{ cwd: utf16 }, /^petstore-inventory: \.env cannot be read: The encoded data was not valid[^\n]*\n$/],
   ] as const) {
     const { code, stderr } = await (await startProgram(t, 'server', options)).ended
     t.equal(code, 1, stderr)
@@ -220,7 +220,7 @@ t.test('the message of a start that fails says what to do, without secrets', atO
   wrongLogin.username = 'nobody_here'
   wrongLogin.password = 'the-wrong-one'
   for (const [databaseUrl, message, env = {}] of [
-    [`${url}?ssl%1b[31m`, /unlike ssl\\u001b\[31m: /],
+    [`${url}?ssl%1b[31m`, /not ssl\\u001b\[31m: /],
     [url, /^The service cannot listen: .* nowhere\.invalid\. Set HOST /, { HOST: 'nowhere.invalid' }],
     [`${url}?options=-c%20work_mem=x`, /refuses .*"work_mem".* Check DATABASE_URL/],
     [`postgres://u@${scram}/db`, /refuses .* Set the password in DATABASE_URL: postgres:/],

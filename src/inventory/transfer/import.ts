@@ -68,8 +68,9 @@ export async function mergeStaged(
   )
   // Triggers that wait for the commit may also change rows.
   await transaction.query('SET CONSTRAINTS ALL IMMEDIATE')
-  await refuseIfAny(transaction, DIFFERENT, 'are not stored as it says')
-  if (mode === 'replace') await refuseIfAny(transaction, MISSING, 'it does not have, but the table keeps')
+  await refuseIfAny(transaction, DIFFERENT, 'would not be stored as they are in the file')
+  if (mode === 'replace')
+    await refuseIfAny(transaction, MISSING, 'would remain although they are not in the file')
   return { added, changed: written - added, unchanged: rows - written, removed }
 }
 
@@ -82,6 +83,6 @@ async function refuseIfAny(transaction: Transaction, query: string, what: string
   const { count, first } = onlyRow(rows)
   if (count > 0)
     throw new InvalidInputError(
-      `cannot be imported: entries that ${what}: ${count}, such as petId ${first}; a trigger or rule of the table may skip or change rows`,
+      `cannot be imported, because entries ${what} (${count}, such as petId ${first}): a trigger or rule of the table may skip or change rows`,
     )
 }
