@@ -25,8 +25,9 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
         title: 'Petstore Inventory API',
         version: '1.0.0',
         description:
-          'The stock levels of the pets in a store. Ids are int64: JavaScript callers need a JSON parser that keeps ' +
-          'integers above 2^53 exact. Every response with a status of 400 or more has the body Error.',
+          'The stock levels of the pets in a store: list all of them, or set the quantity of one.\n\n' +
+          'Ids are int64: JavaScript callers need a JSON parser that keeps integers above 2^53 exact.\n\n' +
+          'Every response with a status of 400 or more has the body Error.',
         contact: { name: 'The operator of this service' },
         // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },

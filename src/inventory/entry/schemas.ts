@@ -57,19 +57,17 @@ const optionalHeader = (description: string) => Type.Optional(Type.String({ desc
 /** Conditional request headers of a list (RFC 9110, section 13.1). */
 export const ListConditions = Type.Object({
   'If-None-Match': optionalHeader(
-    '`*`, or ETags of lists separated by commas. If the current list has one of them, the response is a 304.',
+    'The ETag of the list you got last. If the list has not changed, the response is a 304 without a body.',
   ),
-  'If-Match': optionalHeader(
-    '`*`, or ETags of lists separated by commas. If the current list has none of them, the response is a 412.',
-  ),
+  'If-Match': optionalHeader('The ETag of a list. If the list has changed, the response is a 412.'),
 })
 
 /** Conditional request headers of an update (RFC 9110, section 13.1). */
 export const UpdateConditions = Type.Object({
   'If-Match': optionalHeader(
-    '`*`, or entity tags separated by commas. That of an entry is its quantity and status, such as `"12-available"`; build it from an entry of a list. The update is made only if the entry still has one of the tags. Otherwise the response is a 412 with the current tag as its `ETag`: decide from that what to send. A tag with `W/` never matches.',
+    'The quantity and status that the entry must have, such as `"12-available"`. If it has others, nothing is changed, and the response is a 412 with the current ones as its ETag: decide from them what to send.',
   ),
   'If-None-Match': optionalHeader(
-    '`*`, or entity tags separated by commas. The update is made only if the entry has none of them; with `*`, it is never made.',
+    'The quantity and status that the entry must not have, such as `"0-available"`. If it has them, nothing is changed, and the response is a 412.',
   ),
 })
