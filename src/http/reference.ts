@@ -1,4 +1,5 @@
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
+import { extname } from 'node:path'
 import type { FastifyInstance } from 'fastify'
 
 const headers = {
@@ -20,16 +21,15 @@ const headers = {
   ].join('; '),
 }
 
-const JAVASCRIPT = 'text/javascript; charset=utf-8'
+/** The files of the reference page. The same place, seen from `src` and from `dist`. */
+const folder = new URL('../../reference/', import.meta.url)
 
-/** The files of the reference page. */
-const files = [
-  { url: '/docs', type: 'text/html; charset=utf-8', name: 'index.html' },
-  { url: '/docs/reference.css', type: 'text/css; charset=utf-8', name: 'reference.css' },
-  { url: '/docs/reference.js', type: JAVASCRIPT, name: 'reference.js' },
-  { url: '/docs/json-text.js', type: JAVASCRIPT, name: 'json-text.js' },
-  { url: '/docs/samples.js', type: JAVASCRIPT, name: 'samples.js' },
-]
+/** The types of the files that are served, by extension. */
+const types = new Map([
+  ['.html', 'text/html; charset=utf-8'],
+  ['.css', 'text/css; charset=utf-8'],
+  ['.js', 'text/javascript; charset=utf-8'],
+])
 
 /**
  * Serves the OpenAPI document at `/openapi.json`, and the API reference page at `/docs` with its files below that path. Register
@@ -44,9 +44,11 @@ export function serveReference(app: FastifyInstance): void {
     document ??= Buffer.from(JSON.stringify(app.swagger()))
     return reply.headers(headers).type('application/json; charset=utf-8').send(document)
   })
-  for (const { url, type, name } of files) {
-    // The same place, seen from `src` and from `dist`.
-    const content = readFileSync(new URL(`../../reference/${name}`, import.meta.url))
+  for (const name of readdirSync(folder)) {
+    const type = types.get(extname(name))
+    if (type === undefined) continue
+    const content = readFileSync(new URL(name, folder))
+    const url = name === 'index.html' ? '/docs' : `/docs/${name}`
     app.get(url, options, (_request, reply) => reply.headers(headers).type(type).send(content))
   }
   // Relative for the same reason. From here, the page's links would lead elsewhere.

@@ -1,8 +1,11 @@
+import { readdir } from 'node:fs/promises'
 import t from 'tap'
 import { startService } from '../support/app.ts'
 import { callerOf } from '../support/http.ts'
 
 const send = callerOf((await startService(t)).port)
+
+const modules = (await readdir('reference')).filter((name) => name.endsWith('.js'))
 
 t.test('the page and its files need no key, and load only each other', async (t) => {
   const page = await send('GET', '/docs')
@@ -23,9 +26,7 @@ t.test('the page and its files need no key, and load only each other', async (t)
   t.strictSame(Object.fromEntries(loaded), {
     '/docs': 'text/html; charset=utf-8',
     '/docs/reference.css': 'text/css; charset=utf-8',
-    '/docs/reference.js': 'text/javascript; charset=utf-8',
-    '/docs/json-text.js': 'text/javascript; charset=utf-8',
-    '/docs/samples.js': 'text/javascript; charset=utf-8',
+    ...Object.fromEntries(modules.map((name) => [`/docs/${name}`, 'text/javascript; charset=utf-8'])),
   })
   t.notMatch(page.text, /(src|href)="(?!docs\/|openapi\.json|data:|#)/, 'nothing comes from elsewhere')
   t.notMatch(page.text, /<style|<script>| style=| on[a-z]+=/, 'nothing is inline')
