@@ -1,36 +1,37 @@
 /** The parts of an OpenAPI document that the page shows. */
 export interface Description {
-  info: { version: string; description: string }
+  info: { description: string }
   servers: { url: string; description?: string }[]
   paths: Record<string, Record<string, Operation>>
   components: { schemas: Record<string, Schema> }
 }
 
-export interface Operation {
+interface Operation {
   operationId: string
   summary: string
   description: string
   'x-stability'?: string
-  parameters?: Parameter[]
+  parameters?: {
+    name: string
+    in: 'path' | 'header'
+    required: boolean
+    description: string
+    schema: Schema
+  }[]
   requestBody?: { content: Content }
   responses: Record<string, Response>
 }
 
-export interface Parameter {
-  name: string
-  in: 'path' | 'header'
-  required: boolean
-  description: string
-  schema: Schema
-}
+/** An operation with its method, in upper case, and its path. */
+export type Endpoint = Operation & { method: string; path: string }
 
 export interface Response {
   description: string
-  headers?: Record<string, { description: string }>
+  headers?: Record<string, unknown>
   content?: Content
 }
 
-export type Content = Record<'application/json', { schema: Schema; example?: unknown }>
+type Content = Record<'application/json', { schema: Schema; example?: { code?: string } }>
 
 export interface Schema {
   $ref?: string

@@ -11,95 +11,64 @@ const shellString = (text) => `'${text.replaceAll("'", String.raw`'\''`)}'`
 const literal = (text) => `'${text.replace(/['\\]/g, '\\$&').replaceAll('\n', String.raw`\n`)}'`
 
 /**
- * One line for each header except Authorization.
- *
- * @param {SampleRequest} request
+ * @param {Record<string, string>} headers
  * @param {(name: string, value: string) => string} line
  */
-const headerLines = ({ headers }, line) =>
+const linesOf = (headers, line) =>
   Object.entries(headers)
-    .map(([name, value]) => `${line(name, value)}\n`)
+    .map((header) => line(...header))
     .join('')
 
 /**
- * Whether the response may be a 304, without a body.
+ * Generates a program that sends a request, by language. It reads the API key from the variable INVENTORY_KEY.
  *
- * @param {SampleRequest} request
+ * @type {Record<string, (request: SampleRequest) => string>}
  */
-const mayBeUnchanged = ({ method, headers }) => method === 'GET' && 'If-None-Match' in headers
+export const samples = {
+  curl: ({ method, url, headers, body }) =>
+    [
+      `curl ${shellString(url)}`,
+      '--max-time 10',
+      ...(method === 'GET' ? ['--compressed'] : [`--request ${method}`]),
+      '--header "Authorization: Bearer $INVENTORY_KEY"',
+      ...Object.entries(headers).map(([name, value]) => `--header ${shellString(`${name}: ${value}`)}`),
+      ...(body === undefined ? [] : [`--data-raw ${shellString(body)}`]),
+    ].join(' \\\n  '),
 
-/** @param {SampleRequest} request */
-function curl({ method, url, headers, body }) {
-  const options = [
-    '--max-time 10',
-    ...(method === 'GET' ? [] : [`--request ${method}`]),
-    '--header "Authorization: Bearer $INVENTORY_KEY"',
-    ...Object.entries(headers).map(([name, value]) => `--header ${shellString(`${name}: ${value}`)}`),
-    ...(body === undefined ? ['--compressed'] : [`--data-raw ${shellString(body)}`]),
-  ]
-  return `curl ${shellString(url)} \\\n  ${options.join(' \\\n  ')}`
-}
-
-/** @param {SampleRequest} request */
-function javascript(request) {
-  const { method, url, body } = request
-  const unchanged = `if (response.status === 304) {
-  console.log('The list has not changed.')
-  process.exit()
-}
-`
-  return `const response = await fetch(${literal(url)}, {
+  JavaScript: ({ method, url, headers, body }) => `const response = await fetch(${literal(url)}, {
   method: '${method}',
   headers: {
     Authorization: \`Bearer \${process.env.INVENTORY_KEY}\`,
-${headerLines(request, (name, value) => `    ${literal(name)}: ${literal(value)},`)}  },
+${linesOf(headers, (name, value) => `    ${literal(name)}: ${literal(value)},\n`)}  },
 ${body === undefined ? '' : `  body: ${literal(body)},\n`}  signal: AbortSignal.timeout(10_000),
 })
 const text = await response.text()
-${mayBeUnchanged(request) ? unchanged : ''}if (!response.ok) throw new Error(\`\${response.status} \${text}\`)
+if (!response.ok) throw new Error(\`\${response.status} \${text}\`)
 
 // JSON.parse rounds integers above 2^53: read petId as a string, then as a BigInt.
 const exact = text.replace(/(?<=[{,\\s])"petId"\\s*:\\s*(-?\\d+)/g, '"petId":"$1"')
-console.log(JSON.parse(exact, (name, value) => (name === 'petId' ? BigInt(value) : value)))`
-}
+console.log(JSON.parse(exact, (name, value) => (name === 'petId' ? BigInt(value) : value)))`,
 
-/** @param {SampleRequest} request */
-function python(request) {
-  const { method, url, body } = request
-  const unchanged = `    if error.code == 304:
-        print('The list has not changed.')
-        sys.exit()
-`
-  return `import json
+  Python: ({ method, url, headers, body }) => `import json
 import os
 import sys
-import urllib.error
-import urllib.request
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
-request = urllib.request.Request(
+request = Request(
     ${literal(url)},
     method='${method}',
     headers={
-        'Authorization': f'Bearer {os.environ["INVENTORY_KEY"]}',
-${headerLines(request, (name, value) => `        ${literal(name)}: ${literal(value)},`)}    },
+        'Authorization': 'Bearer ' + os.environ['INVENTORY_KEY'],
+${linesOf(headers, (name, value) => `        ${literal(name)}: ${literal(value)},\n`)}    },
 ${body === undefined ? '' : `    data=${literal(body)}.encode(),\n`})
 try:
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urlopen(request, timeout=10) as response:
         print(json.load(response))
-except urllib.error.HTTPError as error:
-${mayBeUnchanged(request) ? unchanged : ''}    sys.exit(f'{error.code} {error.read().decode()}')`
-}
+except HTTPError as error:
+    sys.exit(f'{error.code} {error.read().decode()}')`,
 
-/** @param {SampleRequest} request */
-function go(request) {
-  const { method, url, body } = request
-  const isList = method === 'GET'
-  const unchanged = `	if response.StatusCode == http.StatusNotModified {
-		fmt.Println("The list has not changed.")
-		return
-	}
-`
-  return `package main
+  Go: ({ method, url, headers, body }) => `package main
 
 import (
 	"encoding/json"
@@ -123,23 +92,20 @@ func main() {
 		log.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+os.Getenv("INVENTORY_KEY"))
-${headerLines(request, (name, value) => `	request.Header.Set(${JSON.stringify(name)}, ${JSON.stringify(value)})`)}	client := http.Client{Timeout: 10 * time.Second}
+${linesOf(headers, (name, value) => `	request.Header.Set(${JSON.stringify(name)}, ${JSON.stringify(value)})\n`)}	client := http.Client{Timeout: 10 * time.Second}
 	response, err := client.Do(request)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer response.Body.Close()
-${mayBeUnchanged(request) ? unchanged : ''}	if response.StatusCode != http.StatusOK {
+	if response.StatusCode != http.StatusOK {
 		body, _ := io.ReadAll(response.Body)
 		log.Fatalf("%s %s", response.Status, body)
 	}
-	var result ${isList ? '[]Item' : 'Item'}
+	var result ${method === 'GET' ? '[]Item' : 'Item'}
 	if err := json.NewDecoder(response.Body).Decode(&result); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(result)
-}`
+}`,
 }
-
-/** Generates a program that sends a request, by language. It reads the API key from the variable INVENTORY_KEY. */
-export const samples = { curl, JavaScript: javascript, Python: python, Go: go }

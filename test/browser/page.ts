@@ -60,6 +60,9 @@ export const enterKey = (page: Page, key = apiKey): Promise<void> =>
 export const press = (operation: Locator): Promise<void> =>
   operation.getByRole('button', { name: 'Execute' }).click()
 
+/** What is announced of the answer to a request. */
+export const statusOf = (operation: Locator): Locator => operation.locator('.panel [role=status]').first()
+
 /** Sends the request and returns what is announced of the response, and its body. */
 export async function execute(operation: Locator): Promise<{ outcome: string; body: string }> {
   const [response] = await Promise.all([operation.page().waitForResponse(/\/v1\//), press(operation)])
@@ -69,7 +72,7 @@ export async function execute(operation: Locator): Promise<{ outcome: string; bo
     .getByText(response.headers()['x-request-id'] ?? '')
     .waitFor()
   return {
-    outcome: await operation.locator('.outcome[role=status]').innerText(),
+    outcome: await statusOf(operation).innerText(),
     body: await operation.getByRole('group', { name: 'Response body' }).innerText(),
   }
 }
@@ -78,7 +81,7 @@ export async function execute(operation: Locator): Promise<{ outcome: string; bo
 export async function tryBoth(t: Test, { page, list, update }: Visit): Promise<void> {
   await enterKey(page)
   const before = await execute(list)
-  t.match(before.outcome, /^200 OK · \d+ ms · 2 entries$/)
+  t.equal(before.outcome, '200 OK 2 entries')
   t.match(before.body, `"petId": ${PET},\n    "quantity": 7`)
   await field(update, 'petId').fill(PET)
   await field(update, 'Request body').fill('{"quantity": 41}')
@@ -86,7 +89,7 @@ export async function tryBoth(t: Test, { page, list, update }: Visit): Promise<v
   t.match((await execute(list)).body, `"petId": ${PET},\n    "quantity": 41`)
   await field(update, 'Request body').fill('{"quantity": -1}')
   t.match(await execute(update), {
-    outcome: /400 Bad Request.*invalid_request: quantity must be an integer from 0 to 2147483647/s,
+    outcome: /^400 Bad Request invalid_request: quantity must be an integer from 0 to 2147483647/,
     body: '"status": 400',
   })
 }

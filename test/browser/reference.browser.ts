@@ -4,9 +4,9 @@ import { createRequire } from 'node:module'
 import path from 'node:path'
 import { promisify } from 'node:util'
 import { devices, type Locator, type Page } from 'playwright-core'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
-import { enterKey, execute, field, open, PET, press, REFUSED, tryBoth } from './page.ts'
+import { enterKey, execute, field, open, PET, press, REFUSED, statusOf, tryBoth } from './page.ts'
 
 /** Returns what axe finds against WCAG 2.2, levels A and AA, and against its best practices, a line each. */
 async function violationsOf(page: Page): Promise<string[]> {
@@ -16,10 +16,20 @@ async function violationsOf(page: Page): Promise<string[]> {
       ({ violations }) => violations.flatMap(({ id, nodes }) => nodes.map(({ target }) => id + ': ' + target)))`)
 }
 
+async function expectInView(t: Test, ...elements: Locator[]): Promise<void> {
+  for (const element of (await Promise.all(elements.map((locator) => locator.all()))).flat()) {
+    const { y = -1 } = (await element.boundingBox()) ?? {}
+    const height = element.page().viewportSize()?.height ?? 0
+    t.ok(y >= 0 && y < height, `${await element.innerText()} is in view`)
+  }
+}
+
 for (const [name, options] of [
   ['a light desktop', {}],
   // 320 pixels wide.
   ['a dark phone', { ...devices['iPhone SE'], colorScheme: 'dark' }],
+  ['a light phone', devices['iPhone SE']],
+  ['a dark desktop', { colorScheme: 'dark' }],
 ] as const) {
   t.test(`a person with a key can try both operations: ${name}`, async (t) => {
     const visit = await open(t, options)
@@ -34,70 +44,161 @@ for (const [name, options] of [
   })
 }
 
-t.test('it says where the service is, who creates keys and what is experimental', async (t) => {
-  const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
-  const { page, update } = await open(t, {}, { publicUrls })
-  for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
-  t.ok(await page.getByText('inventory keys create').isVisible())
-  t.ok(await update.getByText('experimental', { exact: true }).isVisible())
-  const { page: local, list, port } = await open(t)
-  t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
-  t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
-})
+for (const viewport of [
+  { width: 1280, height: 800 },
+  { width: 390, height: 844 },
+]) {
+  t.test(
+    `${viewport.width} pixels wide: both operations and the answer are seen without scrolling`,
+    async (t) => {
+      const { page, list, update } = await open(t, { viewport })
+      const operations = page.locator('#operations li')
+      t.strictSame(await operations.allInnerTexts(), [
+        'GET\nList inventory\n/inventory',
+        'PATCH\nUpdate stock level experimental\n/inventory/{petId}',
+      ])
+      await expectInView(t, operations)
+      const colors = `Array.from(document.querySelectorAll('#operations .badge'), (badge) => getComputedStyle(badge).color)`
+      t.equal(
+        new Set(await page.evaluate<string[]>(colors)).size,
+        3,
+        'GET, PATCH and experimental differ in color',
+      )
+      await operations.getByRole('link', { name: 'Update stock level' }).click()
+      await expectInView(t, update.getByRole('heading', { name: 'Update stock level' }))
 
-t.test('every documented error is shown with its body and code', async (t) => {
-  const { page } = await open(t)
+      await enterKey(page)
+      await field(update, 'petId').fill('6')
+      await execute(update)
+      await expectInView(t, statusOf(update), update.getByRole('group', { name: 'Response body' }))
+      t.match(await statusOf(update).innerText(), /^404 Not Found not_found: No inventory entry exists/)
+      await execute(list)
+      await expectInView(t, statusOf(list))
+    },
+  )
+}
+
+t.test(
+  'it says where the service is and who creates keys, and speaks of no files of the source',
+  async (t) => {
+    const publicUrls = ['https://api.example.com/v1', 'https://staging.example.com/v1']
+    const { page } = await open(t, {}, { publicUrls })
+    for (const text of publicUrls) t.ok(await page.getByText(text, { exact: true }).isVisible())
+    t.ok(await page.getByText('inventory keys create').isVisible())
+    t.notMatch(await page.locator('body').innerText(), /npm |examples\/|\.data/)
+    const { page: local, list, port } = await open(t)
+    t.ok(await local.getByText(`http://127.0.0.1:${port}/v1`, { exact: true }).isVisible())
+    t.equal(await list.getByText('experimental', { exact: true }).count(), 0)
+  },
+)
+
+t.test(
+  'a form asks for what is required, and has the headers that are of use in a closed part',
+  async (t) => {
+    const { list, update } = await open(t)
+    for (const [operation, labels, headers] of [
+      [list, [], ['If-None-Match']],
+      [update, ['petId', 'Request body'], ['If-Match', 'If-None-Match']],
+    ] as const) {
+      const form = operation.locator('form')
+      t.strictSame(await form.locator('label:visible').allInnerTexts(), labels)
+      await form.getByText('Headers', { exact: true }).click()
+      t.strictSame(await form.locator('details label:visible').allInnerTexts(), headers)
+    }
+  },
+)
+
+t.test('every documented error shows its code while it is closed, and its body', async (t) => {
+  const { page, update } = await open(t)
+  t.equal(
+    await update.locator('[id="updateInventory-404"]').innerText(),
+    '404 not_found No entry exists for this petId',
+  )
   const errors = page.locator('details:has([id*="Inventory-4"], [id*="Inventory-5"])')
   t.ok((await errors.count()) > 15)
   for (const error of await errors.all()) {
     t.notOk(await error.locator('pre').isVisible())
     await error.locator('summary').click()
     const { code, ...rest } = JSON.parse(await error.locator('pre').innerText())
-    t.match(code, /^[a-z_]+$/)
+    t.match(await error.locator('summary').innerText(), ` ${code} `)
     t.strictSame(Object.keys(rest), ['message', 'status'])
   }
 })
 
-t.test('a field that is refused replaces the response, and gets the focus', async (t) => {
+t.test('a rejected field replaces the answer and gets the focus, until its value changes', async (t) => {
   const { page, update, complaints } = await open(t)
   await enterKey(page)
   await field(update, 'petId').fill(PET)
   for (const [name, wrong, problem] of [
     ['petId', '', 'petId is required.'],
-    ['petId', '9223372036854775808', /must be an integer from -9223372036854775808 to 9223372036854775807/],
-    ['If-Match', '"…"', 'If-Match has a character that is not allowed in a header.'],
-    ['API key', 'ключ', 'The API key has a character that is not allowed in a header.'],
+    ['If-Match', '"…"', 'If-Match has a character that cannot be sent.'],
+    ['API key', 'ключ', 'API key has a character that cannot be sent.'],
   ] as const) {
     await execute(update)
-    const input = name === 'API key' ? page.locator('#key') : field(update, name)
+    const input = name === 'API key' ? page.locator('#key') : update.locator(`[id="updateInventory-${name}"]`)
     const right = await input.inputValue()
+    const headers = update.getByText('Headers', { exact: true })
+    if (name === 'If-Match') await headers.click()
     await input.fill(wrong)
+    // Closes the part with the rejected field.
+    if (name === 'If-Match') await headers.click()
     await press(update)
-    await update.getByText(problem).waitFor()
+    await page.getByText(problem).waitFor()
+    t.equal(await statusOf(update).innerText(), '')
     t.equal(await update.getByRole('group', { name: 'Response body' }).count(), 0)
-    t.equal(await input.and(page.locator(':focus')).count(), 1)
+    t.equal(await input.and(page.locator(':focus')).getAttribute('aria-invalid'), 'true')
+    await page.keyboard.type('1')
+    t.equal(await page.getByText(problem).count(), 0)
+    t.equal(await input.getAttribute('aria-invalid'), 'false')
     await input.fill(right)
   }
   t.strictSame(complaints, [])
 })
 
-t.test('a missing key, a condition that fails, and a missing response are explained', async (t) => {
-  const { page, list, update } = await open(t)
-  const { outcome } = await execute(list)
-  t.match(outcome, /401 Unauthorized.*unauthorized: The API key is missing or invalid\./s)
-  await list.locator('.answer').getByRole('link', { name: 'API key' }).click()
-  await page.locator('#key:focus').waitFor()
-  await enterKey(page, ` Bearer ${apiKey} `)
-  t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
+t.test(
+  'a wrong key, a wrong petId, a condition that fails, and a missing response are explained',
+  async (t) => {
+    const { page, list, update } = await open(t)
+    const { outcome } = await execute(list)
+    t.match(outcome, /^401 Unauthorized unauthorized: The API key is missing or invalid\./)
+    await statusOf(list).getByRole('link', { name: 'API key' }).click()
+    await page.locator('#key:focus').waitFor()
+    await enterKey(page, ` Bearer ${apiKey} `)
+    t.match((await execute(list)).outcome, '200 OK', 'a key that is pasted with its scheme')
 
-  await field(update, 'petId').fill(PET)
-  for (const [tag, status] of Object.entries({ '"8-pending"': '412', '"7-pending"': '200' })) {
-    await field(update, 'If-Match').fill(tag)
-    t.match((await execute(update)).outcome, status)
-  }
-  await page.route(/\/v1\//, (route) => route.abort())
-  await press(list)
-  await list.getByText('No response: the service cannot be reached').waitFor()
+    await field(update, 'petId').fill('9223372036854775808')
+    t.match(
+      (await execute(update)).outcome,
+      /^400 Bad Request invalid_request: petId .* from -9223372036854775808 to/,
+    )
+    await field(update, 'petId').fill(PET)
+    await update.getByText('Headers', { exact: true }).click()
+    for (const [tag, status] of Object.entries({ '"8-pending"': '412', '"7-pending"': '200' })) {
+      await field(update, 'If-Match').fill(tag)
+      t.match((await execute(update)).outcome, status)
+    }
+    await page.route(/\/v1\//, (route) => route.abort())
+    for (const [operation, advice] of [
+      [list, 'Try again.'],
+      [update, 'The update may have been made.'],
+    ] as const) {
+      await press(operation)
+      const cause = 'The service cannot be reached, or the connection was lost.'
+      await statusOf(operation).getByText(`No response ${cause} ${advice}`, { exact: true }).waitFor()
+      t.equal(await operation.getByRole('group', { name: 'Response body' }).count(), 0)
+    }
+  },
+)
+
+t.test('of the response headers, those that callers use come first', async (t) => {
+  const { page, list } = await open(t)
+  await enterKey(page)
+  await execute(list)
+  const text = await list.getByRole('group', { name: 'Response headers' }).innerText()
+  const names = text.split('\n').map((line) => line.replace(/:.*/, ''))
+  t.strictSame(names.slice(0, 2), ['etag', 'x-request-id'])
+  t.ok(names.includes('content-type'))
+  t.notMatch(names.join(), /connection|keep-alive|date/)
 })
 
 t.test('operations, responses and schemas have links', async (t) => {
@@ -105,10 +206,7 @@ t.test('operations, responses and schemas have links', async (t) => {
   for (const id of ['updateInventory', 'updateInventory-412', 'schema-Error']) {
     await page.goto(`${page.url().replace(/#.*/, '')}#${id}`)
     await page.reload()
-    await page.locator(`[id="${id}"]:focus`).waitFor()
-    const link = page.locator(`:is(h2, h3) > a[href="#${id}"], summary[id="${id}"]`)
-    const { y = -1 } = (await link.boundingBox()) ?? {}
-    t.ok(y >= 0 && y < (page.viewportSize()?.height ?? 0), `the link to ${id} is in view`)
+    await expectInView(t, page.locator(`:is(h2, h3) > a[href="#${id}"], summary[id="${id}"]`))
   }
   await page.locator('[id="updateInventory-404"]').click()
   t.equal(new URL(page.url()).hash, '#updateInventory-404', 'the address leads to the opened response')
@@ -116,36 +214,32 @@ t.test('operations, responses and schemas have links', async (t) => {
 
 t.test('the navigation marks the section that is being read', async (t) => {
   const { page } = await open(t)
-  const current = page.locator('#contents [aria-current]')
+  const current = page.locator('nav [aria-current]')
   t.equal(await current.innerText(), 'Introduction')
-  for (const name of ['Update stock level', 'API key']) {
+  for (const name of ['Update stock level', 'Introduction']) {
     await page.getByRole('navigation').getByRole('link', { name }).click()
     await current.getByText(name).waitFor()
   }
 })
 
-t.test('Enter in the field of the key checks it; without JavaScript there is none', async (t) => {
-  const { page, port } = await open(t)
-  for (const [key, outcome] of [
-    ['wrong', 'The service does not accept this key.'],
-    ['ключ', 'The API key has a character that is not allowed in a header.'],
-    [apiKey, 'The service accepts this key.'],
-  ] as const) {
-    await enterKey(page, key)
-    await page.keyboard.press('Enter')
-    await page.locator('#key-status').getByText(outcome).waitFor()
-  }
-  const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
-  t.teardown(() => context?.close())
-  const plain = await context?.newPage()
-  await plain?.goto(`http://127.0.0.1:${port}/docs`)
-  t.ok(await plain?.locator('noscript p').isVisible())
-  t.notOk(await plain?.locator('input, button').first().isVisible())
-})
+t.test(
+  'without JavaScript, the page says that it needs it, and shows nothing that would not work',
+  async (t) => {
+    const { page, port } = await open(t)
+    const context = await page.context().browser()?.newContext({ javaScriptEnabled: false })
+    t.teardown(() => context?.close())
+    const plain = await context?.newPage()
+    await plain?.goto(`http://127.0.0.1:${port}/docs`)
+    const text = 'Petstore Inventory API\n\nThis page needs JavaScript. It displays openapi.json.'
+    t.equal(await plain?.locator('body').innerText(), text)
+  },
+)
 
 t.test('each request has runnable samples in four languages', async (t) => {
   const { list, update, complaints } = await open(t)
   await field(update, 'Request body').fill(`{"quantity": 3,\n "note": "it's \\"so\\""}`)
+  await list.getByText('Headers', { exact: true }).click()
+  await field(list, 'If-None-Match').fill(`"it's another"`)
   const goFile = path.join(t.testdir(), 'main.go')
   for (const [language, program, ...options] of [
     ['curl', 'bash', '-c'],
@@ -154,9 +248,9 @@ t.test('each request has runnable samples in four languages', async (t) => {
     ['Go', 'go', 'run', goFile],
   ] as const) {
     await update.getByRole('radio', { name: language }).click()
-    /** Runs the sample of an operation with a value in a field, and returns what it prints. */
-    const run = async (operation: Locator, name: string, value: string): Promise<string> => {
-      await field(operation, name).fill(value)
+    /** Runs the sample of an operation, and returns what it prints. */
+    const run = async (operation: Locator, petId?: string): Promise<string> => {
+      if (petId !== undefined) await field(operation, 'petId').fill(petId)
       const sample = await operation.getByRole('group', { name: 'Sample' }).innerText()
       await writeFile(goFile, sample)
       const args = language === 'Go' ? options : [...options, sample]
@@ -167,11 +261,9 @@ t.test('each request has runnable samples in four languages', async (t) => {
       )
       return stdout + stderr
     }
-    t.match(await run(list, 'If-None-Match', ''), PET, language)
-    t.match(await run(update, 'petId', PET), new RegExp(`${PET}[^]*\\b3\\b`), language)
-    const unchanged = await run(list, 'If-None-Match', '*')
-    if (language !== 'curl') t.equal(unchanged, 'The list has not changed.\n', language)
-    t.match(await run(update, 'petId', '6'), /not_found.*No inventory entry exists for petId 6/, language)
+    t.match(await run(list), PET, language)
+    t.match(await run(update, PET), new RegExp(`${PET}[^]*\\b3\\b`), language)
+    t.match(await run(update, '6'), /not_found.*No inventory entry exists for petId 6/, language)
   }
   t.strictSame(complaints, [])
 })

@@ -55,13 +55,9 @@ t.test('a large list is truncated, and the page says so', async (t) => {
   )
   await enterKey(page)
   const { outcome, body } = await execute(list)
-  t.match(outcome, /200,000 entries · only the first 1,000 are shown, Download saves all of them$/)
+  t.equal(outcome, '200 OK 200,000 entries, of which the first 1,000 are shown')
   t.equal(body.match(/"petId"/g)?.length, 1000)
-  const [download] = await Promise.all([
-    page.waitForEvent('download'),
-    list.getByRole('button', { name: 'Download' }).click(),
-  ])
-  t.equal((await readFile(await download.path(), 'utf8')).match(/"petId"/g)?.length, 200_000)
+  t.match(body, /\n {2}\},\n {2}…\n\]$/)
   t.strictSame(complaints, [])
 })
 

@@ -1,0 +1,112 @@
+/** @import { SampleRequest } from './description.ts' */
+import { badge, codeBlock, element, inColor } from './elements.js'
+import { renderField } from './fields.js'
+import { indent } from './json-text.js'
+
+/** Maximum entries of a list to show: a browser takes seconds to lay out 200,000 of them. */
+const MAX_SHOWN_ENTRIES = 1000
+
+/** Headers of the connection, which say nothing about the response. */
+const HIDDEN_HEADERS = ['connection', 'date', 'keep-alive']
+
+/** The service that served this page, including any path prefix of a proxy. The page can reach no other. */
+export const base = new URL('v1', location.href).href
+
+/** The API key that all requests are sent with. */
+export const keyField = renderField(
+  element('input', { type: 'password' }),
+  'key',
+  'API key',
+  [],
+  'Sent to this service only, and forgotten when you leave the page. The operator creates keys with ' +
+    '`inventory keys create --name <name>`; with `--read-only`, a key can list the stock but not change it.',
+)
+
+/** The answer to the last request. The status and what it means come first, and are announced. */
+export function renderAnswer() {
+  const status = element('p', { role: 'status' })
+  const details = element('div', {})
+  /** @param {(Node | string)[]} summary */
+  const show = (...summary) => {
+    status.replaceChildren(...summary)
+    details.replaceChildren()
+    status.scrollIntoView({ block: 'nearest' })
+  }
+  /** @param {SampleRequest} request */
+  const send = async (request) => {
+    show('Sending…')
+    await exchange(request).then(
+      (received) => {
+        show(...summaryOf(received))
+        details.append(...detailsOf(received))
+      },
+      () => {
+        const advice = request.method === 'GET' ? 'Try again.' : 'The update may have been made.'
+        const cause = 'The service cannot be reached, or the connection was lost.'
+        show(badge('No response', 'failed'), ` ${cause} ${advice}`)
+      },
+    )
+  }
+  return { answer: element('div', {}, status, details), clear: () => show(), send }
+}
+
+/**
+ * Sends a request with the API key.
+ *
+ * @param {SampleRequest} request
+ */
+async function exchange({ method, url, headers, body }) {
+  // Also if the key was pasted with the scheme in front.
+  const key = keyField.value().replace(/^Bearer +/i, '')
+  const response = await fetch(url, {
+    method,
+    headers: { ...headers, ...(key && { Authorization: `Bearer ${key}` }) },
+    ...(body && { body }),
+    cache: 'no-store',
+    signal: AbortSignal.timeout(120_000),
+  })
+  const isJson = /^application\/json\b/.test(response.headers.get('content-type') ?? '')
+  return { response, isJson, text: await response.text() }
+}
+
+/** @typedef {Awaited<ReturnType<typeof exchange>>} Received */
+
+/** @param {Received} received */
+function summaryOf({ response: { status, statusText }, isJson, text }) {
+  const isError = status >= 400
+  const { code, message } = isError && isJson ? JSON.parse(text) : {}
+  return [
+    badge(`${status} ${statusText}`.trim(), isError ? 'failed' : 'succeeded'),
+    code === undefined ? countIn(text) : ` ${code}: ${message} `,
+    ...(status === 401 ? [element('a', { href: '#key' }, 'Enter an API key')] : []),
+  ]
+}
+
+/** @param {string} text */
+function countIn(text) {
+  if (!text.startsWith('[')) return ''
+  const count = text.match(/"petId":/g)?.length ?? 0
+  const entries = ` ${count.toLocaleString('en')} ${count === 1 ? 'entry' : 'entries'}`
+  const shown = MAX_SHOWN_ENTRIES.toLocaleString('en')
+  return count > MAX_SHOWN_ENTRIES ? `${entries}, of which the first ${shown} are shown` : entries
+}
+
+/** @param {string} text */
+function truncated(text) {
+  const entries = text.split('},{')
+  return entries.length > MAX_SHOWN_ENTRIES ? `${entries.slice(0, MAX_SHOWN_ENTRIES).join('},{')}},…]` : text
+}
+
+/** @param {Received} received */
+function detailsOf({ response: { headers }, isJson, text }) {
+  // Callers use the first two.
+  const lines = Object.entries({ etag: '', 'x-request-id': '', ...Object.fromEntries(headers) })
+    .filter(([name, value]) => value !== '' && !HIDDEN_HEADERS.includes(name))
+    .map(([name, value]) => `${name}: ${value}`)
+  return [
+    ...(text === ''
+      ? []
+      : [codeBlock('Response body', ...(isJson ? inColor(indent(truncated(text))) : [text]))]),
+    codeBlock('Response headers', lines.join('\n')),
+  ]
+}
