@@ -54,7 +54,7 @@ export async function startService(
   const pools = createPools(options, timings, log)
   const { requests, lists, probe } = pools
   const apiKeys = new ApiKeyCache(probe, options.apiKeys, timings.apiKeys, log)
-  const readiness = await readinessOf(probe, requests, pools.planned)
+  const readiness = readinessOf(probe, requests, pools.planned)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
   const app = await buildApp({

@@ -1,9 +1,7 @@
 import type { Command } from 'commander'
-import { appliedMigrations } from '../database/admin/applied-migrations.ts'
 import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
-import { migrate } from '../database/admin/migrate.ts'
-import { createMigration, knownMigrations } from '../database/admin/migration-files.ts'
-import { migrationRecords } from '../database/admin/migrations.ts'
+import { createMigration, migrate } from '../database/admin/migrate.ts'
+import { appliedMigrations, migrationRecords } from '../database/admin/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { integerFrom, matching } from './arguments.ts'
 import { commandOptions, withDatabase } from './database.ts'
@@ -69,8 +67,7 @@ export function addMigrateCommands(
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
-      const known = await knownMigrations()
-      const records = await withDatabase(await databaseUrl(), (database) => migrationRecords(database, known))
+      const records = await withDatabase(await databaseUrl(), migrationRecords)
       const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt ?? '-'])
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),

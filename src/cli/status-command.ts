@@ -1,8 +1,7 @@
 import type { Command } from 'commander'
 import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
-import { knownMigrations } from '../database/admin/migration-files.ts'
-import { migrationRecords, namesOf } from '../database/admin/migrations.ts'
+import { knownMigrations, migrationRecords, namesOf } from '../database/admin/migrations.ts'
 import { disabledTriggers, hasTable, lastBackup, serverStatus } from '../database/admin/server-status.ts'
 import type { Pool } from '../database/pool.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
@@ -30,15 +29,14 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
 /** Returns what `inventory status` prints. */
 async function statusOf(database: Pool, address: string) {
   const { version, readOnly } = await serverStatus(database)
-  const known = await knownMigrations()
-  const migrations = await migrationRecords(database, known)
+  const migrations = await migrationRecords(database)
   const pending = namesOf(migrations, 'pending')
   const disabled = await disabledTriggers(database, 'inventory')
   return {
     database: { version, address, readOnly },
     schema: {
       /** The newest migration of this version. */
-      expected: known.at(-1),
+      expected: knownMigrations.at(-1),
       /** Migrations of this version that have not been applied. */
       pending,
       /** Applied migrations that this version does not know: a newer version is deployed. */

@@ -1,7 +1,7 @@
 import { readFile, rename, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import t, { type Test } from 'tap'
-import { knownMigrations } from '../../src/database/admin/migration-files.ts'
+import { knownMigrations } from '../../src/database/admin/migrations.ts'
 import { runCommand } from '../support/command.ts'
 import { type TestDatabase, testDatabase } from '../support/database.ts'
 import { copyPackage, type Outcome, startProgram, temporaryFolder } from '../support/program.ts'
@@ -46,7 +46,7 @@ t.test('up, down and up again leave the same schema as up', async (t) => {
 t.test('a migration that cannot get its lock soon fails and changes nothing', async (t) => {
   const database = await testDatabase(t)
   const release = await database.hold('SELECT * FROM inventory, api_keys')
-  const all = String((await knownMigrations()).length)
+  const all = String(knownMigrations.length)
   t.match(await run(t, ['down', all, '--yes'], { DATABASE_URL: database.url }), {
     code: 1,
     stderr: /The migration \S+ failed: canceling statement due to lock timeout; nothing was changed\.\n$/,
@@ -88,16 +88,15 @@ t.test('create writes an empty migration named after the present moment', async 
 t.test('down says what it rolls back, and takes a confirmation', async (t) => {
   const database = await testDatabase(t)
   const env = { DATABASE_URL: database.url }
-  const known = await knownMigrations()
-  const plan = `This rolls back ${known.toReversed().join(', ')}, and deletes the data that they added`
-  const down = ['down', String(known.length)]
+  const plan = `This rolls back ${knownMigrations.toReversed().join(', ')}, and deletes the data that they added`
+  const down = ['down', String(knownMigrations.length)]
   t.match(await run(t, down, env), {
     code: 5,
     stderr: `inventory: ${plan}; nothing was changed. To confirm, add --yes.\n`,
   })
   const production = { ...env, NODE_ENV: 'production' }
   t.match(await run(t, [...down, '--yes'], production), { code: 5, stderr: /, and deletes .* add --force/ })
-  t.equal((await database.query('SELECT FROM pgmigrations')).length, known.length)
+  t.equal((await database.query('SELECT FROM pgmigrations')).length, knownMigrations.length)
   t.match(await run(t, [...down, '--yes', '--force'], production), { code: 0, stderr: '' })
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
 })
@@ -110,9 +109,8 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
     const records: { name: string; state: string }[] = JSON.parse(stdout)
     return [code, Object.fromEntries(records.map(({ name, state }) => [name, state]))]
   }
-  const known = await knownMigrations()
   const all = (state: string): Record<string, string> =>
-    Object.fromEntries(known.map((name) => [name, state]))
+    Object.fromEntries(knownMigrations.map((name) => [name, state]))
   t.strictSame(await states(), [3, all('pending')])
   t.equal((await run(t, ['up'], env)).code, 0)
   t.strictSame(await states(), [0, all('applied')])
@@ -126,7 +124,7 @@ t.test('status shows the states of the migrations, and up refuses one out of ord
     code: 1,
     stderr: `inventory: Definitions of migrations ${newer} have been deleted; nothing was changed. Run the version that has their files.\n`,
   })
-  const [first = '', second = ''] = known
+  const [first = '', second = ''] = knownMigrations
   await database.query('DELETE FROM pgmigrations WHERE name = $1', [first])
   t.match(await states(), [3, { [first]: 'pending', [second]: 'applied' }])
   t.match(await run(t, ['up'], env), {
@@ -190,7 +188,7 @@ t.test('the newest migration is the last by name, whatever the times say', async
   t.ok(Math.abs(Date.parse(record?.appliedAt ?? '') - Date.now()) < 600_000, 'their times are in UTC')
 
   // As after a change of the time zone, at the end of daylight saving time, and in a table that was copied in another order.
-  const newest = (await knownMigrations()).at(-1)
+  const newest = knownMigrations.at(-1)
   for (const disorder of [
     "run_on = run_on + interval '14 hours' WHERE name LIKE '%create-inventory'",
     "run_on = run_on - interval '1 hour' WHERE name LIKE '%add-history'",
@@ -202,6 +200,6 @@ t.test('the newest migration is the last by name, whatever the times say', async
     t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${newest}\n` })
     const rows = await database.query('SELECT name FROM pgmigrations ORDER BY run_on, id')
     const names = rows.map(({ name }) => name)
-    t.strictSame(names, await knownMigrations(), 'earlier versions, which go by the times, accept them')
+    t.strictSame(names, knownMigrations, 'earlier versions, which go by the times, accept them')
   }
 })

@@ -1,10 +1,11 @@
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
 import pg from 'pg'
 import { hasCause, messageWithDetail } from '../causes.ts'
 import { onlyRow } from '../only-row.ts'
 import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
-import { readScript } from './migration-files.ts'
-import { APPLIED_TABLE } from './migrations.ts'
+import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
@@ -51,7 +52,7 @@ const REACHES_TABLES = `SELECT WHERE has_database_privilege($1, current_database
 
 /** Returns the statements of `migrations/grants.sql` for a role. */
 async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
-  const text = await readScript('grants.sql')
+  const text = await readFile(path.join(MIGRATIONS_FOLDER, 'grants.sql'), 'utf8')
   const [, server = '', operator = ''] = text.split(/^-- (?:Server|Operators)$/m)
   const { database: name, schema } = await placeOfTables(database)
   return { server, operator }[purpose]

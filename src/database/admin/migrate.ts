@@ -1,9 +1,10 @@
+import { readFile } from 'node:fs/promises'
+import path from 'node:path'
+import type { MigrationBuilder } from 'node-pg-migrate'
 import type pg from 'pg'
 import { OperatorError } from '../operator-error.ts'
-import { appliedMigrations } from './applied-migrations.ts'
 import { explained, placeOfTables } from './grants.ts'
-import { MIGRATIONS_FOLDER, migrationLoader, readScript } from './migration-files.ts'
-import { APPLIED_TABLE } from './migrations.ts'
+import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
 
 /** node-pg-migrate records the times without a time zone. */
@@ -45,7 +46,8 @@ async function run(
   const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
   await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
   const { schema } = await placeOfTables(transaction)
-  if ((await appliedMigrations(transaction)).length > 0) await client.query(await readScript('order.sql'))
+  if ((await appliedMigrations(transaction)).length > 0)
+    await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
   let what = 'The migrations cannot run'
   const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
   /** The first error of PostgreSQL or of the connection, which node-pg-migrate may replace with one of its own. */
@@ -72,4 +74,29 @@ async function run(
     const said = String(error).replace(/^Error: |\.$/g, '')
     throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
   }
+}
+
+/**
+ * Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. They run in the
+ * transaction of the connection.
+ */
+function migrationLoader(onRun: (name: string) => void) {
+  const load = async (file: string) => {
+    const text = `\n${await readFile(file, 'utf8')}`
+    const [head = '', up = head, down = ''] = text.split(/^(?=-- (?:Up|Down) Migration)/im)
+    const action = (sql: string) => (builder: MigrationBuilder) => {
+      onRun(path.basename(file, '.sql'))
+      builder.noTransaction()
+      builder.sql(sql)
+    }
+    return { id: file, filePaths: [file], actions: { up: action(up), down: action(down) } }
+  }
+  return { extensions: ['.sql'], loader: (files: string[]) => Promise.all(files.map(load)) }
+}
+
+/** Creates a migration from a template, with the current time (UTC) in its file name, and returns its path. */
+export async function createMigration(name: string, folder: string): Promise<string> {
+  const { Migration } = await import('node-pg-migrate')
+  const templateFileName = path.join(MIGRATIONS_FOLDER, '.template.sql')
+  return Migration.create(name, folder, { filenameFormat: 'utc', templateFileName })
 }

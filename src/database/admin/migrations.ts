@@ -1,6 +1,17 @@
+import { readdirSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import { OperatorError } from '../operator-error.ts'
 import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
+
+/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
+export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations', import.meta.url))
+
+/** The names of all migrations of this version, oldest first. */
+export const knownMigrations: readonly string[] = readdirSync(MIGRATIONS_FOLDER)
+  .flatMap((file) => /^(\d+_.*)\.sql$/.exec(file)?.[1] ?? [])
+  .sort()
 
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
@@ -17,26 +28,32 @@ export interface MigrationRecord {
   readonly appliedAt: string | null
 }
 
-/**
- * Returns the applied migrations and the known ones, by name.
- *
- * @param known the names of all migrations of this version
- */
-export async function migrationRecords(
-  database: StatementRunner,
-  known: readonly string[],
-): Promise<MigrationRecord[]> {
+/** Returns the applied migrations and the known ones, by name. */
+export async function migrationRecords(database: StatementRunner): Promise<MigrationRecord[]> {
   const text = `SELECT name, ${isoTime("run_on AT TIME ZONE 'UTC'")} AS time FROM ${APPLIED_TABLE}`
   const isEmpty = !(await hasTable(database, APPLIED_TABLE))
   const rows = isEmpty ? [] : await database.query<{ name: string; time: string }>(text)
   const applied = new Map(rows.map(({ name, time }) => [name, time]))
-  return [...new Set([...known, ...applied.keys()])].sort().map((name) => {
+  return [...new Set([...knownMigrations, ...applied.keys()])].sort().map((name) => {
     if (!applied.has(name)) return { name, state: 'pending', appliedAt: null }
-    return { name, state: known.includes(name) ? 'applied' : 'unknown', appliedAt: applied.get(name) ?? null }
+    const state = knownMigrations.includes(name) ? 'applied' : 'unknown'
+    return { name, state, appliedAt: applied.get(name) ?? null }
   })
 }
 
 /** Returns the names of the migrations in a state, oldest first. */
 export function namesOf(records: readonly MigrationRecord[], state: MigrationRecord['state']): string[] {
   return records.filter((record) => record.state === state).map(({ name }) => name)
+}
+
+/** Returns the names of the applied migrations, oldest first. Refuses the table of another program with an OperatorError. */
+export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
+  const applied = (await migrationRecords(database)).filter(({ state }) => state !== 'pending')
+  const [first] = applied
+  // A newer version has all migrations of this one.
+  if (first?.state === 'unknown')
+    throw new OperatorError(
+      `The table pgmigrations belongs to another program: it lists the migration ${first.name}; nothing was changed. Give the inventory a database of its own, or a schema that is alone in the search_path of its roles.`,
+    )
+  return applied.map(({ name }) => name)
 }

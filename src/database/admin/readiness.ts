@@ -2,7 +2,6 @@ import { hasCause, isUnavailable, meaningOf, type NotReadyKind, notReadyReasons 
 import { originalError } from '../outcomes.ts'
 import type { Pool } from '../pool.ts'
 import { HAS_CITUS } from '../session-server.ts'
-import { knownMigrations } from './migration-files.ts'
 import { migrationRecords, namesOf } from './migrations.ts'
 
 /** How long it is cached that the service is ready. */
@@ -31,12 +30,11 @@ export type Statements = Readonly<Record<'required' | 'optional', readonly strin
  * @param probe the pool that it uses, unless the server has no connection for it
  * @param statements those of requests, which the server plans
  */
-export async function readinessOf(probe: Pool, requests: Pool, statements: Statements): Promise<Readiness> {
-  const known = await knownMigrations()
+export function readinessOf(probe: Pool, requests: Pool, statements: Statements): Readiness {
   const checkEither = async (): Promise<NotReady | undefined> => {
-    const notReady = await check(probe, known, statements)
+    const notReady = await check(probe, statements)
     // The probe opens a connection every few seconds, so it is the first to get none. Requests may still be served on theirs.
-    return hasCause(notReady?.cause, 'outOfConnections') ? check(requests, known, statements) : notReady
+    return hasCause(notReady?.cause, 'outOfConnections') ? check(requests, statements) : notReady
   }
   let latest: Promise<NotReady | undefined> | undefined
   return () => {
@@ -49,13 +47,9 @@ export async function readinessOf(probe: Pool, requests: Pool, statements: State
   }
 }
 
-async function check(
-  pool: Pool,
-  known: readonly string[],
-  { required, optional }: Statements,
-): Promise<NotReady | undefined> {
+async function check(pool: Pool, { required, optional }: Statements): Promise<NotReady | undefined> {
   try {
-    const pending = namesOf(await migrationRecords(pool, known), 'pending')
+    const pending = namesOf(await migrationRecords(pool), 'pending')
     if (pending.length > 0) {
       const reason = `The database schema is behind; pending migrations: ${pending.join(', ')}. Run "inventory migrate up" as the owner of the tables, with --server-role ROLE for another role.`
       return { kind: 'schema_behind', reason }
