@@ -17,7 +17,7 @@ const database = createPool({
   limits: requestLimits,
   onConnectionLost: () => {},
 })
-const app = await buildApp({
+const { app } = await buildApp({
   version,
   logger: pino({ level: 'silent' }),
   findApiKey: () => undefined,

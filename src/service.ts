@@ -57,7 +57,7 @@ export async function startService(
   const readiness = readinessOf(probe, requests, pools.planned)
   const inventoryStatistics = new InventoryStatistics()
   const requestStatistics = new RequestStatistics()
-  const app = await buildApp({
+  const { app, close: closeApp } = await buildApp({
     logger: log,
     version,
     findApiKey: (key) => apiKeys.find(key),
@@ -82,7 +82,7 @@ export async function startService(
     endsOfKeys: () => endsOfKeys(probe).catch(() => undefined),
   })
   const close = async (): Promise<void> => {
-    await app.close()
+    await closeApp()
     await apiKeys.close()
     await pools.close()
   }

@@ -9,7 +9,7 @@ const levels: readonly (readonly string[])[] = [
   ['cli', 'service'],
   ['metrics', 'process', 'local'],
   ['http'],
-  ['tracing', 'config', 'http/connections'],
+  ['tracing', 'config'],
   ['inventory'],
   ['inventory/list', 'inventory/updates', 'inventory/transfer', 'inventory/reports'],
   ['inventory/history', 'inventory/statistics.ts'],

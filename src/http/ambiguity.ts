@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { ApiError } from '../contract/api-error.ts'
 import { authorityOf, isAuthority, isPercentEncoded } from '../contract/request-target.ts'
-import { MAX_HEADERS } from './connections/http-server.ts'
+import { MAX_HEADERS } from './http-server.ts'
 
 /**
  * Returns the error for a request that Node's parser accepts, but that a proxy in front may have read in another way: its end,
@@ -11,8 +11,6 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
   const { headers, httpVersion, rawHeaders } = request
   if (rawHeaders.length / 2 > MAX_HEADERS)
     return new ApiError(431, `The request has too many headers. The maximum is ${MAX_HEADERS}.`)
-  // RFC 9110, section 9.3.6. Node discards what it has read behind it.
-  if (request.method === 'CONNECT') return new ApiError(405, 'CONNECT is not supported.', { allow: '' })
   // RFC 9112, section 6.
   const coding = headers['transfer-encoding']
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || httpVersion === '1.0'))

@@ -8,10 +8,9 @@ import { updateTimes } from '../inventory/updates/queue.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
-import { connectionLimits } from './connections/guard.ts'
-import { HttpServer } from './connections/http-server.ts'
 import { handleErrors } from './error-handler.ts'
 import { healthRoutes } from './health.ts'
+import { HttpServer } from './http-server.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { refuseOtherMethods } from './methods.ts'
 import { generateOpenApi } from './openapi.ts'
@@ -24,9 +23,10 @@ import { ajvOptions, validationError } from './validation.ts'
 export const appTimeouts = {
   /** For a client to send a request, including its body. */
   arrivalMs: 10_000,
-  /** For load balancers and clients to notice that the service stops. */
+  /** For a client that reads nothing of a response. */
+  stallMs: 30_000,
+  /** For load balancers to notice that the service stops. */
   drainMs: 1000,
-  connections: connectionLimits,
   updates: updateTimes,
 }
 
@@ -50,14 +50,16 @@ export interface AppOptions {
   readonly timeouts: typeof appTimeouts
 }
 
-/** Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. */
-export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
+/**
+ * Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. Returns the application, and
+ * a function that stops it gracefully.
+ */
+export async function buildApp(
+  options: AppOptions,
+): Promise<{ app: FastifyInstance; close: () => Promise<void> }> {
   const { logger, requestStatistics: statistics, timeouts } = options
-  const { arrivalMs, drainMs, connections: limits } = timeouts
   const http = new HttpServer({
-    arrivalMs,
-    drainMs,
-    limits,
+    ...timeouts,
     onRefused: (refused) => {
       statistics.malformed.inc({ http_response_status_code: String(refused.status) })
       logger.info(refused, 'malformed request refused')
@@ -77,11 +79,8 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     rewriteUrl: ({ url = '' }) => routedTarget(url),
     serverFactory: (handler) => http.create(handler),
     clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
-    // Requests on open connections are served as usual during the drain period.
-    return503OnClosing: false,
   })
 
-  app.addHook('preClose', () => http.stop(app.server))
   parseJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
@@ -116,5 +115,9 @@ export async function buildApp(options: AppOptions): Promise<FastifyInstance> {
     { prefix: '/v1' },
   )
 
-  return app
+  const close = async (): Promise<void> => {
+    await http.stop(app.server)
+    await app.close()
+  }
+  return { app, close }
 }

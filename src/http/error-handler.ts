@@ -16,7 +16,7 @@ const NO_ROUTE =
 
 /**
  * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach
- * Fastify; see `connections/malformed-requests.ts`.
+ * Fastify; see `malformed-requests.ts`.
  */
 export function handleErrors(app: FastifyInstance): void {
   app.decorateRequest('unavailable', null)

@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http'
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
 import { ambiguityOf } from './ambiguity.ts'
-import type { HttpServer } from './connections/http-server.ts'
+import type { HttpServer } from './http-server.ts'
 import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
 /** Disables the framework's own two lines for each request: `addRequestHooks` writes one. */
@@ -21,32 +21,22 @@ export function requestId({ headers }: IncomingMessage): string {
 /** Adds the hooks that begin and end each request. They must run before all others but those that trace requests. */
 export function addRequestHooks(app: FastifyInstance, http: HttpServer, statistics: RequestStatistics): void {
   app.addHook('onRequest', (request, reply, done) => {
-    const connection = http.connectionOf(reply.raw)
     reply.header('x-request-id', request.id)
-    recordEnd(request, reply, statistics, connection?.since)
+    recordEnd(request, reply, statistics)
     const error = ambiguityOf(request.raw, request.originalUrl)
-    if (error !== undefined) connection?.stopAfterCurrent()
+    if (error !== undefined) http.connectionOf(reply.raw)?.stopAfterNewest()
     done(error)
   })
   app.addHook('onSend', (_request, reply, payload, done) => {
     if (http.closesAfter(reply.raw)) reply.header('connection', 'close')
-    // The framework closes after an invalid body and while the server is stopping, although the connection may stay open.
-    else if (reply.hasHeader('connection')) reply.header('connection', 'keep-alive')
     done(null, payload)
   })
 }
 
-/**
- * Writes one line and counts the request when it has ended, with or without a response. The path is logged without the query;
- * the duration is measured from `start` (`performance.now()`).
- */
-function recordEnd(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  statistics: RequestStatistics,
-  start = performance.now(),
-): void {
+/** Writes one line and counts the request when it has ended, with or without a response. The path is logged without the query. */
+function recordEnd(request: FastifyRequest, reply: FastifyReply, statistics: RequestStatistics): void {
   const { raw } = reply
+  const start = performance.now()
   // Read now: a socket that its client has closed has no address any more.
   const client = request.ip
   statistics.inFlight++

@@ -7,7 +7,7 @@ const NAMED_METHOD = /^(?:CONNECT|DELETE|GET|HEAD|OPTIONS|PATCH|POST|PUT|QUERY|T
 export class RequestStatistics {
   /** Requests in flight: those that have started, until their response has closed. */
   inFlight = 0
-  /** Seconds from when a request could start until its response has closed. */
+  /** Seconds from the head of a request until its response has closed. */
   readonly durations = new Histogram({
     name: 'http_server_request_duration_seconds',
     help: 'Duration of requests by route template, method and status; the status is empty if no response was sent.',

@@ -70,9 +70,7 @@ export function serviceMetrics(sources: ServiceSources) {
   register.registerMetric(requests.malformed)
   register.registerMetric(requests.unavailable)
   register.registerMetric(inventory.batches)
-  gauge('inventory_requests_in_flight', 'Requests in flight, at most one of each connection.', () =>
-    one(requests.inFlight),
-  )
+  gauge('inventory_requests_in_flight', 'Requests in flight.', () => one(requests.inFlight))
   gauge('inventory_updates_waiting', 'Updates waiting to be sent to PostgreSQL.', () =>
     one(inventory.waitingUpdates),
   )

@@ -7,8 +7,8 @@ import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { Environment } from '../../src/config/variables.ts'
 import { appTimeouts } from '../../src/http/app.ts'
-import { MAX_PIPELINED } from '../../src/http/connections/connection.ts'
-import { KEEP_ALIVE_TIMEOUT_MS, MAX_HEADERS } from '../../src/http/connections/http-server.ts'
+import { MAX_PIPELINED } from '../../src/http/connection.ts'
+import { KEEP_ALIVE_TIMEOUT_MS, MAX_CONNECTIONS, MAX_HEADERS } from '../../src/http/http-server.ts'
 import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'
@@ -106,7 +106,7 @@ t.test('the table of settings has each of .env.example once, and README a part o
 })
 
 t.test('numbers in the pages are those of the code', async (t) => {
-  const { arrivalMs, connections, updates } = appTimeouts
+  const { arrivalMs, stallMs, updates } = appTimeouts
   const { DATABASE_POOL_SIZE, PORT } = Environment.properties
   const statements: Readonly<Record<string, readonly string[]>> = {
     'docs/api.md': [
@@ -116,13 +116,12 @@ t.test('numbers in the pages are those of the code', async (t) => {
       `A request must arrive within ${arrivalMs / 1000} seconds`,
       `An idle connection stays open for ${KEEP_ALIVE_TIMEOUT_MS / 1000} seconds`,
       `An update that has waited for ${updates.wait / 1000} seconds`,
-      `A client that reads nothing for ${connections.stallMs / 1000} seconds is disconnected`,
+      `A client that reads nothing for ${stallMs / 1000} seconds is disconnected`,
       `more than ${MAX_PIPELINED} without waiting`,
       `from 0 to ${MAX_QUANTITY}`,
     ],
     'docs/limits.md': [
-      `| ${connections.maxOpen.toLocaleString('en')}; beyond that, each response closes its connection`,
-      `| ${connections.maxStalled.toLocaleString('en')}; beyond that, the one without progress`,
+      `| ${MAX_CONNECTIONS.toLocaleString('en')}; further ones`,
       `more than ${downloadLimits.budgetBytes / 1024 ** 2} MB of old lists`,
       `they have ${downloadLimits.timeoutMs / 1000} seconds to finish`,
       `the service reads its keys every ${apiKeyIntervals.refreshMs / 1000} seconds`,

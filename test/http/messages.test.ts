@@ -27,7 +27,6 @@ const inChunks = `e\r\n${body}\r\n0\r\n\r\n`
 /** Messages by the error that each gets. */
 const refused: [status: number, code: string, messages: string[]][] = [
   [404, 'not_found', [get('http://a/v1/x/../inventory'), get('ftp://a/v1/inventory')]],
-  [405, 'method_not_allowed', [`CONNECT inventory.test:443 HTTP/1.1\r\n${common}\r\n`]],
   [
     431,
     'headers_too_large',

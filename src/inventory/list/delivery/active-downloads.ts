@@ -34,7 +34,7 @@ export class ActiveDownloads {
 
   /** Tracks a response as a download of the list until it ends, unless its client has left already. */
   add(list: Representation, response: ServerResponse): void {
-    if (list.size < MIN_COUNTED_BYTES || response.closed) return
+    if (list.size < MIN_COUNTED_BYTES || response.destroyed) return
     const responses = this.#responses.get(list) ?? []
     responses.push(response)
     this.#responses.set(list, responses)

@@ -4,7 +4,6 @@ import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { appTimeouts } from '../../../../src/http/app.ts'
-import { connectionLimits } from '../../../../src/http/connections/guard.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
@@ -80,7 +79,7 @@ t.test('a chunk that several lists share counts once', async (t) => {
 
 t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
   const { database, port, send, log } = await startService(t, [], {
-    timings: { app: { ...appTimeouts, connections: { ...connectionLimits, stallMs: 600_000 } } },
+    timings: { app: { ...appTimeouts, stallMs: 600_000 } },
   })
   await database.query(
     "INSERT INTO inventory SELECT n + 1000000000000000000, 1000000000, 'available' FROM generate_series(1, 200000) n",

@@ -3,11 +3,11 @@ import { setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
 import { LosslessNumber, parse } from 'lossless-json'
 import t from 'tap'
-import { INT64_MAX, INT64_MIN } from '../../../src/contract/int64.ts'
-import { startService } from '../../support/app.ts'
-import { json } from '../../support/http.ts'
-import * as lines from '../../support/messages.ts'
-import { openRaw, responsesIn, sendRaw } from '../../support/raw.ts'
+import { INT64_MAX, INT64_MIN } from '../../src/contract/int64.ts'
+import { startService } from '../support/app.ts'
+import { json } from '../support/http.ts'
+import * as lines from '../support/messages.ts'
+import { openRaw, responsesIn, sendRaw } from '../support/raw.ts'
 
 /** Another one is tried by `SEED=…`; what fails says which seed and path made it fail. */
 const seed = Number(process.env['SEED'] ?? 20_261_121)

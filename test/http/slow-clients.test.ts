@@ -1,12 +1,12 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { appTimeouts } from '../../../src/http/app.ts'
-import { startService } from '../../support/app.ts'
-import { stockOf } from '../../support/database.ts'
-import { isError } from '../../support/error-shape.ts'
-import { json } from '../../support/http.ts'
-import { authorization, listRequest, updateRequest } from '../../support/messages.ts'
-import { openRaw, parseResponse, sendRaw, statusesIn } from '../../support/raw.ts'
+import { appTimeouts } from '../../src/http/app.ts'
+import { startService } from '../support/app.ts'
+import { stockOf } from '../support/database.ts'
+import { isError } from '../support/error-shape.ts'
+import { json } from '../support/http.ts'
+import { authorization, listRequest, updateRequest } from '../support/messages.ts'
+import { openRaw, parseResponse, sendRaw, statusesIn } from '../support/raw.ts'
 
 /** Far more than the service has connections to the database; this process holds both ends of each. */
 const COUNT = 200

@@ -1,5 +1,5 @@
 import { type IncomingMessage, METHODS, STATUS_CODES } from 'node:http'
-import { ApiError } from '../../contract/api-error.ts'
+import { ApiError } from '../contract/api-error.ts'
 
 const methods = new Set(METHODS)
 

@@ -1,0 +1,192 @@
+import { once } from 'node:events'
+import t from 'tap'
+import { appTimeouts } from '../../src/http/app.ts'
+import { MAX_PIPELINED } from '../../src/http/connection.ts'
+import { endlessTimings, startService } from '../support/app.ts'
+import { eventually, until } from '../support/eventually.ts'
+import { authorization, host, json, listRequest, updateRequest } from '../support/messages.ts'
+import { total } from '../support/metrics.ts'
+import { persistentCaller } from '../support/program.ts'
+import { openRaw, responsesIn, sendRaw, statusesIn } from '../support/raw.ts'
+
+const entries = ['1,0,available']
+const list = listRequest()
+const upgrade = `GET /livez HTTP/1.1\r\n${host}Connection: Upgrade\r\nUpgrade: h2c\r\n\r\n`
+
+t.test('a client that closes its side behind its requests gets every answer, then the end', async (t) => {
+  const { port, send, database } = await startService(t, entries)
+  const cases: [title: string, bytes: string, statuses: number[]][] = [
+    [
+      'several requests',
+      `${updateRequest(3)}${list}${updateRequest(-1)}${updateRequest(6)}`,
+      [200, 200, 400, 200],
+    ],
+    ['HTTP/1.0', list.replace('HTTP/1.1', 'HTTP/1.0'), [200]],
+    ['half a head', list.slice(0, -2), [400]],
+    ['half a body', updateRequest(7).slice(0, -3), [400]],
+    ['nothing', '', []],
+  ]
+  for (const [title, bytes, statuses] of cases) {
+    const { socket, received } = await openRaw(port)
+    socket.end(bytes)
+    t.strictSame(statusesIn(await received), statuses, title)
+  }
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), [{ quantity: '6' }])
+
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
+  const { text } = await send('GET', '/v1/inventory')
+  const reading = await openRaw(port)
+  reading.socket.write(list)
+  await once(reading.socket, 'data')
+  reading.socket.end()
+  t.ok((await reading.received).includes(text.slice(-1000)), 'the end of the list has arrived')
+})
+
+t.test('Upgrade is ignored, and the request is served', async (t) => {
+  const { port } = await startService(t)
+  const { socket, received } = await openRaw(port)
+  socket.write(upgrade)
+  await once(socket, 'data')
+  socket.end(upgrade.replace('Connection: ', 'Connection: close, '))
+  t.strictSame(statusesIn(await received), [200, 200])
+})
+
+t.test('a burst is answered in order until the connection closes, as its last response says', async (t) => {
+  const { port, database, send } = await startService(t, entries)
+  const updates = Array.from({ length: 2000 }, (_, index) => updateRequest(index + 1)).join('')
+  const answers = responsesIn(await sendRaw(port, updates))
+  t.equal(answers.length, MAX_PIPELINED)
+  for (const [index, { status, text, headers }] of answers.entries()) {
+    t.strictSame([status, JSON.parse(text).quantity], [200, index + 1])
+    t.equal(headers.connection, index + 1 < answers.length ? 'keep-alive' : 'close')
+  }
+  const stored = [{ quantity: String(answers.length) }]
+  t.strictSame(await database.query('SELECT quantity FROM inventory'), stored, 'no more than was answered')
+
+  await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
+  const { text } = await send('GET', '/v1/inventory')
+  for (const list of responsesIn(await sendRaw(port, listRequest().repeat(20)))) t.equal(list.text, text)
+})
+
+t.test('of a connection that is lost with requests behind one another, nothing stays', async (t) => {
+  const { port, database, send, scrape } = await startService(t, entries, { timings: endlessTimings })
+  const release = await database.hold('UPDATE inventory SET quantity = 1')
+  const { socket, received } = await openRaw(port)
+  socket.write(updateRequest(5) + list + updateRequest(6))
+  const inFlight = async (): Promise<number> => total(await scrape(), 'inventory_requests_in_flight')
+  await eventually('the requests', async () => (await inFlight()) === 3)
+  socket.resetAndDestroy()
+  await received
+  await release()
+  await eventually('the end of the requests', async () => (await inFlight()) === 0)
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
+})
+
+t.test('while the service stops, the last response on each connection says that it ends', async (t) => {
+  const app = await startService(t, entries, { timings: endlessTimings })
+  const requests: [bytes: string, status: number][] = [
+    [list, 200],
+    [updateRequest(3), 200],
+    [list.replace(authorization, ''), 401],
+    [`POST /v1/pets HTTP/1.1\r\n${host}${authorization}${json}Content-Length: 2\r\n\r\n{}`, 404],
+    [updateRequest(3).replace(json, ''), 415],
+  ]
+  const cases = requests.flatMap(([bytes, status]) =>
+    ['1.1', '1.0'].map((version) => ({
+      bytes: bytes.replace('HTTP/1.1\r\n', `HTTP/${version}\r\nConnection: keep-alive\r\n`),
+      status,
+    })),
+  )
+  const connections = await Promise.all(cases.map(() => openRaw(app.port)))
+  const release = await app.database.hold('UPDATE inventory SET quantity = 1')
+  for (const { socket } of connections) socket.write(updateRequest(7))
+  // They have been read before.
+  await app.send('GET', '/livez')
+  const closed = app.close()
+  await eventually('the port to be closed', () =>
+    openRaw(app.port).then(
+      () => false,
+      () => true,
+    ),
+  )
+  for (const [index, { bytes }] of cases.entries()) connections[index]?.socket.write(bytes)
+  await release()
+  for (const [index, { bytes, status }] of cases.entries()) {
+    const answers = responsesIn((await connections[index]?.received) ?? '')
+    const ends = answers.map(({ status, headers }) => `${status} ${headers.connection}`)
+    t.strictSame(ends, ['200 keep-alive', `${status} close`], bytes.slice(0, 60))
+  }
+  await closed
+})
+
+t.test('a stop is announced to health checks and then to clients, and cuts off none of them', async (t) => {
+  const timings = { app: { ...appTimeouts, drainMs: 200 } }
+  const { port, close } = await startService(t, entries, { timings })
+  let answers = 0
+  /** Asks for a path on one connection until it ends, and returns the last status. */
+  const askFor = async (path: string): Promise<number> => {
+    const send = persistentCaller(t, port)
+    for (;;) {
+      const { status, headers } = await send('GET', path)
+      answers++
+      if (status !== 200 && path !== '/readyz') throw new Error(`${path}: ${status}`)
+      if (headers.connection === 'close') return status
+    }
+  }
+  const checks = askFor('/readyz')
+  const callers = Promise.all(Array.from({ length: 32 }, () => askFor('/v1/inventory')))
+  await until('answers to all', () => answers > 1000)
+  await close()
+  t.equal(await checks, 404)
+  t.strictSame(new Set(await callers), new Set([200]))
+})
+
+/** What a client has sent when it resets its connection: first what is not answered yet. */
+const unanswered: Record<string, string> = {
+  nothing: '',
+  'half a head': 'GET /v1/inventory HTTP/1.1\r\nHo',
+  'a whole head': updateRequest(1).slice(0, -14),
+  'half a body': updateRequest(1).slice(0, -7),
+}
+const connect = `CONNECT a:1 HTTP/1.1\r\n${host}\r\n`
+const answered: Record<string, string> = {
+  CONNECT: connect,
+  'CONNECT and bytes behind it': `${connect}${'x'.repeat(100_000)}`,
+  Upgrade: upgrade,
+  'a whole request': list,
+  'a request without a key': list.replace(authorization, ''),
+  'two requests': list + list,
+  'a request and CONNECT': list + connect,
+  'a request and Upgrade': list + upgrade,
+  'a request and half a head': `${list}GET /v1/inv`,
+  'an update and half an update': `${updateRequest(1)}${updateRequest(1).slice(0, -7)}`,
+  garbage: 'garbage\r\n\r\n',
+  'a request and garbage': `${list}garbage\r\n\r\n`,
+  'too large a head': `GET / HTTP/1.1\r\n${host}X: ${'x'.repeat(20_000)}\r\n\r\n`,
+}
+const RESETS_PER_STAGE = 30
+
+/** Sends bytes and resets the connection: at once, or when the first bytes of an answer have come. */
+async function reset(port: number, bytes: string, awaitsAnswer: boolean): Promise<void> {
+  const { socket, received } = await openRaw(port)
+  const answer = awaitsAnswer ? Promise.race([once(socket, 'data').catch(() => {}), received]) : undefined
+  if (bytes !== '') await new Promise<void>((resolve) => socket.write(bytes, () => resolve()))
+  await answer
+  socket.resetAndDestroy()
+  await received
+}
+
+t.test('the service lives on when clients reset their connections at every stage', async (t) => {
+  const { port, send, log, close } = await startService(t, ['1,9,available'])
+  for (const [stage, bytes] of Object.entries({ ...unanswered, ...answered })) {
+    await Promise.all(
+      Array.from({ length: RESETS_PER_STAGE }, (_, index) =>
+        reset(port, bytes, stage in answered && index % 2 === 0),
+      ),
+    )
+    t.equal((await send('GET', '/v1/inventory')).status, 200, `served after resets behind ${stage}`)
+  }
+  await close()
+  const errors = log.filter(({ level }) => Number(level) >= 50)
+  t.strictSame(errors, [])
+})
