@@ -7,8 +7,8 @@ import { contradictionIn, type Operation } from './linearizability.ts'
 import type { OwnServer } from './own-server.ts'
 import { apiKey } from './program.ts'
 
-/** The longest pause of a client between two requests, in milliseconds. */
-const PAUSE = 10
+/** The longest pauses of a client after a request that succeeded, and after one that failed, in milliseconds. */
+const [PAUSE, PAUSE_AFTER_FAILURE] = [10, 100]
 
 /** A request of a client, and what became of it. */
 export interface Exchange {
@@ -71,27 +71,29 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
       const id = `${number}.${count}`
       const headers = { authorization: `Bearer ${key}`, 'x-request-id': id }
       const send = callerOf(ports[number % ports.length] ?? 0, headers, agent)
-      await (Math.random() < 0.5 ? list(send, id) : update(send, id))
+      const isDecided = await (Math.random() < 0.5 ? list(send, id) : update(send, id))
       ends[number] = count + 1
-      await setTimeout(Math.random() * PAUSE)
+      await setTimeout(Math.random() * (isDecided ? PAUSE : PAUSE_AFTER_FAILURE))
     }
     agent.destroy()
   }
 
-  const list = async (send: ReturnType<typeof callerOf>, id: string): Promise<void> => {
+  const list = async (send: ReturnType<typeof callerOf>, id: string): Promise<boolean> => {
     const began = ++events
     const { answer, ...lost } = await outcomeOf(send('GET', '/v1/inventory'))
     const ended = ++events
-    note({ kind: 'list', id, answer, ...lost }, answer?.status === 200)
-    if (answer?.status !== 200) return
+    const isDecided = answer?.status === 200
+    note({ kind: 'list', id, answer, ...lost }, isDecided)
+    if (!isDecided) return false
     const items: { petId: number; quantity: number; status: string }[] = JSON.parse(answer.text)
     for (const { petId, quantity, status } of items) {
       histories.get(petId)?.push({ kind: 'read', quantity, began, ended })
       seen.set(petId, `"${quantity}-${status}"`)
     }
+    return true
   }
 
-  const update = async (send: ReturnType<typeof callerOf>, id: string): Promise<void> => {
+  const update = async (send: ReturnType<typeof callerOf>, id: string): Promise<boolean> => {
     const pet = pets[Math.floor(Math.random() * pets.length)] ?? 0
     const quantity = ++quantities
     const tag = Math.random() < 0.3 ? seen.get(pet) : undefined
@@ -109,6 +111,7 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
       histories.get(pet)?.push({ kind: 'read', quantity: quantityIn(etag), began, ended })
       seen.set(pet, etag)
     } else histories.get(pet)?.push({ kind: 'update', quantity, expected, began, ended })
+    return isDecided
   }
 
   const running = Promise.all(Array.from({ length: clients }, client))
