@@ -2,7 +2,7 @@
  * Runs the tests of a kind, which is the first argument: `test` for those that need only Node, `nightly` for those of them that take
  * too long for every change, `fault` for those that need other programs, and `browser`. Further arguments name files or folders.
  */
-import { readdir } from 'node:fs/promises'
+import { readdir, stat } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { chooseBalancer } from './support/containers.ts'
@@ -18,10 +18,13 @@ const isNamed = (file: string, name: string): boolean =>
 const unknown = names.filter((name) => !files.some((file) => isNamed(file, name)))
 if (unknown.length > 0) throw new Error(`There is no test ${unknown.join(' or ')}`)
 const chosen = files.filter((file) => names.length === 0 || names.some((name) => isNamed(file, name)))
+// The largest first, as they take the longest: one that began last would run alone.
+const sizes = new Map(await Promise.all(chosen.map(async (file) => [file, (await stat(file)).size] as const)))
+chosen.sort((one, other) => (sizes.get(other) ?? 0) - (sizes.get(one) ?? 0))
 // Debian puts HAProxy, nginx and PgBouncer into a folder that only root has on its PATH.
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // Many of the tests wait for time to pass; but what other programs break must not fail another one.
-const jobs = kind === 'test' || kind === 'nightly' ? 2 * availableParallelism() : 1
+const jobs = kind === 'test' || kind === 'nightly' ? 3 * availableParallelism() : 1
 /** How long each file may take, in seconds: more than on any machine, unless it hangs. */
 const limit = { TAP_TIMEOUT: '1800' }
 await runTap(chosen, jobs, { ...limit, ...(kind === 'fault' ? await chooseBalancer() : {}) })
