@@ -96,20 +96,18 @@ t.test('a connection that is lost, or Ctrl-C, during a migration changes nothing
   // The command line as it ships, with a migration that this version does not have.
   const folder = await copyPackage(t)
   const options = { env: { DATABASE_URL: database.url }, programs: path.join(folder, 'dist') }
-  const start = (command: string): Promise<Program> =>
-    startProgram(t, 'cli', { args: ['migrate', command], ...options })
+  const up = (): Promise<Program> => startProgram(t, 'cli', { args: ['migrate', 'up'], ...options })
   const file = path.join(folder, 'migrations', `${ADDED}.sql`)
   await writeFile(file, migration.replace('text;', 'text;\nSELECT pg_sleep(3600);'))
   const lost = { code: 1, stderr: /^inventory: PostgreSQL cannot serve this now: terminating connection / }
   for (const outcome of [lost, interrupted]) {
-    const up = await start('up')
+    const program = await up()
     await eventually('the migration to run', () => isAsleep(database))
     if (outcome === lost) await database.query(`SELECT pg_terminate_backend(pid) ${ASLEEP}`)
-    else up.process.kill('SIGINT')
-    t.match(await up.ended, outcome)
+    else program.process.kill('SIGINT')
+    t.match(await program.ended, outcome)
     await eventually('PostgreSQL to end it', async () => !(await isAsleep(database)))
-    t.match(await (await start('status')).ended, { code: 3, stdout: new RegExp(`${ADDED} +pending`) })
   }
   await writeFile(file, migration)
-  t.match(await (await start('up')).ended, { code: 0, stdout: `Applied ${ADDED}\n` })
+  t.match(await (await up()).ended, { code: 0, stdout: `Applied ${ADDED}\n` })
 })

@@ -54,16 +54,16 @@ t.test('requests of every kind and their aborts leave no connection and no memor
   const usage = () => usageOf(server.process.pid)
   // Its connections to the database are opened as they are needed.
   const maxFiles = ((await usage())?.files ?? 0) + 20
-  await load(600)
+  await load(450)
   const before = await usage()
-  await load(3000)
+  await load(1500)
   const after = await usage()
   const connections = await database.query(
     "SELECT FROM pg_stat_activity WHERE application_name = 'petstore-inventory server' AND datname = current_database()",
   )
   t.ok(connections.length <= 11, 'as many connections to the database as it may have')
   await eventually(`${maxFiles} open files or fewer`, async () => ((await usage())?.files ?? 0) <= maxFiles)
-  // The lists meanwhile had more than twice as much.
+  // The lists meanwhile had twice as much.
   if (before !== undefined && after !== undefined)
     t.ok(after.memory < before.memory + 100, `${before.memory} MB before, ${after.memory} MB after`)
   const { code, stdout } = await server.stop()
