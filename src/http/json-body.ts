@@ -31,13 +31,18 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   if (!/^(identity)?$/i.test(headers['content-encoding'] ?? ''))
     throw unsupportedMediaType(headers, { 'accept-encoding': 'identity' })
   if (body.length === 0) throw new ApiError(400, 'The body is empty. It must be a JSON object.')
+  /** What is wrong if the next step fails. */
+  let wrong = 'is not in UTF-8'
   try {
-    return parse(utf8.decode(body), undefined, readNumber)
+    const text = utf8.decode(body)
+    wrong = text.startsWith('\uFEFF') ? 'begins with a byte order mark' : 'is not valid JSON'
+    const onDuplicateKey = (): void => {
+      wrong = 'has two values of one member'
+      throw new SyntaxError()
+    }
+    return parse(text, undefined, { parseNumber: readNumber, onDuplicateKey })
   } catch {
-    throw new ApiError(
-      400,
-      'The body must be UTF-8 JSON without a byte order mark or two values of a member.',
-    )
+    throw new ApiError(400, `The body ${wrong}. It must be a JSON object in UTF-8.`)
   }
 }
 
