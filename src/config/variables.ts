@@ -89,6 +89,14 @@ export function readSettings(env: Variables, isUsed: (name: string) => boolean) 
     errors.push(
       'OPERATOR_DATABASE_URL must be set if DATABASE_POOLER is: the command line needs a direct connection',
     )
+  const keys = values.API_KEYS.map((entry) => entry.replace(/^.*:/, ''))
+  const second = keys.findIndex((key, index) => keys.indexOf(key) < index)
+  if (second !== -1) {
+    const first = keys.indexOf(keys[second] ?? '')
+    errors.push(
+      `API_KEYS must have each key once, unlike entries ${first + 1} and ${second + 1}: without one of them, it would still be valid`,
+    )
+  }
   return { values, errors, warnings }
 }
 

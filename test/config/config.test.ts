@@ -116,6 +116,15 @@ const cases: Row[] = [
   ],
   [[/^PORT /, /^OPERATOR_DATABASE_URL must be an address/], { PORT: 'x', OPERATOR_DATABASE_URL: 'secret' }],
 
+  ...['a:secret,b:secret', 'other,secret,a:secret', 'secret,secret,x'].map((keys, index): Row => {
+    const entries = ['1 and 2', '2 and 3', '1 and 2'][index]
+    return [
+      [new RegExp(`^API_KEYS must have each key once, unlike entries ${entries}: `)],
+      { API_KEYS: keys },
+    ]
+  }),
+  [[], { API_KEYS: 'a:one,a:two,b:three' }],
+
   // Files. A secret in the place of its file is not repeated.
   [['API_KEYS and API_KEYS_FILE must not both be set'], { API_KEYS: 'a', API_KEYS_FILE: `${folder}/keys` }],
   [
