@@ -18,16 +18,15 @@ export function droppedLogLines(): number {
   return dropped
 }
 
-/** Opens the log on standard output: JSON lines, or readable ones on a terminal. */
+/** Opens the log on standard output: JSON lines or, on a terminal of a developer, where pino-pretty is installed, readable ones. */
 export async function openLog(level: string): Promise<Logger> {
   // No process id: a container has one process.
   const base = null
-  if (process.stdout.isTTY) {
-    // Imported only here, because JSON lines do not need its packages.
-    const { default: pretty } = await import('pino-pretty')
-    return pino({ level, base }, pretty({ sync: true, translateTime: 'SYS:HH:MM:ss.l' }))
-  }
-  return pino({ level, base }, standardOutput())
+  const pretty = process.stdout.isTTY && (await import('pino-pretty').catch(() => undefined))
+  return pino(
+    { level, base },
+    pretty ? pretty.default({ sync: true, translateTime: 'SYS:HH:MM:ss.l' }) : standardOutput(),
+  )
 }
 
 /**
