@@ -39,7 +39,7 @@ interface Meaning {
   /** Why the service is not ready, unless it is that the database cannot be reached. */
   readonly notReady?: NotReadyKind
   /** Whether the login fails until an operator has changed something. */
-  readonly isRefusal?: true
+  readonly needsOperator?: true
 }
 
 /** What can happen, and what follows from it. Whether something was changed does not: only the protocol says that. */
@@ -70,23 +70,21 @@ const meanings = {
     text: /^(Connection terminated( unexpectedly)?|Client .* not queryable|(read|write) (ECONNRESET|EPIPE))$/,
   },
   other: { blame: 'server' },
-  /** The type of a column has changed since the connection prepared the statement. Nothing has run. */
-  outdated: { blame: 'statement', routine: 'RevalidateCachedQuery' },
   outOfConnections: { blame: 'server', code: /^53300/ },
   readOnly: { blame: 'server', code: /^25006/, logged: 'read_only', notReady: 'read_only' },
   /** The role, its password or the database is wrong. */
-  refused: {
+  login: {
     blame: 'statement',
     code: /^(28|3D000)/,
     text: /^(SASL: |Unknown authenticationOk message type )/,
-    isRefusal: true,
+    needsOperator: true,
   },
   /**
    * Constraints, RAISE, the check option of a view, a policy, and what an expression of the operator's own cannot compute. 22P is about
    * text and COPY, not about a quantity; Citus uses one for statements that it does not support.
    */
   rule: { blame: 'values', code: /^(22(?!P)|23|44000|P0001)/, routine: 'ExecWithCheckOptions' },
-  settings: { blame: 'server', isRefusal: true },
+  settings: { blame: 'server', needsOperator: true },
   /** A statement of ours left a transaction open, or ended one. */
   transactions: { blame: 'server' },
   /** PostgreSQL has committed and warned, so that the change may be lost. */
@@ -98,7 +96,7 @@ const meanings = {
   untrusted: {
     blame: 'server',
     text: /^(The server does not support SSL|EPROTO|ERR_(OS)?SSL_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
-    isRefusal: true,
+    needsOperator: true,
   },
 } as const satisfies Record<string, Meaning>
 
@@ -122,8 +120,8 @@ export class ConnectionFault extends Error {
   }
 }
 
-/** How poolers such as PgBouncer and RDS Proxy refuse the settings that a session requests in its startup message. */
-const POOLER_REFUSAL = /^unsupported startup parameter|support command-line options/
+/** What poolers such as PgBouncer and RDS Proxy say about the settings that a session requests in its startup message. */
+const UNSUPPORTED_SETTINGS = /^unsupported startup parameter|support command-line options/
 
 /** Returns the cause of an error; undefined if the statement, the caller or the program is wrong. */
 export function causeOf(error: unknown): Cause | undefined {
@@ -135,7 +133,7 @@ export function causeOf(error: unknown): Cause | undefined {
     const hasEnded = error instanceof OutcomeUnknownError || outcome === 'unknown'
     const cause = reportedCauseOf(original, isInFunction(original) && !hasEnded)
     // A login has no statement that could be wrong: PostgreSQL has rejected one of its parameters.
-    return outcome === 'notSent' && (cause === undefined || cause === 'rule') ? 'refused' : cause
+    return outcome === 'notSent' && (cause === undefined || cause === 'rule') ? 'login' : cause
   }
   // pg throws a plain Error for every failure of a connection, and a subclass for an incorrect call.
   if (!(original instanceof Error) || /^(Type|Range|Syntax)Error$/.test(original.name)) return undefined
@@ -146,7 +144,7 @@ export function causeOf(error: unknown): Cause | undefined {
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
 function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
   const { code = '', routine = 'none', message } = error
-  if (!isOfFunction && POOLER_REFUSAL.test(message)) return 'settings'
+  if (!isOfFunction && UNSUPPORTED_SETTINGS.test(message)) return 'settings'
   const cause =
     findCause((meaning) => meaning.routine === routine) ?? findCause((meaning) => meaning.code?.test(code))
   // A trigger may reject values with any SQLSTATE.
@@ -162,8 +160,30 @@ function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause 
  * to errors inside of functions; Citus, to those of another server.
  */
 export function isInFunction(error: unknown): error is pg.DatabaseError {
-  if (!(error instanceof pg.DatabaseError) || error.where === undefined) return false
-  return !/^while executing command on /m.test(error.where)
+  return error instanceof pg.DatabaseError && error.where !== undefined && !isOfWorker(error)
+}
+
+/** Whether the error is one of another server, which Citus passes on. */
+function isOfWorker({ where = '' }: pg.DatabaseError): boolean {
+  return /^while executing command on /m.test(where)
+}
+
+/**
+ * Whether a statement has waited for a lock until `lock_timeout`, so that it may succeed later. A trigger with NOWAIT, or one that
+ * raises the same SQLSTATE, has not waited.
+ */
+export function isLockTimeout(error: unknown): boolean {
+  const original = originalError(error)
+  if (!(original instanceof pg.DatabaseError) || !hasCause(error, 'locked')) return false
+  return original.routine === 'ProcessInterrupts' || isOfWorker(original)
+}
+
+/**
+ * Whether nobody expects an ERROR of this kind: neither the values nor the moment nor the server is to blame. A session may remember what
+ * has changed since: the plan of a function, a setting of an extension, the type of a column of a prepared statement.
+ */
+export function isUnexpected(error: unknown): boolean {
+  return (meaningOf(error)?.blame ?? 'statement') === 'statement'
 }
 
 /** Returns what follows from an error; undefined if the statement, the caller or the program is wrong. */
@@ -183,17 +203,17 @@ export function isUnavailable(error: unknown): boolean {
   return (meaningOf(error)?.blame ?? 'values') !== 'values'
 }
 
-/** Whether PostgreSQL responded that it rejects the statement, so that it has certainly changed nothing. */
-export function wasRefused(error: unknown): boolean {
+/** Whether PostgreSQL responded with an ERROR and rolled back, so that the statement has certainly changed nothing. */
+export function wasRolledBack(error: unknown): boolean {
   // A pool returns an error of PostgreSQL as it is only if the server was ready for the next statement.
   return error instanceof DatabaseUnavailableError
-    ? error.outcome === 'refused'
+    ? error.outcome === 'rolledBack'
     : error instanceof pg.DatabaseError
 }
 
 /** Returns why a request gets a 503, for the log and the metrics. */
 export function unavailableCauseOf(error: unknown) {
-  return meaningOf(error)?.logged ?? (wasRefused(error) ? 'database_error' : 'database_unreachable')
+  return meaningOf(error)?.logged ?? (wasRolledBack(error) ? 'database_error' : 'database_unreachable')
 }
 
 /** Whether the database rejects the values, for example because of a constraint or the RAISE of a trigger. */

@@ -28,6 +28,8 @@ const COMMIT_ROUTINES: readonly (string | undefined)[] = [
 /** A connection to PostgreSQL that knows what has become of a statement. */
 export class DatabaseConnection extends pg.Client {
   readonly descriptions: Descriptions = new Map()
+  /** By `performance.now()`. */
+  readonly openedAt = performance.now()
   /** Whether its server is no longer in use; see `PrimaryServer`. */
   isDiscarded = false
   #commitWarning: string | undefined
@@ -102,11 +104,11 @@ export class DatabaseConnection extends pg.Client {
   }
 
   /**
-   * Resolves to whether PostgreSQL has refused a statement and nothing else has happened: it responded with an ERROR, rolled back,
+   * Resolves to whether PostgreSQL has rolled back a statement and nothing else has happened: it responded with an ERROR,
    * and is ready for the next statement, outside of a transaction. After FATAL and PANIC, it closes the connection (PostgreSQL
    * manual, section 54.2.8). The SQLSTATE says nothing about it: a trigger can raise any.
    */
-  async hasOnlyRefused(error: unknown): Promise<boolean> {
+  async hasRolledBack(error: unknown): Promise<boolean> {
     // A pooler may keep the connection when the server has closed its own.
     if (!(error instanceof pg.DatabaseError) || error.severity === 'FATAL' || error.severity === 'PANIC')
       return false

@@ -1,11 +1,11 @@
 /**
- * What is known about a statement that failed: it was not sent; PostgreSQL responded with an error and stayed ready for the next
- * statement, so that it has changed nothing; or neither.
+ * What is known about a statement that failed: it was not sent; PostgreSQL responded with an error, rolled back, and stayed ready for the
+ * next statement, so that it has changed nothing; or neither.
  */
-export type Outcome = 'notSent' | 'refused' | 'unknown'
+export type Outcome = 'notSent' | 'rolledBack' | 'unknown'
 
 /**
- * PostgreSQL cannot serve now: it cannot be reached, is too busy, or refuses this service. The request itself is correct, so a
+ * PostgreSQL cannot serve now: it cannot be reached, is too busy, or does not let this service in. The request itself is correct, so a
  * retry may succeed later. The cause is for logs only.
  */
 export class DatabaseUnavailableError extends Error {

@@ -1,10 +1,11 @@
 import pg from 'pg'
 import { parseAddress } from './address.ts'
-import { ConnectionFault, hasCause, isUnavailable } from './causes.ts'
+import { ConnectionFault, hasCause, isUnavailable, isUnexpected } from './causes.ts'
 import { DatabaseConnection } from './database-connection.ts'
 import { DatabaseUnavailableError } from './outcomes.ts'
 import { queryNamed } from './prepared-statement.ts'
 import type { PrimaryServer } from './primary.ts'
+import { Renewal } from './renewal.ts'
 import { directSession, pooledSession, sessionConfig } from './session.ts'
 import { askServer } from './session-server.ts'
 import { type Statement, type TextRow, textOf, type Value } from './statement.ts'
@@ -54,6 +55,7 @@ export type Pool = ReturnType<typeof createPool>
 export function createPool(options: PoolOptions) {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
+  const renewal = new Renewal()
   let opened = 0
 
   /** Verifies a new connection before its first use. */
@@ -92,19 +94,29 @@ export function createPool(options: PoolOptions) {
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
   })
 
-  /** Returns a connection to the server in use. Rejects if none is available in time, or if the server must not be used. */
-  const take = async (): Promise<DatabaseConnection & pg.PoolClient> => {
+  /**
+   * Returns a connection to the server in use that was opened after a time. Rejects if none is available in time, or if the server must
+   * not be used.
+   */
+  const take = async (since: number): Promise<DatabaseConnection & pg.PoolClient> => {
     for (;;) {
       const client = await pool.connect()
-      if (isCurrent(client)) return client
+      if (isCurrent(client) && client.openedAt >= since) return client
       client.release(true)
     }
   }
 
-  /** Runs one statement on a connection. `work` sends it, and calls `onProgress` when a part of the response has arrived. */
+  /**
+   * Runs one statement on a connection, and once more if that is renewed. `work` sends it, and calls `onProgress` when a part of the
+   * response has arrived.
+   *
+   * @param since when the renewal began after which it is sent once more
+   */
   const run = async <Result>(
     work: (client: DatabaseConnection, onProgress: () => void) => Promise<Result>,
+    since?: number,
   ): Promise<Result> => {
+    let hasProgress = false
     let timer: NodeJS.Timeout | undefined
     const timeout = new Promise<never>((_, reject) => {
       timer = setTimeout(
@@ -112,13 +124,16 @@ export function createPool(options: PoolOptions) {
         limits.answer,
       )
     })
-    const taken = take()
+    const taken = take(since ?? Number.NEGATIVE_INFINITY)
     const client = await Promise.race([taken, timeout]).catch((error: unknown) => {
       clearTimeout(timer)
       taken.then((late) => late.release()).catch(() => {})
       throw new DatabaseUnavailableError(error, 'notSent')
     })
-    const response = work(client, () => timer?.refresh())
+    const response = work(client, () => {
+      hasProgress = true
+      timer?.refresh()
+    })
     try {
       const result = await Promise.race([response, timeout])
       // Otherwise, the response may come from a server that is no longer in use.
@@ -128,14 +143,15 @@ export function createPool(options: PoolOptions) {
       client.release()
       return result
     } catch (error) {
-      const isRefused = await Promise.race([client.hasOnlyRefused(error), timeout.catch(() => false)])
-      const isOutdated = isRefused && hasCause(error, 'outdated')
-      if (isRefused && hasCause(error, 'readOnly') && isCurrent(client)) server?.refuse()
-      client.release(!isRefused || isOutdated)
-      // Nothing has run: the type of a column has changed. A new connection prepares the statement again.
-      if (isOutdated) return run(work)
-      if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRefused))
-        throw new DatabaseUnavailableError(error, isRefused ? 'refused' : 'unknown')
+      const isRolledBack = await Promise.race([client.hasRolledBack(error), timeout.catch(() => false)])
+      if (isRolledBack && hasCause(error, 'readOnly') && isCurrent(client)) server?.discardReadOnly()
+      const isOfSession = isRolledBack && isUnexpected(error)
+      if (isOfSession && since !== undefined) renewal.onFailure()
+      const renewedAt = isOfSession ? renewal.missedBy(client.openedAt) : undefined
+      client.release(!isRolledBack || renewedAt !== undefined)
+      if (renewedAt !== undefined && !hasProgress) return run(work, renewedAt)
+      if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRolledBack))
+        throw new DatabaseUnavailableError(error, isRolledBack ? 'rolledBack' : 'unknown')
       throw error
     } finally {
       clearTimeout(timer)
@@ -190,7 +206,7 @@ export function createPool(options: PoolOptions) {
      * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
      * Returns the error to throw.
      */
-    refuseServer: () => new DatabaseUnavailableError(server?.refuse(), 'refused'),
+    discardReadOnly: () => new DatabaseUnavailableError(server?.discardReadOnly(), 'rolledBack'),
 
     /** Returns the current state of the pool. */
     statistics: () => ({

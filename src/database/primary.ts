@@ -8,10 +8,10 @@ import type { SessionServer } from './session-server.ts'
  *
  * | A new connection is on | What happens |
  * |---|---|
- * | a standby or a read-only server | it is refused, and all others are discarded |
+ * | a standby or a read-only server | it is closed, and all others are discarded |
  * | the server in use | it is used |
  * | a server of the same cluster on a newer timeline, or restarted since | it is used, and all others are discarded |
- * | a server of the same cluster on an older timeline | it is refused: acknowledged updates may be missing there |
+ * | a server of the same cluster on an older timeline | it is closed: acknowledged updates may be missing there |
  * | a server of another cluster | the same, because the address now leads there |
  * | a server whose identity is unknown | it is used |
  */
@@ -33,7 +33,7 @@ export class PrimaryServer {
    * @throws {ConnectionFault} if the server is read-only, or a newer primary has been in use
    */
   verify(connection: DatabaseConnection, server: SessionServer): void {
-    if (server.isReadOnly) throw this.refuse()
+    if (server.isReadOnly) throw this.discardReadOnly()
     if (server.timeline !== null) this.#compare(server, server.timeline)
     this.#connections.add(connection)
     connection.once('end', () => this.#connections.delete(connection))
@@ -59,7 +59,7 @@ export class PrimaryServer {
   }
 
   /** Discards all connections, because the server is read-only. Returns the error to throw. */
-  refuse(): ConnectionFault {
+  discardReadOnly(): ConnectionFault {
     const message = 'the server is read-only: a standby, or default_transaction_read_only is on'
     this.#renew(message)
     return new ConnectionFault('readOnly', message)

@@ -68,7 +68,7 @@ const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, ad
     'Run it again when that session has ended, or end it with SELECT pg_terminate_backend(<process>).',
   ],
   other: ['PostgreSQL cannot be reached', 'Check that it is running, the network, and {variable}.'],
-  refused: ['PostgreSQL refuses the connection', 'Check {variable}.'],
+  login: ['PostgreSQL refuses the connection', 'Check {variable}.'],
   settings: [
     'The connection pooler refuses the connection',
     'For the server, set DATABASE_POOLER=transaction. The command line needs a direct connection to PostgreSQL: set OPERATOR_DATABASE_URL.',

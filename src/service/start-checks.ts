@@ -18,7 +18,7 @@ export async function checkDatabase(readiness: Readiness, log: Logger): Promise<
   const notReady = await readiness()
   if (notReady === undefined) return
   const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
-  if (meaningOf(outage)?.isRefusal) throw outage
+  if (meaningOf(outage)?.needsOperator) throw outage
   if (notReady.kind === 'unsupported') throw new OperatorError(`${notReady.reason} See docs/limits.md.`)
   log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }

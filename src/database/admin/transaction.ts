@@ -101,10 +101,10 @@ export async function inTransaction<Result>(
     if (readOnly) client.cut()
     if (signal.aborted && !isCommitting) throw signal.reason
     if (error instanceof DatabaseUnavailableError) throw error
-    if (isCommitting && !(await client.hasOnlyRefused(error))) throw new OutcomeUnknownError(error)
+    if (isCommitting && !(await client.hasRolledBack(error))) throw new OutcomeUnknownError(error)
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
-    throw isOutage ? new DatabaseUnavailableError(error, 'refused') : error
+    throw isOutage ? new DatabaseUnavailableError(error, 'rolledBack') : error
   } finally {
     locks?.stop()
     await client.end()

@@ -1,5 +1,5 @@
 import { ApiError } from '../../contract/api-error.ts'
-import { hasCause, wasRefused } from '../../database/causes.ts'
+import { hasCause, wasRolledBack } from '../../database/causes.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QueuedState, Update } from './quantity-update.ts'
@@ -60,7 +60,7 @@ export async function sendBatch(
     const inOrder = [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
     rows = await repository.setQuantities(inOrder, skipsLocked)
   } catch (error) {
-    const reason = wasRefused(error) && !hasCause(error, 'readOnly') ? 'refusal' : undefined
+    const reason = wasRolledBack(error) && !hasCause(error, 'readOnly') ? 'refusal' : undefined
     if (reason && hasCause(error, 'locked')) return { undecided: updates, reason: 'lock timeout' }
     if (reason && updates.length > 1) return { undecided: updates, reason }
     for (const update of updates) update.reject(error)

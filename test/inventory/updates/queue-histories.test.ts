@@ -95,7 +95,7 @@ class RandomRepository implements UpdateRepository {
   #decide(updates: readonly QuantityUpdate[], skipsLocked: boolean): Map<bigint, UpdatedRow> {
     const outcome = outcomes[this.#random() % outcomes.length]
     if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked))
-      throw new DatabaseUnavailableError(refusal('55P03'), 'refused')
+      throw new DatabaseUnavailableError(refusal('55P03'), 'rolledBack')
     if (outcome === 'refuse') throw refusal('23514')
     if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'), 'unknown')
     const rows = new Map<bigint, UpdatedRow>()

@@ -81,7 +81,7 @@ export function listReader(lists: Pool) {
    */
   const validatorOf = ({ source, backend, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
     // If this server is read-only, other processes may already be sending their updates to another one.
-    if (isReadOnly) throw lists.refuseServer()
+    if (isReadOnly) throw lists.discardReadOnly()
     const process = `${backend} ${lists.statistics().opened}`
     if (!processes.has(process)) {
       epoch++
