@@ -114,7 +114,7 @@ export const inventoryRoutes: FastifyPluginAsyncTypebox<InventoryOptions> = asyn
           }),
           404: Reference(ErrorBody, { description: 'No entry exists for this petId' }),
           412: Reference(ErrorBody, {
-            description: 'The entry does not match If-Match or If-None-Match; nothing was changed',
+            description: `The entry's tag is "14-available", so the precondition failed. Nothing was changed`,
             headers: { ETag: entryTagHeader },
           }),
         },

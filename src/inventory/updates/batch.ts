@@ -94,7 +94,7 @@ export async function sendBatch(
 function decideUnchanged(update: Update, entry: InventoryItem): boolean {
   if (!isMet(update.condition, entry))
     update.reject(
-      new ApiError(412, 'The entry does not match If-Match or If-None-Match. Nothing was changed.', {
+      new ApiError(412, `The entry's tag is ${entryTag(entry)}, so the precondition failed. Nothing was changed.`, {
         etag: entryTag(entry),
         'cache-control': 'no-store, no-transform',
       }),

@@ -10,9 +10,9 @@ import { sendRaw, statusesIn } from '../../support/raw.ts'
 const INCREMENTS = 600
 const PETS = 20
 
-const refused = {
+const notMet = {
   code: 'precondition_failed',
-  message: 'The entry does not match If-Match or If-None-Match. Nothing was changed.',
+  message: 'The entry\'s tag is "7-available", so the precondition failed. Nothing was changed.',
   status: 412,
 }
 
@@ -73,7 +73,7 @@ t.test('an update is made only if the entry is as If-Match and If-None-Match req
         etag: `"${quantity}-available"`,
         // Compressed, its tag would be weak.
         cacheControl: isMade ? 'no-transform' : 'no-store, no-transform',
-        body: isMade ? { petId, quantity, status: 'available' } : refused,
+        body: isMade ? { petId, quantity, status: 'available' } : notMet,
         stored: [{ quantity: String(quantity) }],
       },
       JSON.stringify(headers),
