@@ -3,7 +3,7 @@ import { Histogram } from 'prom-client'
 /** Counters of lists and updates since the process was started. The list and the update queue increment them. */
 export class InventoryStatistics {
   /** Updates by state; see `PendingUpdates`. */
-  readonly updates = { waiting: 0, locked: 0, refused: 0, 'in flight': 0, settled: 0 }
+  readonly updates = { waiting: 0, held: 0, apart: 0, 'in flight': 0, settled: 0 }
   readonly batches = new Histogram({
     name: 'inventory_update_batch_size',
     help: 'Updates in one batch, which is one statement.',
@@ -15,6 +15,6 @@ export class InventoryStatistics {
 
   /** Number of updates waiting to be sent to PostgreSQL. */
   get waitingUpdates(): number {
-    return this.updates.waiting + this.updates.locked + this.updates.refused
+    return this.updates.waiting + this.updates.held + this.updates.apart
   }
 }

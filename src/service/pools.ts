@@ -40,10 +40,13 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
   )
   // Another connection may be one to a server that has crashed meanwhile, so the next list would be read in full.
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
-  const { required, optional } = listTexts(lists.backend)
+  const listed = listTexts(lists.backend)
   return {
     /** The texts of all statements of requests, which readiness plans. */
-    planned: { required: [...required, ...updateTexts, ACTIVE_KEYS], optional },
+    planned: {
+      required: [...listed.required, ...updateTexts.required, ACTIVE_KEYS],
+      optional: [...listed.optional, ...updateTexts.optional],
+    },
     /** For updates, and for the count of the entries. */
     requests,
     lists,

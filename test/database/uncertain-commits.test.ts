@@ -9,7 +9,7 @@ import { startOwnServer } from '../support/own-server.ts'
 /** Shorter than in production, in the same order. */
 const shortTimings = {
   requests: { connect: 500, lock: 250, statement: 1500, answer: 2000 },
-  app: { ...appTimeouts, updates: { wait: 1000, check: 100 } },
+  app: { ...appTimeouts, updates: { wait: 1000, check: 100, retry: 50 } },
 }
 
 /** How many of the four connections are for updates. */

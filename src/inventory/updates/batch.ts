@@ -1,16 +1,19 @@
 import { ApiError } from '../../contract/api-error.ts'
-import { hasCause, wasRolledBack } from '../../database/causes.ts'
+import { hasCause, isLockTimeout, wasRolledBack } from '../../database/causes.ts'
 import { entryTag, isMet } from '../entry/condition.ts'
-import type { InventoryItem } from '../entry/schemas.ts'
-import type { QueuedState, Update } from './quantity-update.ts'
-import type { UpdateRepository } from './repository.ts'
+import type { Update } from './quantity-update.ts'
+import type { StoredEntry, UpdateRepository } from './repository.ts'
 
 /** Updates of different pets for one statement. */
 export interface Batch {
-  /** The state in which its updates were queued. */
-  readonly state: QueuedState
   readonly updates: readonly Update[]
+  /** When it was taken from the queue, by `performance.now()`. */
+  readonly sentAt: number
+  /** Whether its pets were in trouble before, so that its trouble says nothing about its keys. */
+  readonly isOfPets: boolean
   readonly skipsLocked: boolean
+  /** Of updates that are apart: what has at most one statement in flight. */
+  readonly lane?: string
 }
 
 /** What a batch has left. */
@@ -18,10 +21,10 @@ export interface BatchResult {
   /** The updates to send again: they are not decided, and nothing has changed. */
   readonly undecided: readonly Update[]
   /**
-   * Why they are not decided: the statement has waited for a lock for too long; the row was locked, or replaced at the same time;
-   * or PostgreSQL has refused the statement, which a single update may have caused, and which is then rejected.
+   * How the statement ended: it was made, but for updates without a row; it has waited for a lock for too long; PostgreSQL has
+   * rejected it, perhaps because of one of its updates; or it failed because of the server or the connection.
    */
-  readonly reason?: 'lock timeout' | 'no row' | 'refusal' | undefined
+  readonly end: 'made' | 'lock timeout' | 'rejected' | 'failed'
 }
 
 /** A trigger or a rule of the operator's own has skipped the row. */
@@ -36,19 +39,17 @@ export class SkippedRowError extends Error {
 /**
  * Sends a batch and decides what happens to its updates:
  *
- * | Response of PostgreSQL                       | Meaning                           | Next                              |
- * | -------------------------------------------- | --------------------------------- | --------------------------------- |
- * | the entry as stored                          | committed                         | answered, 200                     |
- * | the entry, locked but unchanged              | condition not met, or skipped by  | answered, 412, 400, or 200 if it  |
- * |                                              | a trigger                         | has the quantity                  |
- * | no row, and there is no entry                | nothing to update                 | answered, 404                     |
- * | no row, and the condition is not met         | nothing changed                   | answered, 412                     |
- * | no row, though the condition is met          | locked, replaced, or skipped      | sent again as locked              |
- * | lock timeout (55P03)                         | nothing changed                   | sent again                        |
- * | any other ERROR, batch of several            | nothing changed                   | sent again in halves              |
- * | any other ERROR, single update; read-only    | nothing changed                   | rejected                          |
- * | server                                       |                                   |                                   |
- * | connection lost, FATAL, no answer            | the outcome is unknown            | rejected, never sent again        |
+ * | Response of PostgreSQL                      | Meaning                           | Next                               |
+ * | ------------------------------------------- | --------------------------------- | ---------------------------------- |
+ * | the entry as stored                         | committed                         | answered, 200                      |
+ * | no row, and there is no entry               | nothing to update                 | answered, 404                      |
+ * | no row, and the condition is not met        | nothing changed                   | answered, 412                      |
+ * | no row, though the condition is met         | locked, replaced, or skipped      | see `decideUnchanged`              |
+ * | lock timeout                                | nothing changed                   | sent again                         |
+ * | any other ERROR, batch of several           | nothing changed                   | sent again in halves               |
+ * | any other ERROR, single update; read-only   | nothing changed                   | rejected                           |
+ * | server                                      |                                   |                                    |
+ * | connection lost, FATAL, no answer           | the outcome is unknown            | rejected, never sent again         |
  */
 export async function sendBatch(
   repository: UpdateRepository,
@@ -60,46 +61,48 @@ export async function sendBatch(
     const inOrder = [...updates].sort((a, b) => (a.petId < b.petId ? -1 : 1))
     rows = await repository.setQuantities(inOrder, skipsLocked)
   } catch (error) {
-    const reason = wasRolledBack(error) && !hasCause(error, 'readOnly') ? 'refusal' : undefined
-    if (reason && hasCause(error, 'locked')) return { undecided: updates, reason: 'lock timeout' }
-    if (reason && updates.length > 1) return { undecided: updates, reason }
+    const end = wasRolledBack(error) && !hasCause(error, 'readOnly') ? 'rejected' : 'failed'
+    if (end === 'rejected' && isLockTimeout(error)) return { undecided: updates, end: 'lock timeout' }
+    if (end === 'rejected' && updates.length > 1) return { undecided: updates, end }
     for (const update of updates) update.reject(error)
-    return { undecided: [], reason }
+    return { undecided: [], end }
   }
   const without: Update[] = []
   for (const update of updates) {
     const row = rows.get(update.petId)
     if (row === undefined) without.push(update)
-    else if (!row.isUnchanged) update.resolve(row)
-    else if (!decideUnchanged(update, row))
-      update.reject(new SkippedRowError(repository.table().skippingRules))
+    else update.resolve(row)
   }
-  if (without.length === 0) return { undecided: [] }
+  if (without.length === 0) return { undecided: [], end: 'made' }
   // If this fails, the next statement tells why.
   const entries = await repository.entriesOf(without.map(({ petId }) => petId)).catch(() => undefined)
   const undecided = without.filter((update) => {
     const entry = entries?.get(update.petId)
-    // For a row that was locked, no trigger has run.
-    if (entry) return (skipsLocked && isMet(update.condition, entry)) || !decideUnchanged(update, entry)
+    if (entry) return !decideUnchanged(update, entry, skipsLocked, repository.table().skippingRules)
     if (entries) update.resolve(undefined)
     return !entries
   })
-  return { undecided, reason: 'no row' }
+  return { undecided, end: 'made' }
 }
 
 /**
- * Decides an update that was not made by the entry that it has left. An entry with the quantity is what the update asks for: a trigger
- * such as `suppress_redundant_updates_trigger()` may have skipped it. Returns whether it is decided.
+ * Decides an update that was not made by the entry that it has left, and returns whether it could. A row that was locked may have been
+ * skipped by the statement, and one that was replaced at the same time was not there for it. Otherwise, a trigger has skipped it: if it
+ * has the quantity, it is what the update asks for, as with `suppress_redundant_updates_trigger()`. If not, this is certain of a row
+ * that was the same before a statement that waits for locked rows.
  */
-function decideUnchanged(update: Update, entry: InventoryItem): boolean {
-  if (!isMet(update.condition, entry))
-    update.reject(
-      new ApiError(412, `The entry's tag is ${entryTag(entry)}, so the precondition failed. Nothing was changed.`, {
-        etag: entryTag(entry),
-        'cache-control': 'no-store, no-transform',
-      }),
-    )
-  else if (entry.quantity === update.quantity) update.resolve(entry)
+function decideUnchanged(update: Update, entry: StoredEntry, skipsLocked: boolean, rules: string): boolean {
+  const isSame = entry.version !== undefined && entry.version === update.version
+  update.version = entry.version
+  if (!isMet(update.condition, entry)) {
+    const tag = entryTag(entry)
+    const message = `The entry's tag is ${tag}, so the precondition failed. Nothing was changed.`
+    update.reject(new ApiError(412, message, { etag: tag, 'cache-control': 'no-store, no-transform' }))
+    return true
+  }
+  if (skipsLocked) return false
+  if (entry.quantity === update.quantity) update.resolve(entry)
+  else if (isSame) update.reject(new SkippedRowError(rules))
   else return false
   return true
 }

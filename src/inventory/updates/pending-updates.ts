@@ -8,11 +8,22 @@ import type { QueuedState, Update, UpdateState } from './quantity-update.ts'
 /** Maximum updates in one statement. */
 export const MAX_BATCH_SIZE = 500
 
-/** How long after a lock timeout statements skip locked rows, or are sent individually. */
+/** How long after a lock timeout statements skip locked rows. */
 const AFTER_TIMEOUT_MS = 1000
 
-/** Interval between statements for all locked pets. */
-const POLL_MS = 50
+/** A statement that takes longer is in trouble, if a later one was faster. */
+const SLOW_MS = 500
+
+/** How long after the last trouble of a pet or key its next statements are no longer apart. */
+const FORGET_MS = 60_000
+
+/** What is known about a pet or a key of which a statement had trouble. */
+interface Trouble {
+  /** Maximum updates in its next statement. */
+  readonly limit: number
+  /** When it had trouble, or a statement of the held pet was sent, by `performance.now()`. */
+  readonly at: number
+}
 
 const isInFlight = ({ state }: Update): boolean => state === 'in flight'
 
@@ -22,47 +33,45 @@ const keyOf = ({ caller }: Update): string => caller?.key?.name ?? ''
  * All updates without an outcome. Each is in one of these states:
  *
  * - WAITING, at first: it may share a statement with all others that wait.
- * - LOCKED: a statement did not get the row of its pet, or what a trigger waits for. All updates of the pet are locked until one is
- *   decided. They are sent individually, to wait in PostgreSQL's queue, and together at intervals, without those whose row still is
- *   locked.
- * - REFUSED: PostgreSQL has refused an update of its API key, because of a constraint or a trigger of the operator. It shares
- *   statements only with others of the key, more with each success, until the key waits again.
+ * - APART: a statement with its key or its pet had trouble: PostgreSQL rejected it, or it waited for a lock that is no row of its own,
+ *   or it was slow. The pets of that statement and the other pets of its keys share statements only among themselves and with one key,
+ *   half as many after each trouble, so that the good ones soon are out.
+ * - HELD: its pet is the trouble. A statement did not get its row, or one with it alone waited for a lock or was slow. Its updates are
+ *   sent one by one, and wait in PostgreSQL's queue.
  * - IN FLIGHT: it is sent. At most one update of a pet is, the oldest in its state, so none overtakes an older one of its API key, even
  *   if that one is sent several times.
  * - SETTLED: its caller has the outcome.
  *
- * The first three follow from the pet and the key. From each of them, an update is sent, or settled when it is late. In flight, it is
- * settled, or queued again if PostgreSQL has not decided it.
+ * The first three follow from the pet and the key, and the pet comes first: an update of a key that is apart whose pet is locked is
+ * held until a statement gets the row, and the next one of the pet is apart. From each of them, an update is sent, or settled when it
+ * is late. In flight, it is settled, or queued again if PostgreSQL has not decided it.
  *
- * After a lock timeout, statements skip locked rows, so that none waits for each newly locked row. If one that skips them has a timeout,
- * a trigger or the whole table waits for another lock: then waiting updates are sent individually, so that only those become locked
- * that have a timeout themselves.
+ * After a lock timeout, statements skip locked rows, so that none waits for each newly locked row.
  */
 export class PendingUpdates {
+  /** Maximum updates in one statement. If it is 1, no key is set apart, as no update shares a statement. */
+  limit = MAX_BATCH_SIZE
   readonly #statistics: InventoryStatistics
+  readonly #retryMs: number
   /** The updates of each pet, oldest first, and first the pet that was served longest ago. */
   readonly #pets = new TransientMap<bigint, Update[]>()
-  readonly #lockedPets = new Set<bigint>()
-  /** API keys with refused updates, and the maximum updates in their next statement. */
-  readonly #refusedKeys = new Map<string, number>()
-  /** The keys of refused updates in flight: one that sends many does not delay the other ones. */
-  readonly #keysInFlight = new Set<string>()
-  /** When a statement that waits for locked rows had the last timeout, and one that skips them, by `performance.now()`. */
+  /** The pets and the keys in trouble, longest unchanged first. */
+  readonly #troubles = new Map<bigint | string, Trouble>()
+  /** The lanes with a statement in flight: a key that sends many updates does not delay the other keys. */
+  readonly #lanes = new Set<string>()
+  /** When a statement that waits for locked rows had the last timeout, by `performance.now()`. */
   #timeoutAt = Number.NEGATIVE_INFINITY
-  #blockedAt = Number.NEGATIVE_INFINITY
-  #polledAt = Number.NEGATIVE_INFINITY
+  /** When the latest statement was sent that was not slow. */
+  #fastAt = Number.NEGATIVE_INFINITY
 
-  constructor(statistics: InventoryStatistics) {
+  /** @param retryMs minimum interval between the statements of a held pet */
+  constructor(statistics: InventoryStatistics, retryMs: number) {
     this.#statistics = statistics
+    this.#retryMs = retryMs
   }
 
   get isEmpty(): boolean {
     return this.#pets.size === 0
-  }
-
-  /** Whether to send waiting updates individually. */
-  get isIndividual(): boolean {
-    return performance.now() - this.#blockedAt < AFTER_TIMEOUT_MS
   }
 
   add(update: Update): void {
@@ -73,21 +82,29 @@ export class PendingUpdates {
     this.#move(update, this.#stateOf(update))
   }
 
-  /** Takes the oldest updates of at most `limit` pets in a state. If it is `refused`, all are of one key. */
-  take(state: QueuedState, limit: number): Batch {
-    if (this.#statistics.updates[state] === 0) return { state, updates: [], skipsLocked: false }
-    const now = performance.now()
-    const isPoll = state === 'locked' && now - this.#polledAt >= POLL_MS
-    const skipsLocked = isPoll || (state !== 'locked' && now - this.#timeoutAt < AFTER_TIMEOUT_MS)
-    if (state !== 'refused')
-      return { state, updates: this.#take(state, state === 'waiting' || isPoll ? limit : 1), skipsLocked }
-    const [first] = this.#take(state, 1, (update) => !this.#keysInFlight.has(keyOf(update)))
-    if (first === undefined) return { state, updates: [], skipsLocked }
-    const key = keyOf(first)
-    const most = Math.min(limit, this.#refusedKeys.get(key) ?? limit)
-    const others = this.#take(state, most - 1, (update) => keyOf(update) === key)
-    this.#keysInFlight.add(key)
-    return { state, updates: [first, ...others], skipsLocked }
+  /** Takes the oldest waiting update of each pet. */
+  takeWaiting(): Batch | undefined {
+    return this.#batchOf(this.#take('waiting', this.limit))
+  }
+
+  /** Takes the oldest held update. Its statement waits for locked rows. */
+  takeHeld(): Batch | undefined {
+    const latest = performance.now() - this.#retryMs
+    const updates = this.#take('held', 1, ({ petId }) => (this.#troubles.get(petId)?.at ?? 0) <= latest)
+    for (const { petId } of updates) this.#note(petId, 0)
+    return this.#batchOf(updates, { isOfPets: true, skipsLocked: false })
+  }
+
+  /** Takes updates that are apart, all of one lane without a statement in flight. */
+  takeApart(): Batch | undefined {
+    const [first] = this.#take('apart', 1, (update) => !this.#lanes.has(this.#laneOf(update)))
+    if (first === undefined) return undefined
+    const lane = this.#laneOf(first)
+    const size = Math.min(this.limit, this.#limitOf(first))
+    const fits = (update: Update): boolean => this.#laneOf(update) === lane && this.#limitOf(update) >= size
+    const updates = [first, ...this.#take('apart', size - 1, fits)]
+    this.#lanes.add(lane)
+    return this.#batchOf(updates, { isOfPets: this.#troubles.has(first.petId), lane })
   }
 
   /** Takes the oldest update in a state for which `fits` is true, of each of at most `limit` pets. */
@@ -103,34 +120,90 @@ export class PendingUpdates {
     return taken
   }
 
-  /** Takes back a batch that was sent. Its undecided updates are queued again. */
-  onResult({ state, updates, skipsLocked }: Batch, { undecided, reason }: BatchResult): void {
-    this.#statistics.batches.observe(updates.length)
-    const isTimeout = reason === 'lock timeout'
-    if (isTimeout && !skipsLocked) this.#timeoutAt = performance.now()
-    if (isTimeout && skipsLocked && state !== 'locked') this.#blockedAt = performance.now()
-    if (state === 'locked' && skipsLocked) this.#polledAt = performance.now()
-    // The next statement that skips locked rows can tell why.
-    if (reason === 'no row' && !skipsLocked) this.#polledAt = Number.NEGATIVE_INFINITY
-    const areLocked = reason === 'no row' || (isTimeout && (state === 'locked' || updates.length === 1))
-    for (const update of updates) {
-      const isUndecided = undecided.includes(update)
-      if (areLocked && isUndecided) this.#lockedPets.add(update.petId)
-      else this.#lockedPets.delete(update.petId)
-      this.#move(update, isUndecided ? this.#stateOf(update) : 'settled')
-      if (state === 'refused') this.#keysInFlight.delete(keyOf(update))
-    }
-    if (reason === 'refusal' || this.#refusedKeys.size > 0) this.#resize(updates, reason === 'refusal')
-    for (const { petId } of updates) this.#sort(petId)
+  #batchOf(updates: readonly Update[], rest: Partial<Batch> = {}): Batch | undefined {
+    if (updates.length === 0) return undefined
+    const sentAt = performance.now()
+    const skipsLocked = sentAt - this.#timeoutAt < AFTER_TIMEOUT_MS
+    return { updates, sentAt, isOfPets: false, skipsLocked, ...rest }
   }
 
-  /** Rejects the queued updates that arrived before `time` (`performance.now()`). */
+  /** The pets in trouble of a key have a lane, and its other pets have one. */
+  #laneOf(update: Update): string {
+    return `${this.#troubles.has(update.petId) ? 'pets' : 'key'} ${keyOf(update)}`
+  }
+
+  #limitOf(update: Update): number {
+    const trouble = this.#troubles.get(update.petId) ?? this.#troubles.get(keyOf(update))
+    return trouble?.limit ?? MAX_BATCH_SIZE
+  }
+
+  /** Takes back a batch that was sent. Its undecided updates are queued again. */
+  onResult(batch: Batch, result: BatchResult): void {
+    this.#statistics.batches.observe(batch.updates.length)
+    if (batch.lane !== undefined) this.#lanes.delete(batch.lane)
+    for (const update of batch.updates) {
+      this.#move(update, result.undecided.includes(update) ? 'waiting' : 'settled')
+    }
+    if (result.end !== 'failed') this.#learn(batch, result)
+    for (const { petId } of batch.updates) this.#sort(petId)
+  }
+
+  /** Notes which pets and keys are in trouble, and which no longer are. */
+  #learn({ updates, sentAt, isOfPets, skipsLocked }: Batch, { undecided, end }: BatchResult): void {
+    const now = performance.now()
+    const isFast = now - sentAt <= SLOW_MS
+    if (isFast) this.#fastAt = Math.max(this.#fastAt, sentAt)
+    // If no later statement was faster, it is the server that is slow.
+    const isSlow = !isFast && this.#fastAt > sentAt
+    const isTimeout = end === 'lock timeout'
+    if (isTimeout && !skipsLocked) this.#timeoutAt = now
+    if (this.#troubles.size === 0 && end === 'made' && !isSlow && undecided.length === 0) return
+    const isAlone = updates.length === 1
+    const hasTrouble = isSlow || end === 'rejected' || (isTimeout && skipsLocked)
+    const half = Math.ceil(updates.length / 2)
+
+    for (const update of updates) {
+      const { petId } = update
+      const isPetToBlame = isAlone ? isTimeout || isSlow : end === 'made' && undecided.includes(update)
+      if (isPetToBlame) this.#note(petId, 0)
+      else if (hasTrouble && !isAlone) this.#note(petId, half)
+      else if (!isTimeout) this.#troubles.delete(petId)
+    }
+    const apart = this.#troubles.size
+    if (hasTrouble && !isOfPets && this.limit > 1)
+      for (const update of updates) this.#note(keyOf(update), half)
+    else if (!hasTrouble && !isTimeout && apart > 0)
+      for (const key of new Set(updates.map(keyOf))) this.#relax(key)
+    // The pets of the batch are sorted anyway.
+    if (this.#troubles.size !== apart) this.#sortAll()
+  }
+
+  #note(what: bigint | string, limit: number): void {
+    // As the last one.
+    this.#troubles.delete(what)
+    this.#troubles.set(what, { limit, at: performance.now() })
+  }
+
+  /** Doubles the limit of a key after a statement without trouble, until the key is no longer apart. */
+  #relax(key: string): void {
+    const limit = (this.#troubles.get(key)?.limit ?? MAX_BATCH_SIZE) * 2
+    if (limit < MAX_BATCH_SIZE) this.#note(key, limit)
+    else this.#troubles.delete(key)
+  }
+
+  /** Rejects the queued updates that arrived before `time` (`performance.now()`), and forgets old troubles. */
   rejectLate(time: number): void {
+    const known = this.#troubles.size
+    for (const [what, { at }] of this.#troubles) {
+      if (at > time - FORGET_MS) break
+      this.#troubles.delete(what)
+    }
+    if (this.#troubles.size < known) this.#sortAll()
     for (const [petId, updates] of Array.from(this.#pets)) {
       const late = updates.filter(({ state, arrivedAt }) => state !== 'in flight' && arrivedAt < time)
       for (const update of late) {
         update.reject(
-          update.state === 'locked'
+          update.state === 'held'
             ? nothingChanged('locked', 'Another transaction has locked the entry or the whole inventory.')
             : nothingChanged('late', 'The database is too busy.'),
         )
@@ -140,19 +213,7 @@ export class PendingUpdates {
     }
   }
 
-  /**
-   * Separates the keys of a refused batch, and halves the size of their next statement. Any other result doubles it, until they
-   * share statements with others again.
-   */
-  #resize(batch: readonly Update[], isRefused: boolean): void {
-    const separated = this.#refusedKeys.size
-    for (const key of new Set(batch.map(keyOf))) {
-      const former = this.#refusedKeys.get(key) ?? MAX_BATCH_SIZE
-      const limit = isRefused ? Math.ceil(batch.length / 2) : former * 2
-      if (limit < MAX_BATCH_SIZE) this.#refusedKeys.set(key, limit)
-      else this.#refusedKeys.delete(key)
-    }
-    if (this.#refusedKeys.size === separated) return
+  #sortAll(): void {
     for (const [petId] of Array.from(this.#pets)) this.#sort(petId)
   }
 
@@ -160,14 +221,15 @@ export class PendingUpdates {
   #sort(petId: bigint): void {
     const updates = (this.#pets.get(petId) ?? []).filter(({ state }) => state !== 'settled')
     this.#pets.delete(petId)
-    if (updates.length === 0) this.#lockedPets.delete(petId)
-    else this.#pets.set(petId, updates)
+    if (updates.length > 0) this.#pets.set(petId, updates)
     for (const update of updates) if (update.state !== 'in flight') this.#move(update, this.#stateOf(update))
   }
 
   #stateOf(update: Update): QueuedState {
-    if (this.#lockedPets.has(update.petId)) return 'locked'
-    return this.#refusedKeys.has(keyOf(update)) ? 'refused' : 'waiting'
+    if (this.#troubles.size === 0) return 'waiting'
+    const trouble = this.#troubles.get(update.petId)
+    if (trouble?.limit === 0) return 'held'
+    return trouble !== undefined || this.#troubles.has(keyOf(update)) ? 'apart' : 'waiting'
   }
 
   #move(update: Update, state: UpdateState): void {

@@ -18,7 +18,7 @@ export interface QuantityUpdate {
 }
 
 /** The states of an update that is to be sent; see `PendingUpdates`. */
-export type QueuedState = 'waiting' | 'locked' | 'refused'
+export type QueuedState = 'waiting' | 'held' | 'apart'
 
 export type UpdateState = QueuedState | 'in flight' | 'settled'
 
@@ -26,6 +26,8 @@ export type UpdateState = QueuedState | 'in flight' | 'settled'
 export interface Update extends QuantityUpdate {
   /** Only `PendingUpdates` changes it. */
   state: UpdateState
+  /** Only `sendBatch` changes it: the version of the entry that a statement has left as it was. */
+  version: string | undefined
   /** When it arrived, by `performance.now()`. */
   readonly arrivedAt: number
   /** The trace context of the request, if tracing is on. */

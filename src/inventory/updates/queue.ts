@@ -21,25 +21,26 @@ export interface UpdateTimes {
   readonly wait: number
   /** Interval between checks for late updates. */
   readonly check: number
+  /** Minimum interval between the statements of a held pet. */
+  readonly retry: number
 }
 
-export const updateTimes: UpdateTimes = { wait: 2000, check: 100 }
+export const updateTimes: UpdateTimes = { wait: 2000, check: 100, retry: 50 }
 
 /**
  * Maximum statements in flight by the state of their updates. While PostgreSQL executes one batch, another is in transit; with more,
- * batches are smaller, and each update takes more CPU time. Each statement of locked updates occupies a connection until the lock
- * timeout, and each of refused ones is of another key.
+ * batches are smaller, and each update takes more CPU time. Each statement of held updates occupies a connection until the lock
+ * timeout, and each of updates that are apart is of another lane.
  */
-const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, locked: 3, refused: 4 }
+const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, held: 3, apart: 4 }
 
 /**
  * Sets quantities. Updates that arrive while others are in flight are sent together, as one statement and one commit: the oldest
  * update of each pet. `PendingUpdates` has the states of an update and decides which share a statement; this class decides when it is
  * sent; `sendBatch` sends it and decides its updates.
  *
- * At most two batches are in flight, or as many single updates as there are connections if Citus distributes the table or updates
- * wait for locks other than of rows. Locked pets share three other connections, and keys whose updates PostgreSQL has refused four,
- * so that they never delay batches.
+ * At most two batches are in flight, or if Citus distributes the table, as many single updates as there are connections. Updates that
+ * are held share three other connections, and those that are apart four, so that they never delay batches.
  *
  * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
@@ -49,7 +50,7 @@ export class UpdateQueue {
   readonly #times: UpdateTimes
   readonly #pending: PendingUpdates
   /** Statements in flight, by the state of their updates before. */
-  readonly #inFlight: Record<QueuedState, number> = { waiting: 0, locked: 0, refused: 0 }
+  readonly #inFlight: Record<QueuedState, number> = { waiting: 0, held: 0, apart: 0 }
   #isScheduled = false
   /** Number of updates in the last statement. */
   #batchSize = 0
@@ -62,7 +63,7 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#pending = new PendingUpdates(statistics)
+    this.#pending = new PendingUpdates(statistics, times.retry)
     this.#tracer = tracer
     this.#times = times
   }
@@ -80,8 +81,20 @@ export class UpdateQueue {
       const arrivedAt = performance.now()
       const context = this.#tracer?.current()
       const state = 'waiting'
+      const version = undefined
       // Not `...update`: V8 takes microseconds to add properties to a copy.
-      this.#pending.add({ petId, quantity, condition, caller, state, arrivedAt, context, resolve, reject })
+      this.#pending.add({
+        petId,
+        quantity,
+        condition,
+        caller,
+        state,
+        version,
+        arrivedAt,
+        context,
+        resolve,
+        reject,
+      })
       this.#timer ??= setInterval(() => this.#check(), this.#times.check)
       this.#schedule()
     })
@@ -102,33 +115,33 @@ export class UpdateQueue {
   #dispatch(): void {
     const { updateConnections } = this.#repository
     const { isDistributed } = this.#repository.table()
-    const isIndividual = isDistributed || this.#pending.isIndividual
-    const limit = isIndividual ? 1 : MAX_BATCH_SIZE
     const { waiting } = MAX_STATEMENTS
-    const locked = Math.min(MAX_STATEMENTS.locked, updateConnections - waiting)
-    const refused = Math.max(1, Math.min(MAX_STATEMENTS.refused, updateConnections - waiting - locked))
+    const held = Math.min(MAX_STATEMENTS.held, updateConnections - waiting)
+    const apart = Math.max(1, Math.min(MAX_STATEMENTS.apart, updateConnections - waiting - held))
+    const pending = this.#pending
+    pending.limit = isDistributed ? 1 : MAX_BATCH_SIZE
     // First, because their updates often are older than others of the same pets.
-    this.#start('refused', isIndividual ? 1 : refused, limit)
-    this.#start('waiting', isIndividual ? updateConnections - locked : waiting, limit)
-    this.#start('locked', locked, isDistributed ? 1 : MAX_BATCH_SIZE)
+    this.#start('apart', apart, () => pending.takeApart())
+    this.#start('waiting', isDistributed ? updateConnections - held : waiting, () => pending.takeWaiting())
+    this.#start('held', held, () => pending.takeHeld())
   }
 
   /** Sends statements until `max` of them are in flight, or nothing is left to take. */
-  #start(state: QueuedState, max: number, limit: number): void {
+  #start(state: QueuedState, max: number, take: () => Batch | undefined): void {
     while (this.#inFlight[state] < max) {
-      const batch = this.#pending.take(state, limit)
-      if (batch.updates.length === 0) return
-      void this.#send(batch)
+      const batch = take()
+      if (batch === undefined) return
+      void this.#send(state, batch)
     }
   }
 
-  async #send(batch: Batch): Promise<void> {
-    this.#inFlight[batch.state]++
+  async #send(state: QueuedState, batch: Batch): Promise<void> {
+    this.#inFlight[state]++
     this.#batchSize = batch.updates.length
     const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
     const contexts = batch.updates.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, send) ?? send())
-    this.#inFlight[batch.state]--
+    this.#inFlight[state]--
     this.#pending.onResult(batch, result)
     // What is sent again must not be late. Otherwise, the timer is enough.
     if (result.undecided.length > 0) this.#check()

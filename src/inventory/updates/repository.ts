@@ -13,10 +13,24 @@ import { arrayOf, statementTexts, type UpdatedRow, updateStatement } from './upd
  */
 export const updateSettings = { random_page_cost: '1.1' }
 
+/** An entry with the version of its row, if that is known. */
+export interface StoredEntry extends InventoryItem {
+  readonly version?: string
+}
+
 const ENTRIES = `SELECT ${ENTRY_FIELDS} FROM inventory WHERE pet_id = ANY ($1::bigint[])`
 
+/** The version is the transaction that wrote the row. For a view, which has no `xmin`, the name means the column of the outer query. */
+const VERSIONED_ENTRIES = `SELECT entry.* FROM (VALUES ('')) AS view (xmin),
+  LATERAL (${ENTRIES.replace(' FROM', ', xmin::text AS version FROM')}) AS entry`
+
 /** The texts of the statements of updates. */
-export const updateTexts: readonly string[] = [...statementTexts, ENTRIES, TABLE_STATE]
+export const updateTexts = {
+  required: [...statementTexts.required, ENTRIES, VERSIONED_ENTRIES, TABLE_STATE],
+  optional: statementTexts.optional,
+}
+
+type UpdatedRows = Map<bigint, UpdatedRow>
 
 export type UpdateRepository = ReturnType<typeof updateRepository>
 
@@ -28,6 +42,8 @@ export type UpdateRepository = ReturnType<typeof updateRepository>
  */
 export function updateRepository(database: Pool, probe: Pool) {
   const table = tableState(probe)
+  /** Whether the database supports statements that skip locked rows, for example with a rule on the table. */
+  let canSkip = true
   return {
     /** Maximum connections for updates. */
     updateConnections: database.statistics().size,
@@ -39,24 +55,32 @@ export function updateRepository(database: Pool, probe: Pool) {
      * condition is not met, or whose pet has no entry, is not made, and has no entry in the result. When the promise resolves,
      * every change is committed.
      *
-     * @param skipsLocked whether to skip locked rows; see `statementOf`. With Citus, it has no effect
+     * @param skipsLocked whether to skip locked rows, if the database can; see `statementOf`. With Citus, it has no effect
      * @throws {OutcomeUnknownError} if the changes may have been committed; after any other error, nothing has changed
      */
-    async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean) {
+    async setQuantities(updates: readonly QuantityUpdate[], skipsLocked: boolean): Promise<UpdatedRows> {
       const { isDistributed, namesCallers } = table()
-      const { statement, values } = updateStatement(updates, namesCallers, skipsLocked && !isDistributed)
-      const rows = await database.query<UpdatedRow>(statement, values).catch((error: unknown) => {
+      const skips = skipsLocked && canSkip && !isDistributed
+      const { statement, values } = updateStatement(updates, namesCallers, skips)
+      try {
+        const rows = await database.query<UpdatedRow>(statement, values)
+        return new Map(rows.map((row) => [row.key, row]))
+      } catch (error) {
+        if (skips && hasCause(error, 'unsupported')) {
+          canSkip = false
+          return this.setQuantities(updates, false)
+        }
         const isUnknown = error instanceof DatabaseUnavailableError && error.outcome === 'unknown'
         // An ERROR of Citus may report a lost connection to the server that commits.
         const isOfWorker = isDistributed && hasCause(error, 'failed', 'lost')
         throw isUnknown || isOfWorker ? new OutcomeUnknownError(error) : error
-      })
-      return new Map(rows.map((row) => [row.key, row]))
+      }
     },
 
-    /** Returns the entries of those pets that have one. */
-    async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, InventoryItem>> {
-      const rows = await database.query<InventoryItem>(ENTRIES, [arrayOf(petIds)])
+    /** Returns the entries of those pets that have one. With Citus, which has no triggers, no version is needed. */
+    async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, StoredEntry>> {
+      const text = table().isDistributed ? ENTRIES : VERSIONED_ENTRIES
+      const rows = await database.query<StoredEntry>(text, [arrayOf(petIds)])
       return new Map(rows.map((entry) => [entry.petId, entry]))
     },
   }

@@ -1,13 +1,11 @@
 import type { NamedStatement, Value } from '../../database/statement.ts'
-import { COLUMN_NAMES, ENTRY_FIELDS } from '../entry/columns.ts'
+import { ENTRY_FIELDS } from '../entry/columns.ts'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { QuantityUpdate } from './quantity-update.ts'
 
 /** An entry, with the petId of its update, which a trigger may have changed in the entry. */
 export interface UpdatedRow extends InventoryItem {
   readonly key: bigint
-  /** Whether it was locked and then not updated. */
-  readonly isUnchanged?: boolean
 }
 
 /**
@@ -19,24 +17,24 @@ const TAG = "quantity::text || '-' || status"
 /** In place of the tags of which an entry must have one, if it may have any. Not NULL, which is a text if `array_nulls` is off. */
 const ANY_TAG = '*'
 
-/** Locks the rows that nobody else has locked. Triggers may wait for other locks, but not for long, as all updates wait with them. */
-const LOCK = `WITH locked AS (
-    SELECT ${COLUMN_NAMES} FROM inventory
+/**
+ * Locks the rows that nobody else has locked, as a subquery in FROM: PostgreSQL supports no rule `DO ALSO` for an UPDATE with WITH. It
+ * has the tags of the rows as they were locked, because an UPDATE first evaluates its conditions on rows as they were when it began.
+ * Triggers may wait for other locks, but not for long, as all updates wait with them.
+ */
+const UNLOCKED = `(SELECT pet_id AS unlocked_id, ${TAG} AS unlocked_tag FROM inventory
     WHERE pet_id = ANY ($1::bigint[]) AND (SELECT set_config('lock_timeout', '25ms', true)) IS NOT NULL
-    FOR NO KEY UPDATE SKIP LOCKED
-  )`
+    FOR NO KEY UPDATE SKIP LOCKED) AS unlocked`
 
 /** What a statement sets: a single quantity, several, or those of several whose rows nobody else has locked. */
-const kinds = ['quantity', 'quantities', 'unlocked_quantities'] as const
-type Kind = (typeof kinds)[number]
+type Kind = 'quantity' | 'quantities' | 'unlocked_quantities'
 
 /** The statements by name. A text takes longer to make than to send. */
 const statements = new Map<string, NamedStatement>()
 
 /**
  * Returns the statement of a kind. Conditions and callers slow it down, so updates that need none have a statement without. One that
- * skips locked rows is slower, too. As it locks the others first, it also returns those that it then did not update, because of their
- * condition or a trigger.
+ * skips locked rows is slower, too.
  */
 function statementOf(kind: Kind, isConditional: boolean, namesCallers: boolean): NamedStatement {
   const name = `inventory_set_${kind}${isConditional ? '_if' : ''}${namesCallers ? '_recorded' : ''}`
@@ -49,31 +47,32 @@ function statementOf(kind: Kind, isConditional: boolean, namesCallers: boolean):
   const changes = isConditional
     ? 'FROM unnest($1::bigint[], $2::integer[], $3::text[], $4::text[]) AS change (id, amount, any_of, none_of)'
     : 'FROM unnest($1::bigint[], $2::integer[]) AS change (id, amount)'
-  const met = `AND (${anyOf} = '${ANY_TAG}' OR ${TAG} = ANY (string_to_array(${anyOf}, ',')))
-           AND (${noneOf} = '' OR ${TAG} <> ALL (string_to_array(${noneOf}, ',')))`
+  const skipsLocked = kind === 'unlocked_quantities'
+  const tag = skipsLocked ? 'unlocked_tag' : TAG
+  const conditions = `AND (${anyOf} = '${ANY_TAG}' OR ${tag} = ANY (string_to_array(${anyOf}, ',')))
+           AND (${noneOf} = '' OR ${tag} <> ALL (string_to_array(${noneOf}, ',')))`
   // The setting is made once, before the triggers run, and for this transaction only.
   const callers = `AND (SELECT set_config('inventory.callers', $${isConditional ? 5 : 3}::text, true)) IS NOT NULL`
-  const conditions = isConditional ? met : ''
-  // Of the rows as they were locked: an UPDATE first evaluates its conditions on rows as they were when it began.
-  const ofLocked = `AND EXISTS (SELECT FROM locked WHERE locked.pet_id = ${id} ${conditions})`
-  const update = `UPDATE inventory SET quantity = ${amount} ${isSingle ? '' : changes}
-    WHERE pet_id = ${id} ${kind === 'unlocked_quantities' ? ofLocked : conditions} ${namesCallers ? callers : ''}
+  const text = `UPDATE inventory SET quantity = ${amount}
+    ${isSingle ? '' : changes}${skipsLocked ? `, ${UNLOCKED}` : ''}
+    WHERE pet_id = ${id} ${skipsLocked ? `AND unlocked_id = ${id}` : ''} ${isConditional ? conditions : ''}
+      ${namesCallers ? callers : ''}
     RETURNING ${id} AS key, ${ENTRY_FIELDS}`
-  const unlocked = `${LOCK}, updated AS (${update}) SELECT *, false AS "isUnchanged" FROM updated
-    UNION ALL SELECT pet_id::bigint, ${ENTRY_FIELDS}, true FROM locked WHERE pet_id NOT IN (SELECT key FROM updated)`
-  const statement = { name, text: kind === 'unlocked_quantities' ? unlocked : update }
+  const statement = { name, text }
   statements.set(name, statement)
   return statement
 }
 
-const either = [true, false]
+const textsOf = (kind: Kind): string[] =>
+  [true, false].flatMap((isConditional) =>
+    [true, false].map((namesCallers) => statementOf(kind, isConditional, namesCallers).text),
+  )
 
-/** The texts of all statements that update entries. */
-export const statementTexts = kinds.flatMap((kind) =>
-  either.flatMap((isConditional) =>
-    either.map((namesCallers) => statementOf(kind, isConditional, namesCallers).text),
-  ),
-)
+/** The texts of all statements that update entries. Without the optional ones, no statement skips locked rows. */
+export const statementTexts = {
+  required: [...textsOf('quantity'), ...textsOf('quantities')],
+  optional: textsOf('unlocked_quantities'),
+}
 
 /**
  * Returns the statement that makes the updates, each of another pet, whose entries meet their conditions. Where it has waited for

@@ -18,7 +18,7 @@ const UPDATES = 60
 const PETS = 5
 const WITHOUT_ENTRY = 5n
 
-/** Keys whose updates are sent apart from those of others once PostgreSQL has refused one. */
+/** Keys whose updates are sent apart from those of others once one is in trouble. */
 const KEYS = ['a', 'b']
 
 /** Event-loop iterations after which every update must have its outcome, long after the last one was added. */
@@ -32,7 +32,7 @@ const outcomes = [
   'skip a row',
   'lock a row',
   'time out',
-  'refuse',
+  'reject',
   'lose',
 ] as const
 
@@ -95,8 +95,8 @@ class RandomRepository implements UpdateRepository {
   #decide(updates: readonly QuantityUpdate[], skipsLocked: boolean): Map<bigint, UpdatedRow> {
     const outcome = outcomes[this.#random() % outcomes.length]
     if (outcome === 'time out' || (outcome === 'lock a row' && !skipsLocked))
-      throw new DatabaseUnavailableError(refusal('55P03'), 'rolledBack')
-    if (outcome === 'refuse') throw refusal('23514')
+      throw new DatabaseUnavailableError(errorOf('55P03'), 'rolledBack')
+    if (outcome === 'reject') throw errorOf('23514')
     if (outcome === 'lose') throw new DatabaseUnavailableError(new Error('The connection is lost'), 'unknown')
     const rows = new Map<bigint, UpdatedRow>()
     for (const [index, { petId, quantity, condition, caller }] of updates.entries()) {
@@ -109,22 +109,16 @@ class RandomRepository implements UpdateRepository {
         this.#stored.set(name, quantity)
         this.entries.set(petId, { ...entry, quantity })
       }
-      // A statement that does not lock first has no rows that it has not updated.
-      if (isUpdated || skipsLocked)
-        rows.set(petId, {
-          ...entry,
-          quantity: isUpdated ? quantity : entry.quantity,
-          key: petId,
-          isUnchanged: !isUpdated,
-        })
+      if (isUpdated) rows.set(petId, { ...entry, quantity, key: petId })
     }
     return rows
   }
 }
 
-function refusal(code: string): Error {
-  const error = new pg.DatabaseError('refused', 0, 'error')
+function errorOf(code: string): Error {
+  const error = new pg.DatabaseError('an error', 0, 'error')
   error.code = code
+  error.routine = 'ProcessInterrupts'
   return error
 }
 
@@ -139,7 +133,7 @@ for (const [limits, wait] of Object.entries(waits)) {
         const random = endless(numbers)
         const repository = new RandomRepository(random, isDistributed)
         const statistics = new InventoryStatistics()
-        const queue = new UpdateQueue(repository, statistics, undefined, { wait, check: 1 })
+        const queue = new UpdateQueue(repository, statistics, undefined, { wait, check: 1, retry: 1 })
         let settled = 0
         for (let quantity = 1; quantity <= UPDATES; quantity++) {
           const petId = BigInt(1 + (random() % PETS))
@@ -176,16 +170,17 @@ t.test('refused updates of several keys are sent at the same time, those of one 
     const repository = new RandomRepository(() => 0, false)
     const pending: (() => void)[] = []
     repository.setQuantities = async ([first, ...others]) => {
-      // The first statement has all updates, of which PostgreSQL refuses one.
-      if (others.length === keys.length - 1) throw refusal('23514')
+      // The first statement has all updates, of which PostgreSQL rejects one.
+      if (others.length === keys.length - 1) throw errorOf('23514')
       await new Promise<void>((resolve) => pending.push(resolve))
       const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
       t.equal(senders.size, 1)
-      throw refusal('23514')
+      throw errorOf('23514')
     }
     const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, {
       wait: 60_000,
       check: 1,
+      retry: 1,
     })
     const updates = Array.from(keys, (name, index) =>
       queue.set({ petId: BigInt(index), quantity: 1, caller: { key: { name }, requestId: '' } }),
