@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import pg from 'pg'
 import t, { type Test } from 'tap'
+import { requestLimits } from '../../src/database/time-limits.ts'
 import { startApp } from '../support/app.ts'
 import { runCommand } from '../support/command.ts'
 import { addKey, addMany, type TestDatabase, testDatabase, waitForLocks } from '../support/database.ts'
@@ -134,10 +135,34 @@ t.test("the operators' role can run every command but migrations, and can do not
   ])
 })
 
-t.test('docker compose revokes what ops/roles.sql does', async (t) => {
+t.test('docker compose does to the roles what ops/roles.sql does', async (t) => {
   const compose = (await readFile('docker-compose.yml', 'utf8')).replaceAll(/\s+/g, ' ')
-  for (const statement of (await rolesSql()).split(';\n').filter((text) => text.startsWith('REVOKE')))
-    t.match(compose, statement.replaceAll(/\s+/g, ' '))
+  const statements = (await rolesSql()).split(';\n').filter((text) => /^(REVOKE|ALTER)/.test(text))
+  for (const statement of statements) t.match(compose, statement.replaceAll(/\s+/g, ' '))
+})
+
+t.test("the time limits of the server's role are those of requests, wherever they are written", async (t) => {
+  const { lock, statement } = requestLimits
+  const limits: Readonly<Record<string, number>> = {
+    lock_timeout: lock,
+    statement_timeout: statement,
+    idle_in_transaction_session_timeout: statement,
+  }
+  for (const [file, count] of [
+    ['ops/roles.sql', 3],
+    ['docker-compose.yml', 3],
+    ['docs/limits.md', 1],
+  ] as const) {
+    const settings = (await readFile(file, 'utf8')).matchAll(
+      /ROLE inventory_server SET (\w+_timeout) = '(\d+)(m?s)'/g,
+    )
+    const found = [...settings].map(([, name = '', value, unit]) => [
+      name,
+      Number(value) * (unit === 's' ? 1000 : 1),
+    ])
+    t.equal(found.length, count, file)
+    t.match(limits, Object.fromEntries(found), file)
+  }
 })
 
 t.test('what version 2.0.0 needs is revoked once it is no longer connected', async (t) => {

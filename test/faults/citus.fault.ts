@@ -1,4 +1,5 @@
 import t, { type Test } from 'tap'
+import { requestLimits } from '../../src/database/time-limits.ts'
 import { runCommand, succeed } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { type Answer, json, type Send } from '../support/http.ts'
@@ -45,7 +46,7 @@ async function startCitus(t: Test) {
   }
   const workers = [await startWorker(), await startWorker()] as const
   await query(
-    "CREATE ROLE owner LOGIN; CREATE ROLE service LOGIN; ALTER ROLE service SET lock_timeout = '250ms'",
+    `CREATE ROLE owner LOGIN; CREATE ROLE service LOGIN; ALTER ROLE service SET lock_timeout = ${requestLimits.lock}`,
   )
   await query('GRANT CREATE ON SCHEMA public TO owner')
   /** The address of the coordinator's database for a role. */
