@@ -11,7 +11,7 @@ import { explain } from './process/explain.ts'
 import { droppedLogLines, openLog } from './process/log.ts'
 import { printableLines } from './process/printable.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
-import { listenAddress } from './service/listen-address.ts'
+import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
 import { isTracingEnabled } from './tracing/enabled.ts'
 import type { Tracing } from './tracing/tracing.ts'
@@ -38,7 +38,7 @@ function closeAll(): Promise<void> {
 /** Starts the service. Without DATABASE_URL, starts a local database first. */
 async function start(config: Config, traces: boolean, log: Logger): Promise<void> {
   const host = await listenAddress(config.host)
-  const local = config.databaseUrl === undefined ? await setUpLocally() : undefined
+  const local = config.databaseUrl === undefined ? await setUpLocally(host, config) : undefined
   stopping.signal.throwIfAborted()
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
@@ -61,7 +61,8 @@ async function start(config: Config, traces: boolean, log: Logger): Promise<void
 }
 
 /** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
-async function setUpLocally() {
+async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
+  for (const wanted of [port, metricsPort]) await checkPort(host, wanted)
   const { setUpLocally } = await import('./local/local-setup.ts')
   const setup = setUpLocally(stopping.signal)
   // Registered before the setup is complete, so that a signal during the setup leaves no database running.

@@ -1,45 +1,27 @@
 import { createHash } from 'node:crypto'
-import { existsSync, statSync } from 'node:fs'
-import { chmod, chown, link, mkdir, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
+import { existsSync } from 'node:fs'
+import { chmod, link, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 
+const isRoot = process.getuid?.() === 0
+
 /**
- * Returns where the folder of a server may be: the wanted one and, as root, another one, which it is instead if others than root can
- * replace the wanted one, or not every account can enter it.
+ * Returns the folder of a server: the wanted one, or as root, one that only root can replace and that the account of PostgreSQL can
+ * enter, whatever the folders above the wanted one are.
  */
-export function foldersOf(wanted: string): readonly [wanted: string, ofRoot: string] {
+export function serverFolder(wanted: string): string {
   const folder = path.resolve(wanted)
   const name = createHash('sha256').update(folder).digest('hex').slice(0, 16)
-  return [folder, `/var/lib/petstore-inventory/${name}`]
+  return isRoot ? `/var/lib/petstore-inventory/${name}` : folder
 }
 
-/** Creates the folder of a server, and returns its path. As root, only what is created in it for another account will belong to it. */
+/** Creates the folder of a server, and returns it. As root, only what is created in it for another account will belong to that. */
 export async function createServerFolder(wanted: string): Promise<string> {
-  const [first, ofRoot] = foldersOf(wanted)
-  const parent = path.dirname(first)
-  const created = await mkdir(parent, { recursive: true })
-  if (process.getuid?.() !== 0) {
-    await mkdir(first, { recursive: true, mode: 0o700 })
-    return first
-  }
-  // With a strict umask, the other account could not enter what is created here.
-  if (created !== undefined) await chmod(parent, 0o711)
-  const directory = isSafe(await realpath(parent)) ? first : ofRoot
-  await mkdir(directory, { recursive: true })
-  if (directory === ofRoot) await chmod(path.dirname(directory), 0o711)
-  await chmod(directory, 0o711)
-  // Version 2 gave the folder to the account.
-  await chown(directory, 0, 0)
+  const directory = serverFolder(wanted)
+  await mkdir(directory, { recursive: true, mode: 0o700 })
+  // Another account must be able to enter it.
+  if (isRoot) for (const folder of [path.dirname(directory), directory]) await chmod(folder, 0o711)
   return directory
-}
-
-/** Whether only root can replace a folder or one above it, so that root may change what is at a path in it, and all can enter it. */
-function isSafe(folder: string): boolean {
-  const { uid, mode } = statSync(folder)
-  // In a sticky folder such as /tmp, users can replace only what is their own.
-  const isOpen = (mode & 0o022) !== 0 && (mode & 0o1000) === 0
-  const parent = path.dirname(folder)
-  return uid === 0 && (mode & 0o001) !== 0 && !isOpen && (parent === folder || isSafe(parent))
 }
 
 /**

@@ -1,12 +1,15 @@
 import { randomBytes } from 'node:crypto'
+import { mkdir } from 'node:fs/promises'
+import path from 'node:path'
 import { makeApiKey } from '../api-keys/key.ts'
 import { grantPrivileges } from '../database/admin/grants.ts'
 import { migrate } from '../database/admin/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
-import { createServerFolder, foldersOf, loadOrCreateSecret } from './folder.ts'
+import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.ts'
+import { copyPrograms } from './programs.ts'
 import { logOf } from './server-process.ts'
 
-/** The folder of the server, and the file of the API key, below the working directory. */
+/** The folder of the server, unless root starts it, and the file of the API key, below the working directory. */
 const SERVER = '.data/postgres'
 const API_KEY = '.data/api-key'
 
@@ -35,7 +38,10 @@ const ADD_SAMPLE_ENTRIES = `
  * @throws {OperatorError} if the embedded PostgreSQL cannot run
  */
 export async function setUpLocally(signal: AbortSignal) {
+  await mkdir(path.dirname(API_KEY), { recursive: true })
   const directory = await createServerFolder(SERVER)
+  // Before the line that says that it starts, as it may not be installed.
+  await copyPrograms(directory)
   console.log(`Starting PostgreSQL in ${directory}…`)
   const server = await startEmbeddedServer(directory, {}, signal)
   try {
@@ -81,7 +87,6 @@ export async function setUpLocally(signal: AbortSignal) {
 }
 
 /** Returns the address of the local database that another process is running; undefined if none is. */
-export async function runningDatabase(): Promise<string | undefined> {
-  const [wanted, ofRoot] = foldersOf(SERVER)
-  return (await findRunningServer(wanted)) ?? findRunningServer(ofRoot)
+export function runningDatabase(): Promise<string | undefined> {
+  return findRunningServer(serverFolder(SERVER))
 }

@@ -1,4 +1,6 @@
 import { lookup } from 'node:dns/promises'
+import { once } from 'node:events'
+import { createServer } from 'node:net'
 
 /**
  * Resolves a host name to one address to listen on: its first IPv4 address, or its first IPv6 address if it has no IPv4
@@ -10,4 +12,16 @@ import { lookup } from 'node:dns/promises'
 export async function listenAddress(host: string): Promise<string> {
   const { address } = await lookup(host, { order: 'ipv4first' })
   return address
+}
+
+/**
+ * Checks that a server could listen on a port, before anything that takes longer.
+ *
+ * @throws the error of `listen`, such as EADDRINUSE
+ */
+export async function checkPort(host: string, port: number): Promise<void> {
+  const server = createServer().listen(port, host)
+  await once(server, 'listening')
+  server.close()
+  await once(server, 'close')
 }

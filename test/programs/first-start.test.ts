@@ -3,11 +3,13 @@ import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/pr
 import { createServer } from 'node:http'
 import path from 'node:path'
 import t, { type Test } from 'tap'
+import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
 import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
+import { freePort } from '../support/other-program.ts'
 import { copyCluster } from '../support/own-server.ts'
 import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
 
@@ -29,16 +31,18 @@ const libpqVariables = {
   PGDATA: '/nowhere',
 }
 
+const isRoot = process.getuid?.() === 0
+
 // They wait most of the time.
 t.jobs = 3
 const atOnce = () => ({ buffered: true })
 
 t.test('a server without settings starts a local database, and keeps it', atOnce(), async (t) => {
-  const cwd = await temporaryFolder(t)
+  const cwd = await newFolder(t)
   const first = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables })
   t.match(first.key, /^inv_[A-Za-z0-9]{49}$/)
   t.equal((await stat(path.join(cwd, '.data', 'api-key'))).mode & 0o777, 0o600)
-  const data = path.join(cwd, '.data', 'postgres')
+  const data = serverFolder(cwd)
   t.equal(first.firstLine, `Starting PostgreSQL in ${data}…`)
   t.equal((await first.send('GET', '/v1/inventory')).text, sample)
   t.equal((await first.send('PATCH', '/v1/inventory/1', json({ quantity: 20 }))).status, 200)
@@ -85,7 +89,10 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
   await writeFile(path.join(cwd, '.data', 'api-key'), '')
   const third = await startLocally(t, cwd)
   t.notSame(third.key, second.key, 'an emptied file gets a new key')
-  await eventually('the end of its database', async () => !programsBelow(cwd).includes(Number(database)))
+  await eventually(
+    'the end of its database',
+    async () => !programsBelow(serverFolder(cwd)).includes(Number(database)),
+  )
   t.equal((await third.send('GET', '/v1/inventory')).text, changed)
   process.kill(Number(await serverProcess(cwd)), 'SIGKILL')
   const stdout =
@@ -94,7 +101,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
 })
 
 t.test('one of two concurrent first starts serves, and the other reports it', atOnce(), async (t) => {
-  const cwd = await temporaryFolder(t)
+  const cwd = await newFolder(t)
   const starts = await Promise.allSettled([startLocally(t, cwd), startLocally(t, cwd)])
   const [serving, ...more] = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []))
   const [failed] = starts.flatMap((start) => (start.status === 'rejected' ? [String(start.reason)] : []))
@@ -110,42 +117,54 @@ t.test('a signal during a start ends it, and leaves nothing running', atOnce(), 
   const interrupt = async (cwd: string, file: RegExp): Promise<void> => {
     const server = await startProgram(t, 'server', { cwd, env: { PORT: '0' } })
     const [created = ''] = await eventually(`a file ${file}`, async () => {
-      const found = (await filesBelow(cwd)).filter((name) => file.test(name))
+      const found = (await filesBelow(serverFolder(cwd))).filter((name) => file.test(name))
       return found.length > 0 ? found : undefined
     })
     // However long initdb takes: it is halted.
-    if (created.includes('unfinished')) for (const pid of programsBelow(cwd)) process.kill(pid, 'SIGSTOP')
+    if (created.includes('unfinished'))
+      for (const pid of programsBelow(serverFolder(cwd))) process.kill(pid, 'SIGSTOP')
     server.process.kill('SIGINT')
     t.match(await server.ended, { code: 0, stderr: '' }, created)
     t.equal(await serverProcess(cwd), undefined)
     t.strictSame(await unfinished(cwd), [])
-    t.strictSame(programsBelow(cwd), [])
+    t.strictSame(programsBelow(serverFolder(cwd)), [])
   }
   // While initdb runs, and while the database starts.
-  await interrupt(await temporaryFolder(t), /data\.unfinished-\d+\/PG_VERSION$/)
+  await interrupt(await newFolder(t), /data\.unfinished-\d+\/PG_VERSION$/)
   await interrupt(await usedFolder(t), /postmaster\.pid$/)
 })
 
-t.test('a start that fails leaves nothing running, even with a Ctrl-C meanwhile', atOnce(), async (t) => {
+t.test('a taken port is noticed before anything is started', atOnce(), async (t) => {
   const taken = String(await listen(t, createServer()))
-  const cwd = await usedFolder(t)
-  for (const [isInterrupted, env] of [
-    [false, { PORT: taken }],
-    [true, { PORT: '0', METRICS_PORT: taken }],
-  ] as const) {
-    const server = await startProgram(t, 'server', { cwd, env })
-    await server.output(/EADDRINUSE: .*\. Use another port: PORT=\d+ npm start/)
-    if (isInterrupted) server.process.kill('SIGINT')
-    const { code, stdout } = await server.ended
-    t.equal(code, 1)
-    t.notMatch(stdout, 'has ended')
-    t.equal(await serverProcess(cwd), undefined)
+  const cwd = await newFolder(t)
+  for (const env of [{ PORT: taken }, { PORT: '0', METRICS_PORT: taken }]) {
+    const stderr = /EADDRINUSE: .*\. Use another port: PORT=\d+ npm start/
+    t.match(await (await startProgram(t, 'server', { cwd, env })).ended, { code: 1, stdout: '', stderr })
   }
+  t.strictSame(await readdir(cwd), [])
 })
+
+t.test(
+  'a start that fails late leaves nothing running, even with a Ctrl-C meanwhile',
+  atOnce(),
+  async (t) => {
+    const port = String(await freePort())
+    const cwd = await usedFolder(t)
+    for (const isInterrupted of [false, true]) {
+      const server = await startProgram(t, 'server', { cwd, env: { PORT: port, METRICS_PORT: port } })
+      await server.output(/EADDRINUSE: /)
+      if (isInterrupted) server.process.kill('SIGINT')
+      const { code, stdout } = await server.ended
+      t.equal(code, 1)
+      t.notMatch(stdout, 'has exited')
+      t.equal(await serverProcess(cwd), undefined)
+    }
+  },
+)
 
 t.test('a server that cannot start a local database says what to do', atOnce(), async (t) => {
   const elsewhere = encodeURIComponent("Object.defineProperty(process, 'platform', { value: 'win32' })")
-  const cwd = await temporaryFolder(t)
+  const cwd = await newFolder(t)
   const odd = path.join(cwd, 'a$b')
   await mkdir(odd)
   // Root can write to every folder, but not below a file.
@@ -155,28 +174,20 @@ t.test('a server that cannot start a local database says what to do', atOnce(), 
       { env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` } },
       /^petstore-inventory: The embedded PostgreSQL is not installed, or not available for win32-.*Set DATABASE_URL .* WSL 2/,
     ],
-    [
-      { cwd: odd, env: { PORT: '0' } },
-      /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
-    ],
+    ...(isRoot
+      ? []
+      : [
+          [
+            { cwd: odd, env: { PORT: '0' } },
+            /cannot create its data: it exited with code 1: initdb: error: .*\. Its path has a \$, .*: use another folder\./,
+          ] as const,
+        ]),
     [{ cwd, env: { PORT: '0' } }, /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/],
   ] as const)
     t.match(await (await startProgram(t, 'server', options)).ended, { code: 1, stderr })
 })
 
-const asRoot = { ...atOnce(), skip: process.getuid?.() !== 0 }
-t.test('as root it runs in a folder that others may not enter', asRoot, async (t) => {
-  const cwd = await temporaryFolder(t)
-  await chmod(cwd, 0o700)
-  const running = await startLocally(t, cwd, strictUmask)
-  t.match(await runCommand(t, ['status'], { cwd }), { code: 0 }, 'the command line finds it')
-  t.equal(await stopLocally(running), 0)
-  const [, directory = ''] = /^Starting PostgreSQL in (.*)…$/.exec(running.firstLine) ?? []
-  t.match(directory, /^\/var\/lib\/petstore-inventory\//)
-  await rm(directory, { recursive: true })
-})
-
-t.test('without an account it says so', asRoot, async (t) => {
+t.test('without an account it says so', { ...atOnce(), skip: !isRoot }, async (t) => {
   const cwd = await temporaryFolder(t)
   await chmod(cwd, 0o777)
   const options = { cwd, env: { PATH: process.env['PATH'], PORT: '0' }, uid: 54321, gid: 54321 }
@@ -184,11 +195,22 @@ t.test('without an account it says so', asRoot, async (t) => {
   t.match(await server.ended, { code: 1, stderr: /effective user ID 54321: .* needs an account/ })
 })
 
+/** The folder of the database of a server that is started in a folder. */
+const serverFolder = (cwd: string): string => folderFor(path.join(cwd, '.data', 'postgres'))
+
+/** An empty folder that others may not enter. */
+async function newFolder(t: Test): Promise<string> {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o700)
+  t.teardown(() => rm(serverFolder(cwd), { recursive: true, force: true }))
+  return cwd
+}
+
 /** A folder in which a server has run before. */
 async function usedFolder(t: Test): Promise<string> {
-  const cwd = await temporaryFolder(t)
-  await mkdir(path.join(cwd, '.data'))
-  await copyCluster(path.join(cwd, '.data', 'postgres'))
+  const cwd = await newFolder(t)
+  await mkdir(path.dirname(serverFolder(cwd)), { recursive: true })
+  await copyCluster(serverFolder(cwd))
   return cwd
 }
 
@@ -198,7 +220,9 @@ async function filesBelow(cwd: string): Promise<string[]> {
 }
 
 async function unfinished(cwd: string): Promise<string[]> {
-  return (await filesBelow(cwd)).filter((name) => name.includes('unfinished'))
+  return [...(await filesBelow(cwd)), ...(await filesBelow(serverFolder(cwd)))].filter((name) =>
+    name.includes('unfinished'),
+  )
 }
 
 /** The programs of PostgreSQL whose data is below a folder. */
@@ -224,7 +248,7 @@ async function stopLocally({ server }: { readonly server: Program }): Promise<nu
 
 /** The first process of the database below a folder. PostgreSQL removes the file that names it when it stops. */
 async function serverProcess(cwd: string): Promise<number | undefined> {
-  const file = path.join(cwd, '.data', 'postgres', 'data', 'postmaster.pid')
+  const file = path.join(serverFolder(cwd), 'data', 'postmaster.pid')
   const [pid] = (await readFile(file, 'utf8').catch(() => '')).split('\n')
   return pid ? Number(pid) : undefined
 }
