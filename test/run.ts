@@ -21,7 +21,7 @@ const chosen = files.filter((file) => names.length === 0 || names.some((name) =>
 // The largest first, as they take the longest: one that began last would run alone.
 const sizes = new Map(await Promise.all(chosen.map(async (file) => [file, (await stat(file)).size] as const)))
 chosen.sort((one, other) => (sizes.get(other) ?? 0) - (sizes.get(one) ?? 0))
-// Debian puts HAProxy, nginx and PgBouncer into a folder that only root has on its PATH.
+// Debian puts HAProxy and PgBouncer into a folder that only root has on its PATH.
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // Many of the tests wait for time to pass; but what other programs break must not fail another one.
 const jobs = kind === 'test' || kind === 'nightly' ? 3 * availableParallelism() : 1

@@ -1,95 +1,60 @@
-import { readFile } from 'node:fs/promises'
 import { Agent } from 'node:http'
-import t, { type Test } from 'tap'
+import t from 'tap'
 import { startBalancer } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { callerOf, json } from '../support/http.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
-import { freePort, giveToServer, startOtherProgram } from '../support/other-program.ts'
-import { apiKey, type RunningServer, startServer, temporaryFolder } from '../support/program.ts'
+import { freePort } from '../support/other-program.ts'
+import { apiKey, type RunningServer, startServer } from '../support/program.ts'
 
-/** Starts nginx with ops/nginx.conf, in front of two ports. */
-async function startNginx(t: Test, [one, two]: readonly number[]) {
-  const given = await readFile('ops/nginx.conf', 'utf8')
-  const port = await freePort()
-  const folder = await temporaryFolder(t)
-  await giveToServer(folder)
-  const folders = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi']
-  const program = await startOtherProgram(t, 'nginx', {
-    args: ['-c'],
-    ready: /using the "\w+" event method/,
-    config: `daemon off;
-master_process off;
-error_log stderr notice;
-pid ${folder}/pid;
-events {}
-http {
-access_log off;
-${folders.map((name) => `${name}_temp_path ${folder}/${name};`).join('\n')}
-${given
-  .replace('listen 80;', `listen 127.0.0.1:${port};`)
-  .replace('10.0.0.11:3000', `127.0.0.1:${one}`)
-  .replace('10.0.0.12:3000', `127.0.0.1:${two}`)}
-}
-`,
-  })
-  return { ...program, port }
-}
-
-/** And how many requests fail while a process restarts. HAProxy learns from its checks that one will stop. */
-for (const [name, startProxy, allowed] of [
-  ['HAProxy', startBalancer, 0],
-  ['nginx', startNginx, 1],
-] as const) {
-  t.test(`two processes behind ${name} are restarted one after the other`, async (t) => {
-    const database = await testDatabase(t, { entries: 2 })
-    const start = (port: number): Promise<RunningServer> =>
-      startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
-    const ports = [await freePort(), await freePort()] as const
-    const servers = [await start(ports[0]), await start(ports[1])]
-    const { port, output } = await startProxy(t, ports)
-    const loads = [
-      startLoad(t, { ports: [port], clients: 12, pets: [1] }),
-      startLoad(t, { ports: [port], clients: 12, pets: [2], keepAlive: false }),
-    ]
-    const served = (): Promise<unknown> => Promise.all(loads.map((load) => load.served(300)))
-    for (const round of [1, 2]) {
-      for (const [index, server] of servers.entries()) {
-        await served()
-        t.match(await server.stop(), { code: 0 })
-        servers[index] = await start(server.port)
-        const name = index === 0 ? 'one' : 'two'
-        if (allowed === 0) await output(new RegExp(`(?:Server inventory/${name} is UP[^]*){${round}}`))
-      }
+t.test('two processes behind HAProxy are restarted one after the other', async (t) => {
+  const database = await testDatabase(t, { entries: 2 })
+  const start = (port: number): Promise<RunningServer> =>
+    startServer(t, { DATABASE_URL: database.url, PORT: String(port) })
+  const ports = [await freePort(), await freePort()] as const
+  const servers = [await start(ports[0]), await start(ports[1])]
+  const { port, output } = await startBalancer(t, ports)
+  const loads = [
+    startLoad(t, { ports: [port], clients: 12, pets: [1] }),
+    startLoad(t, { ports: [port], clients: 12, pets: [2], keepAlive: false }),
+  ]
+  const served = (): Promise<unknown> => Promise.all(loads.map((load) => load.served(300)))
+  for (const round of [1, 2]) {
+    for (const [index, server] of servers.entries()) {
+      await served()
+      t.match(await server.stop(), { code: 0 })
+      servers[index] = await start(server.port)
+      const name = index === 0 ? 'one' : 'two'
+      await output(new RegExp(`(?:Server inventory/${name} is UP[^]*){${round}}`))
     }
-    await served()
-    await Promise.all(loads.map((load) => load.stop()))
-    const failures = loads.flatMap((load) => load.failures)
-    t.ok(failures.length <= 4 * allowed, `${failures.length} requests failed in four restarts`)
-    const others = failures.filter(({ kind, answer }) => kind === 'list' || answer?.status !== 503)
-    t.strictSame(others, [], 'no list has failed, and an update only with a 503')
-    for (const [index, load] of loads.entries())
-      t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
-  })
+  }
+  await served()
+  await Promise.all(loads.map((load) => load.stop()))
+  t.strictSame(
+    loads.flatMap((load) => load.failures),
+    [],
+  )
+  for (const [index, load] of loads.entries())
+    t.equal(contradictionIn(load.historyOf(index + 1), 0), undefined)
+})
 
-  t.test(`errors of the service and the address of the caller come through ${name}`, async (t) => {
-    const database = await testDatabase(t, { empty: true })
-    const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
-    const { port } = await startProxy(t, [server.port, server.port])
-    const headers = { authorization: `Bearer ${apiKey}`, 'x-forwarded-for': '203.0.113.9' }
-    const send = callerOf(port, headers, new Agent({ localAddress: '127.0.0.2' }))
-    isError(t, await send('PATCH', '/v1/inventory/1', json('{')), 400, 'invalid_request')
-    isError(t, await send('DELETE', '/v1/inventory/1'), 405, 'method_not_allowed')
-    isError(t, await send('PATCH', '/v1/inventory/1', json('x'.repeat(5000))), 413, 'payload_too_large')
-    await server.output(/"client":"127\.0\.0\.2"/)
-  })
+t.test('errors of the service and the address of the caller come through HAProxy', async (t) => {
+  const database = await testDatabase(t, { empty: true })
+  const server = await startServer(t, { DATABASE_URL: database.url, TRUST_PROXY: '127.0.0.1' })
+  const { port } = await startBalancer(t, [server.port])
+  const headers = { authorization: `Bearer ${apiKey}`, 'x-forwarded-for': '203.0.113.9' }
+  const send = callerOf(port, headers, new Agent({ localAddress: '127.0.0.2' }))
+  isError(t, await send('PATCH', '/v1/inventory/1', json('{')), 400, 'invalid_request')
+  isError(t, await send('DELETE', '/v1/inventory/1'), 405, 'method_not_allowed')
+  isError(t, await send('PATCH', '/v1/inventory/1', json('x'.repeat(5000))), 413, 'payload_too_large')
+  await server.output(/"client":"127\.0\.0\.2"/)
+})
 
-  t.test(`while no process is ready, ${name} answers with the one error body and Retry-After`, async (t) => {
-    const { port } = await startProxy(t, [await freePort(), await freePort()])
-    const answer = await callerOf(port)('GET', '/v1/inventory')
-    isError(t, answer, 503, 'service_unavailable')
-    t.equal(answer.headers['retry-after'], '1')
-  })
-}
+t.test('while no process is ready, HAProxy answers with the one error body and Retry-After', async (t) => {
+  const { port } = await startBalancer(t, [await freePort(), await freePort()])
+  const answer = await callerOf(port)('GET', '/v1/inventory')
+  isError(t, answer, 503, 'service_unavailable')
+  t.equal(answer.headers['retry-after'], '1')
+})
