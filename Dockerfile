@@ -1,4 +1,4 @@
-FROM node:24-alpine AS build
+FROM --platform=$BUILDPLATFORM node:24-alpine AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --omit=optional
@@ -11,7 +11,7 @@ COPY reference reference
 RUN npm run build && rm dist/.tsbuildinfo dist/.sources \
  && chmod -R u=rwX,go=rX package.json migrations reference dist && chmod +x dist/cli.js
 
-FROM node:24-alpine AS dependencies
+FROM --platform=$BUILDPLATFORM node:24-alpine AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts --omit=dev --omit=optional

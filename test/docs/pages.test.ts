@@ -165,7 +165,7 @@ t.test('the changelog, the image and .nvmrc have the right versions', async (t) 
   const image = await readFile('Dockerfile', 'utf8')
   t.match(image, `org.opencontainers.image.version="${version}"`)
   const node = (await readFile('.nvmrc', 'utf8')).trim()
-  const bases = [...image.matchAll(/^FROM (\S+)/gm)].map(([, base]) => base)
+  const bases = [...image.matchAll(/^FROM (?:--\S+ )?(\S+)/gm)].map(([, base]) => base)
   t.strictSame(new Set(bases), new Set([`node:${node}-alpine`]), '.nvmrc names its version of Node')
 })
 

@@ -1,5 +1,5 @@
 import { once } from 'node:events'
-import { appendFile, copyFile, cp, readFile, writeFile } from 'node:fs/promises'
+import { appendFile, copyFile, cp, mkdir, readFile, rename, writeFile } from 'node:fs/promises'
 import { Agent, createServer } from 'node:http'
 import { type AgentOptions, Agent as SecureAgent } from 'node:https'
 import { connect, type Socket } from 'node:net'
@@ -10,7 +10,6 @@ import { promisify } from 'node:util'
 import t, { type Test } from 'tap'
 import { type Balancer, startBalancer } from '../support/balancer.ts'
 import { makeCertificates } from '../support/certificates.ts'
-import { shellIn } from '../support/compose.ts'
 import { isError } from '../support/error-shape.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { callerOf, json, type Send } from '../support/http.ts'
@@ -194,11 +193,11 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
     RATE_LIMIT: '1',
     PROXIES: '127.0.0.1',
     METRICS: `127.0.0.1:${metrics}`,
-    CERTIFICATE_EXPIRY: '1800000000',
   })
   const headers = { authorization: 'Bearer secret', 'x-forwarded-for': '203.0.113.7, 203.0.113.8' }
   const send = callerOf(port, headers)
-  const path = '/v1/"inventory?key=secret'
+  const long = `/v1/"${'x'.repeat(500)}`
+  const path = `${long}?key=secret`
   t.strictSame([(await send('GET', path)).status, (await send('GET', path)).status], [200, 429])
   await sendRaw(port, 'no HTTP\r\n\r\n')
   const [, first = '', second = ''] = await output(/^({.*})\n({.*})$/m)
@@ -206,7 +205,7 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   t.ok(Math.abs(Date.parse(time) - Date.now()) < 60_000)
   const connection = '127.0.0.1'
   t.match(line, { status: 429, error: 'too_many_requests', client: '203.0.113.8', connection })
-  t.match(line, { method: 'GET', path: '/v1/"inventory' })
+  t.match(line, { method: 'GET', path: long.slice(0, 256) })
   t.match(JSON.parse(second), { status: 400, client: '-', connection })
   const { text } = await callerOf(metrics)('GET', '/metrics')
   t.match(text, /^haproxy_frontend_requests_denied_total\{proxy="callers"\} 1$/m)
@@ -214,53 +213,28 @@ t.test('HAProxy logs and counts what it answers itself, but no key', async (t) =
   const documented = page.match(/haproxy_\w+/g) ?? []
   t.ok(documented.length > 5)
   for (const name of documented) t.match(text, `\n${name}{`)
-  const { text: certificate } = await callerOf(metrics)('GET', '/certificate')
-  t.equal(certificate, 'inventory_certificate_expiry_timestamp_seconds 1800000000\n')
-})
-
-t.test('a certificate that is encrypted or not valid now is refused, and the settings stay', async (t) => {
-  const folder = await temporaryFolder(t)
-  const sh = shellIn(folder)
-  const settings = (certificate: string): Promise<string> =>
-    sh(`docker run --rm --tty --network none --user root --volume '${path.resolve('ops')}:/ops:ro' --volume "$PWD:/run/balancer" \
-      --volume "$PWD/${certificate}:/certificate.pem:ro" --env CERTIFICATE=yes --env RATE_LIMIT= --env PROXIES= \
-      --env PUBLISH_HTTPS=443 --entrypoint sh haproxy:3.2-alpine /ops/balancer.sh settings || true`)
-  const request = 'openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -subj /CN=localhost'
-  await sh(`${request} -nodes -days 30 -keyout key -out crt 2>openssl.log; cat crt key >right.pem
-    openssl pkey -in key -aes128 -passout pass:x >encrypted; cat crt encrypted >encrypted.pem
-    printf '[ca]\ndefault_ca=d\n[d]\ndatabase=index\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied' >ca
-    printf 01 >serial; echo unique_subject=no >index.attr; : >index
-    openssl req -new -key key -subj /CN=localhost -out csr
-    sign() { openssl ca -batch -config ca -selfsign -keyfile key -in csr -startdate $1 -enddate $2 -notext 2>>openssl.log; cat key; }
-    sign 20250101000000Z 20251001000000Z >expired.pem; sign 20600101000000Z 20610101000000Z >future.pem`)
-  t.equal(await settings('right.pem'), '')
-  const expiry = await sh('date --date "$(openssl x509 -noout -enddate -in crt | cut -d = -f 2)" +%s')
-  t.match(
-    await readFile(path.join(folder, 'current/settings.cfg'), 'utf8'),
-    `CERTIFICATE_EXPIRY "${expiry.trim()}"`,
-  )
-  const version = await readFile(path.join(folder, 'version'), 'utf8')
-  t.match(await settings('encrypted.pem'), /the key in CERTIFICATE is encrypted/)
-  t.match(await settings('expired.pem'), /the certificate has expired/)
-  t.match(await settings('future.pem'), /the certificate is not valid before/)
-  t.equal(await readFile(path.join(folder, 'version'), 'utf8'), version)
 })
 
 t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no request', async (t) => {
   const folder = await temporaryFolder(t)
-  const certificate = path.join(folder, 'certificate.pem')
-  const install = async (name: string): Promise<string> => {
+  const certificates = path.join(folder, 'certificates')
+  await mkdir(certificates)
+  const make = async (name: string) => {
     const { ca, server } = await makeCertificates(folder, name)
-    const parts = [await readFile(`${server}.crt`), await readFile(`${server}.key`)]
-    await writeFile(`${certificate}.new`, Buffer.concat(parts))
-    await copyFile(`${certificate}.new`, certificate)
-    return readFile(ca, 'utf8')
+    const pem = (await readFile(`${server}.crt`, 'utf8')) + (await readFile(`${server}.key`, 'utf8'))
+    return { ca: await readFile(ca, 'utf8'), pem }
   }
-  const former = await install('former')
+  /** Replaces the file as a client of ACME does. */
+  const put = async (pem: string): Promise<void> => {
+    await writeFile(path.join(folder, 'new.pem'), pem)
+    await rename(path.join(folder, 'new.pem'), path.join(certificates, 'store.pem'))
+  }
+  const [former, newer] = [await make('former'), await make('newer')]
+  await put(former.pem)
   const backend = await startBackend(t)
   const securePort = await freePort()
-  const { port, reload } = await startBalancer(t, [backend.port], {
-    CERTIFICATE: certificate,
+  const { port, reload, output } = await startBalancer(t, [backend.port], {
+    CERTIFICATE: certificates,
     LISTEN_HTTPS: `127.0.0.1:${securePort}`,
     PUBLIC_HTTPS_PORT: `:${securePort}`,
   })
@@ -268,7 +242,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   const { status, headers } = await callerOf(port)('GET', '/v1/inventory?x=1')
   t.equal(status, 308)
   t.equal(headers.location, `https://127.0.0.1:${securePort}/v1/inventory?x=1`)
-  const secure = { port: securePort, ca: former, host: 'localhost' }
+  const secure = { port: securePort, ca: former.ca, host: 'localhost' }
   const old = connectSecurely({ ...secure, minVersion: 'TLSv1', maxVersion: 'TLSv1.1' })
   await t.rejects(once(old, 'secureConnect'))
   const newest = connectSecurely({ ...secure, ALPNProtocols: ['h2', 'http/1.1'] })
@@ -276,7 +250,6 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   t.equal(newest.alpnProtocol, 'http/1.1', 'there is no HTTP/2')
   newest.destroy()
 
-  const newer = await install('newer')
   const callerWith = (options: AgentOptions): Send => {
     const agent = new SecureAgent({ servername: 'localhost', maxSockets: 1, ...options })
     t.teardown(() => agent.destroy())
@@ -284,12 +257,17 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   }
   const end = callWithoutEnd(
     t,
-    [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca: [former, newer] })),
+    [true, true, false, false].map((keepAlive) => callerWith({ keepAlive, ca: [former.ca, newer.ca] })),
   )
   await serve(backend)
+  await put('no certificate')
+  await reload()
+  await output(/no start line/)
+  await serve(backend)
+  await put(newer.pem)
   await reload()
   await eventually('the new certificate', () =>
-    callerWith({ ca: newer })('GET', '/livez').catch(() => false as const),
+    callerWith({ ca: newer.ca })('GET', '/livez').catch(() => false as const),
   )
   await serve(backend)
   await end()

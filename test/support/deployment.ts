@@ -1,0 +1,96 @@
+import { appendFile, readFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import type { Test } from 'tap'
+import { copyProject, type Shell, shellIn } from './compose.ts'
+import { eventually } from './eventually.ts'
+import { callerOf } from './http.ts'
+import { type Exchange, startLoad } from './load.ts'
+import { freePort } from './other-program.ts'
+import { apiKey, temporaryFolder } from './program.ts'
+
+/** Clients that send requests at the same time. */
+export const CLIENTS = 12
+
+/** A deployment by compose. */
+export type Deployment = Awaited<ReturnType<typeof startDeployment>>
+
+/** Starts this checkout, or the files of a commit, with an inventory that `startLoad` can use. */
+export async function startDeployment(t: Test, { commit, settings = [] }: DeploymentOptions = {}) {
+  const cwd = await temporaryFolder(t)
+  const port = await freePort()
+  const shell = shellIn(cwd)
+  const sh: Shell = async (command) => (await shell(command)).trim()
+  /** Adds lines to `.env`. */
+  const set = (...lines: string[]): Promise<void> =>
+    appendFile(path.join(cwd, '.env'), `${lines.join('\n')}\n`)
+  const project = `deployment-${process.pid}-${port}`
+  await set(`COMPOSE_PROJECT_NAME=${project}`, `API_KEYS=${apiKey}`, `PUBLISH=127.0.0.1:${port}`, ...settings)
+  await sh(commit === undefined ? copyProject : `git -C '${process.cwd()}' archive ${commit} | tar -x`)
+  t.teardown(() =>
+    sh(`docker compose down --volumes --remove-orphans --timeout 1
+      docker image ls --quiet --filter 'reference=${project}-*' | sort -u | xargs -r docker image rm --force`),
+  )
+  await sh('docker compose build --quiet')
+  await sh('docker compose up --quiet-pull --detach --wait')
+  await sh(String.raw`chmod 755 . && umask 022 && printf 'petId,quantity\n1,0\n2,0\n' >stock.csv`)
+  await sh(
+    'docker compose run --rm --no-deps --volume "$PWD:/files:ro" api inventory import /files/stock.csv',
+  )
+  return {
+    cwd,
+    port,
+    sh,
+    set,
+    /** The containers of services, sorted. */
+    containers: async (...services: string[]): Promise<string[]> =>
+      (await sh(`docker compose ps --quiet ${services.join(' ')}`)).split('\n').sort(),
+    /** The versions of the service's containers. */
+    async versions(): Promise<string[]> {
+      const labels = [
+        `com.docker.compose.project=${project}`,
+        'org.opencontainers.image.title=petstore-inventory',
+      ]
+      const filters = labels.map((label) => `--filter label=${label}`).join(' ')
+      const version = '{{.Label "org.opencontainers.image.version"}}'
+      return (await sh(`docker ps ${filters} --format '${version}'`)).split('\n')
+    },
+    /** Replaces the files with those of this checkout. */
+    async checkOut() {
+      await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
+      await sh(copyProject)
+      // Version 2.0.0 had the balancer in a file of its own.
+      const env = await readFile(path.join(cwd, '.env'), 'utf8')
+      await writeFile(path.join(cwd, '.env'), env.replace(/^COMPOSE_FILE=.*\n/m, ''))
+    },
+  }
+}
+
+interface DeploymentOptions {
+  readonly commit?: string
+  /** Lines for `.env`. */
+  readonly settings?: readonly string[]
+}
+
+/** Does something while clients list and update. Returns its error, if it fails, and what requests failed. */
+export async function underLoad(t: Test, { port }: Deployment, name: string, action: () => Promise<unknown>) {
+  const isReady = async (): Promise<boolean> => (await callerOf(port)('GET', '/readyz')).status === 200
+  await eventually('the service', async () => await isReady())
+  const loads = [true, false].map((keepAlive) =>
+    startLoad(t, { ports: [port], clients: CLIENTS / 2, pets: [keepAlive ? 1 : 2], keepAlive }),
+  )
+  await Promise.all(loads.map((load) => load.served(100)))
+  const error = await action().then(
+    () => undefined,
+    (error: unknown) => `${error}`,
+  )
+  await Promise.all(loads.map((load) => load.served(100)))
+  await Promise.all(loads.map((load) => load.stop()))
+  const failures = loads.flatMap((load) => load.failures)
+  const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
+  t.comment(`${name}: ${failures.length} of ${requests} requests failed`)
+  return { error, failures: failures.map(describe), loads }
+}
+
+function describe({ kind, answer }: Exchange): string {
+  return answer === undefined ? `${kind}: no answer` : `${kind}: ${answer.status} ${answer.text}`
+}
