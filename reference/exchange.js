@@ -4,7 +4,7 @@ import { renderField } from './fields.js'
 import { indent } from './json-text.js'
 
 /** Maximum entries of a list to show: a browser takes seconds to lay out 200,000 of them. */
-const MAX_SHOWN_ENTRIES = 1000
+const MAX_SHOWN = 1000
 
 /** Headers of the connection, which say nothing about the response. */
 const HIDDEN_HEADERS = ['connection', 'date', 'keep-alive']
@@ -87,14 +87,13 @@ function countIn(text) {
   if (!text.startsWith('[')) return ''
   const count = text.match(/"petId":/g)?.length ?? 0
   const entries = ` ${count.toLocaleString('en')} ${count === 1 ? 'entry' : 'entries'}`
-  const shown = MAX_SHOWN_ENTRIES.toLocaleString('en')
-  return count > MAX_SHOWN_ENTRIES ? `${entries}, of which the first ${shown} are shown` : entries
+  return count > MAX_SHOWN ? `${entries}, showing the first ${MAX_SHOWN.toLocaleString('en')}` : entries
 }
 
 /** @param {string} text */
 function truncated(text) {
   const entries = text.split('},{')
-  return entries.length > MAX_SHOWN_ENTRIES ? `${entries.slice(0, MAX_SHOWN_ENTRIES).join('},{')}},…]` : text
+  return entries.length > MAX_SHOWN ? `${entries.slice(0, MAX_SHOWN).join('},{')}},…]` : text
 }
 
 /** @param {Received} received */

@@ -142,8 +142,8 @@ try {
   if (!response.ok) throw new Error(`The service answered with the status ${response.status}`)
   render(await response.json())
 } catch (error) {
-  find('failure').textContent =
-    `The API description could not be loaded. ${error}. Reload the page to try again.`
+  find('summary').role = 'alert'
+  find('summary').textContent = `The API description could not be loaded. ${error}. Reload to try again.`
 }
 
 /** Opens what the address leads to, and scrolls to it. */

@@ -15,9 +15,7 @@ const literal = (text) => `'${text.replace(/['\\]/g, '\\$&').replaceAll('\n', St
  * @param {(name: string, value: string) => string} line
  */
 const linesOf = (headers, line) =>
-  Object.entries(headers)
-    .map((header) => line(...header))
-    .join('')
+  Object.entries(headers).reduce((lines, header) => lines + line(...header), '')
 
 /**
  * Generates a program that sends a request, by language. It reads the API key from the variable INVENTORY_KEY.

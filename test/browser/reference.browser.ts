@@ -235,6 +235,29 @@ t.test(
   },
 )
 
+t.test('a sample can be copied, and the page says so until the sample changes', async (t) => {
+  const { page, update, complaints } = await open(t, { permissions: ['clipboard-read', 'clipboard-write'] })
+  await update.getByRole('button', { name: 'Copy' }).click()
+  await update.getByText('Copied.').waitFor()
+  const sample = await update.getByRole('group', { name: 'Sample' }).innerText()
+  t.equal(await page.evaluate('navigator.clipboard.readText()'), sample)
+  await field(update, 'petId').fill(PET)
+  t.equal(await update.getByText('Copied.').count(), 0)
+  t.match(await update.getByRole('group', { name: 'Sample' }).innerText(), `/v1/inventory/${PET}'`)
+  t.strictSame(complaints, [])
+})
+
+t.test('a description that cannot be loaded is announced', async (t) => {
+  const { page } = await open(t)
+  await page.route('**/openapi.json', (route) => route.fulfill({ status: 503 }))
+  await page.reload()
+  await page
+    .getByRole('alert')
+    .getByText('could not be loaded. Error: The service answered with the status 503.')
+    .waitFor()
+  t.equal(await page.getByRole('button').count(), 0)
+})
+
 t.test('each request has runnable samples in four languages', async (t) => {
   const { list, update, complaints } = await open(t)
   await field(update, 'Request body').fill(`{"quantity": 3,\n "note": "it's \\"so\\""}`)
