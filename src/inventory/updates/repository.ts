@@ -18,15 +18,15 @@ export interface StoredEntry extends InventoryItem {
   readonly version?: string
 }
 
-const ENTRIES = `SELECT ${ENTRY_FIELDS} FROM inventory WHERE pet_id = ANY ($1::bigint[])`
+const ENTRIES_OF_PETS = `SELECT ${ENTRY_FIELDS} FROM inventory WHERE pet_id = ANY ($1::bigint[])`
 
 /** The version is the transaction that wrote the row. For a view, which has no `xmin`, the name means the column of the outer query. */
 const VERSIONED_ENTRIES = `SELECT entry.* FROM (VALUES ('')) AS view (xmin),
-  LATERAL (${ENTRIES.replace(' FROM', ', xmin::text AS version FROM')}) AS entry`
+  LATERAL (${ENTRIES_OF_PETS.replace(' FROM', ', xmin::text AS version FROM')}) AS entry`
 
 /** The texts of the statements of updates. */
 export const updateTexts = {
-  required: [...statementTexts.required, ENTRIES, VERSIONED_ENTRIES, TABLE_STATE],
+  required: [...statementTexts.required, ENTRIES_OF_PETS, VERSIONED_ENTRIES, TABLE_STATE],
   optional: statementTexts.optional,
 }
 
@@ -79,7 +79,7 @@ export function updateRepository(database: Pool, probe: Pool) {
 
     /** Returns the entries of those pets that have one. With Citus, which has no triggers, no version is needed. */
     async entriesOf(petIds: readonly bigint[]): Promise<Map<bigint, StoredEntry>> {
-      const text = table().isDistributed ? ENTRIES : VERSIONED_ENTRIES
+      const text = table().isDistributed ? ENTRIES_OF_PETS : VERSIONED_ENTRIES
       const rows = await database.query<StoredEntry>(text, [arrayOf(petIds)])
       return new Map(rows.map((entry) => [entry.petId, entry]))
     },

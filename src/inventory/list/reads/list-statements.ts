@@ -47,7 +47,7 @@ const IS_COMPARABLE = `${WITHOUT_CITUS}
  * versions of rows, such as ALTER TABLE or VACUUM FULL, and if anything changes that `IS_COMPARABLE` reads about the table. A
  * catalog row that is changed back has another transaction id.
  */
-const TABLE_STATE = `(
+const TABLE_DEFINITION = `(
   SELECT concat_ws(' ', pg_class.oid, relfilenode, pg_class.xmin, pg_namespace.xmin,
     (SELECT string_agg(concat_ws(' ', attnum, pg_attribute.xmin), ' ' ORDER BY attnum) FROM pg_attribute WHERE ${IS_COLUMN}),
     (SELECT concat_ws(' ', indexrelid, pg_index.xmin) FROM pg_index WHERE indrelid = pg_class.oid AND indisprimary))
@@ -78,8 +78,8 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
  *
  * - A row version that is visible now and has an older xmin was visible then, with the same text. Its transaction was not in
  *   progress then, and it committed, so it had committed before. A committed delete that hid it then would hide it now. A row
- *   version never changes in place, and `TABLE_STATE` covers what its text depends on.
- * - So the cached list has all of these entries, and the statement returns all others. Ids are unique, or `TABLE_STATE` differs.
+ *   version never changes in place, and `TABLE_DEFINITION` covers what its text depends on.
+ * - So the cached list has all of these entries, and the statement returns all others. Ids are unique, or `TABLE_DEFINITION` differs.
  *   If the cached list has the ids of these, too, it has lost none, or the count would be smaller.
  * - All of it is from one moment, because a statement has one snapshot, with which the next list is compared.
  * - Returning too much is harmless: subtransactions have larger ids than their transaction; a prepared transaction stays in
@@ -90,7 +90,7 @@ const IS_EXACT = `current_setting('transaction_isolation') IN ('read committed',
  * - Ids are assigned again after a crash, but then the server process is a new one, and the table is read in full.
  */
 export const changesText = (backend: string): string =>
-  `SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table",
+  `SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table",
           ${WITHOUT_CITUS} AND ${IS_EXACT} AS "isExact",
           count, changed,
           CASE WHEN changed <= $2 THEN (
@@ -121,7 +121,7 @@ export const piecesText = (backend: string): string => {
      ) AS piece`
   return `
     WITH RECURSIVE state AS MATERIALIZED (
-      SELECT ${validatorColumns(backend)}, ${TABLE_STATE} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact"
+      SELECT ${validatorColumns(backend)}, ${TABLE_DEFINITION} AS "table", ${IS_COMPARABLE} AND ${IS_EXACT} AS "isExact"
     ), pieces AS (
       (${piece('(SELECT "isExact" FROM state)')})
       UNION ALL
@@ -132,10 +132,10 @@ export const piecesText = (backend: string): string => {
 }
 
 /** All entries as JSON text, in ascending petId, one per row. For tables whose `pet_id` may have no index or not be unique. */
-export const ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
+export const ALL_ENTRIES = `SELECT ${ENTRY_JSON} FROM inventory ORDER BY pet_id`
 
 /** The texts of the statements of lists, and of the one without which each list is read in full, as that of a view. */
 export const listTexts = (backend: string) => ({
-  required: [validatorText(backend), piecesText(backend), ENTRIES],
+  required: [validatorText(backend), piecesText(backend), ALL_ENTRIES],
   optional: [changesText(backend)],
 })

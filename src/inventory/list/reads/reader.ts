@@ -3,7 +3,7 @@ import { onlyRow } from '../../../database/only-row.ts'
 import type { Pool } from '../../../database/pool.ts'
 import type { TextRow } from '../../../database/statement.ts'
 import { ENTRIES_PER_PIECE, type Piece, pieceOf } from '../serialized/pieces.ts'
-import { changesText, ENTRIES, piecesText, validatorText } from './list-statements.ts'
+import { ALL_ENTRIES, changesText, piecesText, validatorText } from './list-statements.ts'
 
 /**
  * Identifies the committed state that a list was read from. If two validators are equal, nothing was committed in between,
@@ -70,26 +70,13 @@ export function listReader(lists: Pool) {
   const changes = { name: 'inventory_list_changes', text: changesText(backend) }
   const pieces = piecesText(backend)
 
-  /** The known server processes, each with the number of connections opened until then, as a process id may recur. */
-  const processes = new Set<string>()
-  let epoch = 0
+  const epochOf = epochCounter(lists)
 
-  /**
-   * Returns a validator that includes the epoch, in which the server has not crashed. After a crash, the postmaster restarts all
-   * server processes but keeps its start time, and PostgreSQL may reuse the ids of transactions that had not committed. A process
-   * that ran an earlier statement proves that there was no crash since; any other one begins the next epoch.
-   */
+  /** Returns the validator of a statement. Throws a DatabaseUnavailableError if its server is read-only. */
   const validatorOf = ({ source, backend, snapshot, isReadOnly }: ValidatorRow): ListValidator => {
-    // If this server is read-only, other processes may already be sending their updates to another one.
+    // Other processes may already be sending their updates to another server.
     if (isReadOnly) throw lists.discardReadOnly()
-    const process = `${backend} ${lists.statistics().opened}`
-    if (!processes.has(process)) {
-      epoch++
-      // A connection pooler replaces its connections from time to time.
-      if (processes.size === 1000) processes.clear()
-      processes.add(process)
-    }
-    return { source: `${source} ${epoch}`, snapshot }
+    return { source: `${source} ${epochOf(backend)}`, snapshot }
   }
 
   /** Reads the pieces and their state in one statement. Returns undefined if `isExact` is false. */
@@ -118,7 +105,7 @@ export function listReader(lists: Pool) {
       if (texts.length > 0) read.push(pieceOf(texts.join(), texts.length, read.length, former[read.length]))
       texts = []
     }
-    await lists.readRows(ENTRIES, ([entry]) => {
+    await lists.readRows(ALL_ENTRIES, ([entry]) => {
       // A table without constraints can have rows that are no entries, because a value is missing.
       if (entry == null) return
       texts.push(entry)
@@ -168,6 +155,28 @@ export function listReader(lists: Pool) {
       if (!areKnown || row.table !== state.table || latest.source !== state.source) return undefined
       return { state: { ...latest, table: state.table }, count: Number(row.count), lines: row.lines ?? '' }
     },
+  }
+}
+
+/**
+ * Returns a function that returns the epoch of a server process: between two statements of the same epoch, the server has not crashed.
+ * After a crash, the postmaster restarts all server processes but keeps its start time, and PostgreSQL may reuse the ids of transactions
+ * that had not committed. A process that ran an earlier statement proves that there was no crash since; any other one begins the next
+ * epoch.
+ */
+function epochCounter(lists: Pool): (backend: string | number) => number {
+  /** The known server processes, each with the number of connections opened until then, as a process id may recur. */
+  const processes = new Set<string>()
+  let epoch = 0
+  return (backend) => {
+    const process = `${backend} ${lists.statistics().opened}`
+    if (!processes.has(process)) {
+      epoch++
+      // A connection pooler replaces its connections from time to time.
+      if (processes.size === 1000) processes.clear()
+      processes.add(process)
+    }
+    return epoch
   }
 }
 
