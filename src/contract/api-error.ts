@@ -21,10 +21,8 @@ const codeOfStatus = {
   500: 'internal_error',
   503: 'service_unavailable',
 } as const
-/** The code of a 503 that says for certain that the update was not made, so that any caller may send it again. */
-const NOTHING_CHANGED = 'nothing_changed'
 
-export const errorCodes = [...Object.values(codeOfStatus), NOTHING_CHANGED] as const
+export const errorCodes = [...Object.values(codeOfStatus), 'nothing_changed'] as const
 type ErrorCode = (typeof errorCodes)[number]
 
 /** The body of every response with a status of 400 or more. */
@@ -49,19 +47,14 @@ export const ErrorBody = Type.Object(
 )
 export type ErrorBody = Static<typeof ErrorBody>
 
-/** Why the service cannot serve a request: in the log, and as the label of a metric. Callers see only the message. */
-export type UnavailableCause =
-  | 'database_unreachable'
-  /** PostgreSQL could not execute the statement, for example because its disk, or a server that a trigger uses, failed. */
-  | 'database_error'
-  /** The database accepts no writes here: it is a standby, a former primary, or read-only. */
-  | 'read_only'
-  /** Another transaction has locked the entry or the table. */
-  | 'locked'
-  /** The database did not respond, or did not confirm a change, in time. */
-  | 'late'
-  /** The service is not ready, as `/readyz` says. */
-  | 'not_ready'
+/** What an error may have beside its status and message. */
+interface ApiErrorDetails {
+  readonly headers?: Readonly<Record<string, string>>
+  /** Why the service cannot serve the request, for the log and as the label of a metric; see `unavailableCauseOf`. Only for a 503. */
+  readonly cause?: string
+  /** Without it, an error has that of its status, and a 4xx without one is `invalid_request`, a 5xx `internal_error`. */
+  readonly code?: ErrorCode | undefined
+}
 
 /**
  * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` sends it as the
@@ -72,17 +65,9 @@ export class ApiError extends Error {
   readonly status: number
   readonly code: ErrorCode
   readonly headers: Readonly<Record<string, string>>
-  /** Only for a 503. */
-  override readonly cause: UnavailableCause | undefined
+  override readonly cause: string | undefined
 
-  /** Without `code`, an error has that of its status, and a 4xx without one is `invalid_request`, a 5xx `internal_error`. */
-  constructor(
-    status: number,
-    message: string,
-    headers: Record<string, string> = {},
-    cause?: UnavailableCause,
-    code?: ErrorCode,
-  ) {
+  constructor(status: number, message: string, { headers, cause, code }: ApiErrorDetails = {}) {
     // Nobody reads the stack trace, and capturing it would be a large part of the cost of refusing a request.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
@@ -103,11 +88,11 @@ export class ApiError extends Error {
 }
 
 /** Creates a 503 with `Retry-After` (RFC 9110, section 10.2.3); of an update, it says that the outcome is unknown. */
-export function serviceUnavailable(cause: UnavailableCause, message: string, code?: ErrorCode): ApiError {
-  return new ApiError(503, message, { 'retry-after': '1' }, cause, code)
+export function serviceUnavailable(cause: string, message: string, code?: 'nothing_changed'): ApiError {
+  return new ApiError(503, message, { headers: { 'retry-after': '1' }, cause, code })
 }
 
-/** Creates a 503 for an update that was certainly not made. */
-export function nothingChanged(cause: UnavailableCause, reason: string): ApiError {
-  return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`, NOTHING_CHANGED)
+/** Creates a 503 that says for certain that the update was not made, so that any caller may send it again. */
+export function nothingChanged(cause: string, reason: string): ApiError {
+  return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`, 'nothing_changed')
 }

@@ -90,5 +90,6 @@ function refusal(
   error?: 'invalid_token' | 'insufficient_scope',
 ): ApiError {
   const details = error === undefined ? '' : `, error="${error}"`
-  return new ApiError(status, message, { 'www-authenticate': `Bearer realm="inventory"${details}` })
+  const headers = { 'www-authenticate': `Bearer realm="inventory"${details}` }
+  return new ApiError(status, message, { headers })
 }

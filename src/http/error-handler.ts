@@ -1,5 +1,5 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
-import { ApiError, nothingChanged, serviceUnavailable, type UnavailableCause } from '../contract/api-error.ts'
+import { ApiError, nothingChanged, serviceUnavailable } from '../contract/api-error.ts'
 import { unavailableCauseOf } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
 import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
@@ -7,7 +7,7 @@ import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 declare module 'fastify' {
   interface FastifyRequest {
     /** Why the request got a 503, for the log and the metrics; null if it did not. */
-    unavailable: { cause: UnavailableCause; reason: string } | null
+    unavailable: { cause: string; reason: string } | null
   }
 }
 

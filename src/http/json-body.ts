@@ -67,6 +67,6 @@ export function unsupportedMediaType(
   return new ApiError(
     415,
     `The body must be application/json in UTF-8, without a content coding. The request has ${sentType}${sentCoding}.`,
-    accepted,
+    { headers: accepted },
   )
 }

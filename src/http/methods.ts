@@ -23,9 +23,8 @@ export function refuseOtherMethods(scope: FastifyInstance): () => void {
         method: scope.supportedMethods.filter((method) => !methods.includes(method)),
         schema: { hide: true },
         preParsing: (request, _reply, _payload, done) => {
-          done(
-            new ApiError(405, `${request.method} is not allowed at this path. Allowed: ${allow}.`, { allow }),
-          )
+          const message = `${request.method} is not allowed at this path. Allowed: ${allow}.`
+          done(new ApiError(405, message, { headers: { allow } }))
         },
         handler: () => {},
       })

@@ -97,7 +97,8 @@ function decideUnchanged(update: Update, entry: StoredEntry, skipsLocked: boolea
   if (!isMet(update.condition, entry)) {
     const tag = entryTag(entry)
     const message = `The entry's tag is ${tag}, so the precondition failed. Nothing was changed.`
-    update.reject(new ApiError(412, message, { etag: tag, 'cache-control': 'no-store, no-transform' }))
+    const headers = { etag: tag, 'cache-control': 'no-store, no-transform' }
+    update.reject(new ApiError(412, message, { headers }))
     return true
   }
   if (skipsLocked) return false

@@ -25,7 +25,9 @@ export async function sendList(
   // Conditions are checked before the list is compressed.
   const currentTag = list.etagOf(encoding)
   if (match !== undefined && !includesTag(match, currentTag))
-    throw new ApiError(412, 'The list has none of the entity tags in If-Match.', { etag: currentTag })
+    throw new ApiError(412, 'The list has none of the entity tags in If-Match.', {
+      headers: { etag: currentTag },
+    })
   // Only the client itself may cache the list, and it must revalidate it before each use.
   reply.headers({ 'cache-control': 'private, no-cache', vary: 'Accept-Encoding', etag: currentTag })
   if (hasCurrent(headers, currentTag)) return reply.code(304).send()
