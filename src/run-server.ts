@@ -13,8 +13,8 @@ import { printableLines } from './process/printable.ts'
 import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
-import { isTracingEnabled } from './tracing/enabled.ts'
 import type { Tracing } from './tracing/tracing.ts'
+import { isTracingEnabled, tracingWarnings } from './tracing/variables.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
@@ -88,7 +88,7 @@ try {
   const env = readEnvironment()
   const config = loadConfig(env)
   const log = await openLog(config.logLevel)
-  for (const warning of config.warnings) log.warn(warning)
+  for (const warning of [...config.warnings, ...tracingWarnings(env)]) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
   await start(config, isTracingEnabled(env), log)
 } catch (error) {

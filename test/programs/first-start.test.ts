@@ -171,7 +171,10 @@ t.test('a server that cannot start a local database says what to do', atOnce(), 
   await writeFile(path.join(cwd, '.data'), '')
   for (const [options, stderr] of [
     [
-      { env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` } },
+      {
+        cwd: await newFolder(t),
+        env: { PORT: '0', NODE_OPTIONS: `--import data:text/javascript,${elsewhere}` },
+      },
       /^petstore-inventory: The embedded PostgreSQL is not installed, or not available for win32-.*Set DATABASE_URL .* WSL 2/,
     ],
     ...(isRoot

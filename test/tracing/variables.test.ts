@@ -1,0 +1,50 @@
+import t from 'tap'
+import { isTracingEnabled, tracingWarnings } from '../../src/tracing/variables.ts'
+
+t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
+  const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
+  for (const [expected, env] of [
+    [false, {}],
+    [true, endpoint],
+    [true, { OTEL_TRACES_EXPORTER: 'otlp' }],
+    [true, { OTEL_TRACES_EXPORTER: 'console, otlp' }],
+    [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'console' }],
+    [true, { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: 'http://collector:4318' }],
+    [true, { ...endpoint, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: '' }],
+    [false, { ...endpoint, OTEL_SDK_DISABLED: 'TRUE' }],
+    [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }],
+  ] as const)
+    t.equal(isTracingEnabled(env), expected, JSON.stringify(env))
+})
+
+t.test('a variable that has an effect elsewhere, but not here, is a warning that names it', async (t) => {
+  const env = {
+    OTEL_PROPAGATORS: 'b3',
+    OTEL_TRACES_EXPORTER: 'otlp,console',
+    OTEL_METRICS_EXPORTER: 'otlp',
+    OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
+    OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: 'zstd',
+    OTEL_EXPORTER_OTLP_METRICS_HEADERS: 'authorization=secret',
+    OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT: '5',
+  }
+  t.strictSame(tracingWarnings(env), [
+    'OTEL_PROPAGATORS has an effect only with the value tracecontext or tracecontext,baggage or baggage,tracecontext',
+    'OTEL_TRACES_EXPORTER has an effect only with the value otlp or none',
+    'OTEL_METRICS_EXPORTER has an effect only with the value none',
+    'OTEL_EXPORTER_OTLP_PROTOCOL has an effect only with the value http/protobuf',
+    'OTEL_EXPORTER_OTLP_TRACES_COMPRESSION has an effect only with the value gzip or none',
+    'OTEL_EXPORTER_OTLP_METRICS_HEADERS has no effect',
+    'OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT has no effect',
+  ])
+  t.strictSame(tracingWarnings({ ...env, OTEL_SDK_DISABLED: 'true' }), [], 'nothing has an effect')
+  const asHere = {
+    OTEL_PROPAGATORS: 'tracecontext, baggage',
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'http/protobuf',
+    OTEL_LOGS_EXPORTER: 'none',
+    OTEL_TRACES_SAMPLER_ARG: '0.1',
+    OTEL_SPAN_LINK_COUNT_LIMIT: '3',
+    OTEL_LOG_LEVEL: ' ',
+    HOTEL_ROOM: '7',
+  }
+  t.strictSame(tracingWarnings(asHere), [])
+})
