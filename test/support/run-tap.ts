@@ -86,7 +86,7 @@ async function printBriefly(lines: AsyncIterable<string>): Promise<void> {
 }
 
 /** Kills the process group of a process, even if that process itself has ended. */
-export function endGroup({ pid }: ChildProcess): void {
+function endGroup({ pid }: ChildProcess): void {
   if (pid === undefined) return
   try {
     process.kill(-pid, 'SIGKILL')
