@@ -6,7 +6,7 @@ import { readdir, stat } from 'node:fs/promises'
 import { availableParallelism } from 'node:os'
 import path from 'node:path'
 import { chooseBalancer } from './support/containers.ts'
-import { runTap } from './support/run-tap.ts'
+import { runFiles } from './support/run-files.ts'
 
 const [kind, ...args] = process.argv.slice(2)
 const names = args.map((name) => name.replace(/\/$/, ''))
@@ -25,6 +25,4 @@ chosen.sort((one, other) => (sizes.get(other) ?? 0) - (sizes.get(one) ?? 0))
 process.env['PATH'] += `${path.delimiter}/usr/sbin`
 // Many of the tests wait for time to pass; but what other programs break must not fail another one.
 const jobs = kind === 'test' || kind === 'nightly' ? 3 * availableParallelism() : 1
-/** How long each file may take, in seconds: more than on any machine, unless it hangs. */
-const limit = { TAP_TIMEOUT: '1800' }
-await runTap(chosen, jobs, { ...limit, ...(kind === 'fault' ? await chooseBalancer() : {}) })
+await runFiles(chosen, jobs, kind === 'fault' ? await chooseBalancer() : {})
