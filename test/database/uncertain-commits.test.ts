@@ -1,15 +1,15 @@
 import { setTimeout } from 'node:timers/promises'
 import t from 'tap'
 import { inTransaction } from '../../src/database/admin/transaction.ts'
-import { appTimeouts } from '../../src/http/app.ts'
 import { startApp } from '../support/app.ts'
 import { eventually } from '../support/eventually.ts'
+import { longLimits } from '../support/limits.ts'
 import { startOwnServer } from '../support/own-server.ts'
 
 /** Shorter than in production, in the same order. */
 const shortTimings = {
   requests: { connect: 500, lock: 250, statement: 1500, answer: 2000 },
-  app: { ...appTimeouts, updates: { wait: 1000, check: 100, retry: 50 } },
+  app: { ...longLimits.app, updates: { wait: 1000, check: 100, retry: 50 } },
 }
 
 /** How many of the four connections are for updates. */

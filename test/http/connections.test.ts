@@ -1,9 +1,9 @@
 import { once } from 'node:events'
 import t from 'tap'
-import { appTimeouts } from '../../src/http/app.ts'
 import { MAX_PIPELINED } from '../../src/http/connection.ts'
-import { endlessTimings, startService } from '../support/app.ts'
+import { startService } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
+import { endlessLimits, longLimits } from '../support/limits.ts'
 import { authorization, host, json, listRequest, updateRequest } from '../support/messages.ts'
 import { total } from '../support/metrics.ts'
 import { persistentCaller } from '../support/program.ts'
@@ -69,7 +69,7 @@ t.test('a burst is answered in order until the connection closes, as its last re
 })
 
 t.test('of a connection that is lost with requests behind one another, nothing stays', async (t) => {
-  const { port, database, send, scrape } = await startService(t, entries, { timings: endlessTimings })
+  const { port, database, send, scrape } = await startService(t, entries, { timings: endlessLimits })
   const release = await database.hold('UPDATE inventory SET quantity = 1')
   const { socket, received } = await openRaw(port)
   socket.write(updateRequest(5) + list + updateRequest(6))
@@ -83,7 +83,7 @@ t.test('of a connection that is lost with requests behind one another, nothing s
 })
 
 t.test('while the service stops, the last response on each connection says that it ends', async (t) => {
-  const app = await startService(t, entries, { timings: endlessTimings })
+  const app = await startService(t, entries, { timings: endlessLimits })
   const requests: [bytes: string, status: number][] = [
     [list, 200],
     [updateRequest(3), 200],
@@ -120,7 +120,7 @@ t.test('while the service stops, the last response on each connection says that 
 })
 
 t.test('a stop is announced to health checks and then to clients, and cuts off none of them', async (t) => {
-  const timings = { app: { ...appTimeouts, drainMs: 200 } }
+  const timings = { app: { ...longLimits.app, drainMs: 200 } }
   const { port, close } = await startService(t, entries, { timings })
   let answers = 0
   /** Asks for a path on one connection until it ends, and returns the last status. */

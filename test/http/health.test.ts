@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import t from 'tap'
-import { serviceTimings, startApp, startService } from '../support/app.ts'
+import { probeLimits } from '../../src/database/time-limits.ts'
+import { startApp, startService } from '../support/app.ts'
 import { succeed } from '../support/command.ts'
 import { testDatabase } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
@@ -30,7 +31,7 @@ t.test('/readyz, the metrics and the log say whether the service is ready, and w
   const role = await testRole(t)
   const database = await testDatabase(t, { empty: true })
   const outage = await startRelay(t, role.urlOf(database.url))
-  const { send, log, scrape } = await startApp(t, outage.url, { timings: serviceTimings })
+  const { send, log, scrape } = await startApp(t, outage.url, { timings: { probe: probeLimits } })
   /** Waits until the check has a result: ready, or this kind of reason, in these words. */
   const see = async (kind?: string, words = /./): Promise<void> => {
     const answer = await eventually(kind ?? 'ready', async () => {

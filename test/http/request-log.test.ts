@@ -1,12 +1,10 @@
 import t from 'tap'
-import { listLimits } from '../../src/database/time-limits.ts'
-import { appTimeouts } from '../../src/http/app.ts'
 import { RequestStatistics } from '../../src/http/request-statistics.ts'
-import { updateTimes } from '../../src/inventory/updates/queue.ts'
 import { apiKey, startApp, startService } from '../support/app.ts'
 import { testDatabase } from '../support/database.ts'
 import { until } from '../support/eventually.ts'
 import type { Answer } from '../support/http.ts'
+import { longLimits } from '../support/limits.ts'
 import { parseResponse, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
@@ -68,8 +66,8 @@ t.test('the log and a metric have the cause of each 503', async (t) => {
   const app = await startApp(t, outage.url, {
     app: { requestStatistics },
     timings: {
-      lists: { ...listLimits, answer: LIMIT_MS },
-      app: { ...appTimeouts, updates: { ...updateTimes, wait: LIMIT_MS } },
+      lists: { ...longLimits.lists, answer: LIMIT_MS },
+      app: { ...longLimits.app, updates: { ...longLimits.app.updates, wait: LIMIT_MS } },
     },
   })
   const { send, log } = app

@@ -1,10 +1,10 @@
 import type { Socket } from 'node:net'
 import t from 'tap'
-import { appTimeouts } from '../../src/http/app.ts'
 import { startService } from '../support/app.ts'
 import { stockOf } from '../support/database.ts'
 import { isError } from '../support/error-shape.ts'
 import { json } from '../support/http.ts'
+import { longLimits } from '../support/limits.ts'
 import { authorization, listRequest, updateRequest } from '../support/messages.ts'
 import { openRaw, parseResponse, sendRaw, statusesIn } from '../support/raw.ts'
 
@@ -26,7 +26,7 @@ function trickle(socket: Socket, byte: string): void {
 
 t.test(`${COUNT} clients that never end their request each get a 408, and hold up nobody`, async (t) => {
   const { port, send, database } = await startService(t, entries, {
-    timings: { app: { ...appTimeouts, arrivalMs: ARRIVAL_MS } },
+    timings: { app: { ...longLimits.app, arrivalMs: ARRIVAL_MS } },
   })
   const slow = await Promise.all(
     Array.from({ length: COUNT }, async (_, index) => {
@@ -59,9 +59,7 @@ t.test(`${COUNT} clients that never end their request each get a 408, and hold u
 })
 
 t.test('a request that never becomes complete does not keep a server from stopping', async (t) => {
-  // Far longer than this test may take.
-  const timings = { app: { ...appTimeouts, arrivalMs: 300_000 } }
-  const { port, send, close } = await startService(t, entries, { timings })
+  const { port, send, close } = await startService(t, entries)
   const clients = await Promise.all(
     ['', 'Connection: Upgrade\r\nUpgrade: h2c\r\n'].map(async (header) => {
       const client = await openRaw(port)

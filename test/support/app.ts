@@ -4,8 +4,7 @@ import { pino } from 'pino'
 import type { Test } from 'tap'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { version } from '../../src/config/version.ts'
-import { type AppOptions, appTimeouts } from '../../src/http/app.ts'
-import { updateTimes } from '../../src/inventory/updates/queue.ts'
+import type { AppOptions } from '../../src/http/app.ts'
 import { type ServiceTimings, serviceTimings, startService as start } from '../../src/service.ts'
 import type { Tracing } from '../../src/tracing/tracing.ts'
 import { type Entries, testDatabase } from './database.ts'
@@ -14,27 +13,14 @@ import { longLimits } from './limits.ts'
 import { type Sample, samplesIn } from './metrics.ts'
 import { apiKey } from './program.ts'
 
-export { apiKey, serviceTimings }
-
-/** The default. Tests whose point is a limit ask for `serviceTimings`, or for limits of their own. */
-const longTimings: ServiceTimings = {
-  ...serviceTimings,
-  ...longLimits,
-  // No load balancer has to notice that the service stops.
-  app: { ...appTimeouts, arrivalMs: 60_000, drainMs: 0, updates: { ...updateTimes, wait: 60_000 } },
-}
-
-/** As the default, and with as much time for locks: nothing but the test ends a wait. */
-export const endlessTimings: Partial<ServiceTimings> = {
-  requests: { ...longLimits.requests, lock: 60_000 },
-}
+export { apiKey }
 
 export type TestApp = Awaited<ReturnType<typeof startApp>>
 
 export interface TestAppOptions {
   /** Replaces options of the HTTP side that production would set. */
   readonly app?: Partial<AppOptions>
-  /** Replaces time limits that no busy machine reaches. */
+  /** Replaces the long limits, for a test whose point is a limit. */
   readonly timings?: Partial<ServiceTimings>
   /** Environment variables that are added to, or replace, those of the database, the port and the key. */
   readonly env?: Readonly<Record<string, string>>
@@ -58,7 +44,7 @@ export async function startApp(
   const logger = pino({ base: null }, stream)
   const config = loadConfig({ DATABASE_URL: databaseUrl, PORT: '0', API_KEYS: `tests:${apiKey}`, ...env })
   const options = { ...config, version, databaseUrl, tracing }
-  const service = await start(options, { ...longTimings, ...timings }, logger, app)
+  const service = await start(options, { ...serviceTimings, ...longLimits, ...timings }, logger, app)
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {
     closed ??= service.close()

@@ -1,6 +1,6 @@
 import t from 'tap'
-import { listLimits } from '../../../src/database/time-limits.ts'
 import { startApp } from '../../support/app.ts'
+import { longLimits } from '../../support/limits.ts'
 import { hold } from '../../support/on-server.ts'
 import { startOwnServer } from '../../support/own-server.ts'
 import { compareLists, FIRST_ENTRIES, steps } from './histories.ts'
@@ -16,7 +16,7 @@ t.test('a list without a commit since the last one needs no lock', async (t) => 
   // Nobody else commits here.
   const server = await startOwnServer(t, { autovacuum: 'off' })
   await server.query(FIRST_ENTRIES)
-  const { send } = await startApp(t, server.url, { timings: { lists: { ...listLimits, lock: 300 } } })
+  const { send } = await startApp(t, server.url, { timings: { lists: { ...longLimits.lists, lock: 300 } } })
   const list = (): ReturnType<typeof send> => send('GET', '/v1/inventory')
   t.equal((await list()).status, 200)
   await server.query('UPDATE inventory SET quantity = 7777 WHERE pet_id = 1')

@@ -1,9 +1,9 @@
 import t from 'tap'
-import { listLimits } from '../../../src/database/time-limits.ts'
 import { startApp, startService } from '../../support/app.ts'
 import { runCommand } from '../../support/command.ts'
 import { type TestDatabase, testDatabase } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
+import { longLimits } from '../../support/limits.ts'
 
 const ENTRIES = 2000
 
@@ -68,7 +68,7 @@ for (const pooler of ['', 'transaction']) {
 
     await t.test('for its limit, and is served once the table is free', async (t) => {
       const { database, send, log } = await startService(t, ENTRIES, {
-        timings: { lists: { ...listLimits, lock: 500, answer: 20_000 } },
+        timings: { lists: { ...longLimits.lists, lock: 500 } },
         env: { DATABASE_POOLER: pooler },
       })
       const release = await database.hold('LOCK TABLE inventory IN ACCESS EXCLUSIVE MODE')

@@ -1,9 +1,10 @@
 import t from 'tap'
-import { serviceTimings, startService } from '../../support/app.ts'
+import { startService } from '../../support/app.ts'
 import type { TestDatabase } from '../../support/database.ts'
+import { shortWaits } from '../../support/limits.ts'
 
 /** How often an update may be sent in its two seconds. */
-const MAX_ATTEMPTS = 42
+const MAX_ATTEMPTS = 84
 
 /** A trigger for the pets up to 10 that counts its runs, and then runs a statement, as a function with these settings. */
 const trigger = (statement: string, settings = ''): string => `CREATE SEQUENCE attempts;
@@ -39,7 +40,7 @@ for (const [what, [statement, lock]] of Object.entries(withoutWaiting)) {
 t.test(
   'an update whose trigger has a lock timeout of its own is sent a bounded number of times',
   async (t) => {
-    const { database, update } = await startService(t, 20, { timings: serviceTimings })
+    const { database, update } = await startService(t, 20, { timings: shortWaits })
     await database.query(trigger('PERFORM FROM totals FOR UPDATE', "SET lock_timeout = '1ms'"))
     const release = await database.hold('SELECT FROM totals FOR UPDATE')
     const { status, text } = await update(1, 5)

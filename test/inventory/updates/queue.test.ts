@@ -1,9 +1,10 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { endlessTimings, serviceTimings, startApp, startService, type TestApp } from '../../support/app.ts'
+import { startApp, startService, type TestApp } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import type { Answer } from '../../support/http.ts'
+import { endlessLimits, shortWaits } from '../../support/limits.ts'
 
 /** Updates the pets from 1 to `count` at once. */
 const updateAll = ({ update }: TestApp, count: number, quantity: number): Promise<Answer[]> =>
@@ -12,7 +13,7 @@ const updateAll = ({ update }: TestApp, count: number, quantity: number): Promis
 t.test('updates that arrive together share a transaction, and each caller gets its own result', async (t) => {
   const statistics = new InventoryStatistics()
   const app = { inventoryStatistics: statistics }
-  const service = await startService(t, 100, { app, timings: endlessTimings })
+  const service = await startService(t, 100, { app, timings: endlessLimits })
   const { database, update } = service
   const release = await database.hold('LOCK TABLE inventory IN SHARE MODE')
   const updates = updateAll(service, 100, 7)
@@ -39,16 +40,13 @@ t.test('updates that arrive together share a transaction, and each caller gets i
 })
 
 t.test('an update of a locked row is refused, and only that one', async (t) => {
-  const service = await startService(t, 50, { timings: serviceTimings })
+  const service = await startService(t, 50, { timings: shortWaits })
   const { database, update } = service
   const release = await database.hold('UPDATE inventory SET quantity = 1 WHERE pet_id = 7')
-  for (let round = 1; round <= 2; round++) {
-    const answers = await updateAll(service, 50, round)
-    for (const [index, { status, text }] of answers.entries()) {
-      t.equal(status, index + 1 === 7 ? 503 : 200)
-      if (status === 503)
-        t.match(text, 'Another transaction has locked the entry or the whole inventory. Nothing was changed.')
-    }
+  for (const [index, { status, text }] of (await updateAll(service, 50, 2)).entries()) {
+    t.equal(status, index + 1 === 7 ? 503 : 200, `pet ${index + 1}`)
+    if (status === 503)
+      t.match(text, 'Another transaction has locked the entry or the whole inventory. Nothing was changed.')
   }
   await release()
   t.strictSame(await database.query('SELECT DISTINCT quantity FROM inventory WHERE pet_id <> 7'), [
@@ -116,7 +114,7 @@ t.test('updates that have waited for the same lock share statements once it is f
 })
 
 t.test('a locked table is not a locked entry, and is served once it is free', async (t) => {
-  const hasty = await startService(t, 50, { timings: serviceTimings })
+  const hasty = await startService(t, 50, { timings: shortWaits })
   const { database } = hasty
   const patient = await startApp(t, database.url)
   for (const mode of ['SHARE', 'ACCESS EXCLUSIVE']) {
@@ -152,7 +150,7 @@ t.test('an update waits for another of its row, whatever the default isolation l
   await database.query(
     `ALTER DATABASE ${database.name} SET default_transaction_isolation = 'repeatable read'`,
   )
-  const { update } = await startApp(t, database.url, { timings: endlessTimings })
+  const { update } = await startApp(t, database.url, { timings: endlessLimits })
   for (const headers of [{}, { 'if-match': '"5-sold"' }]) {
     await database.query('UPDATE inventory SET quantity = 5')
     const commit = await database.hold('UPDATE inventory SET quantity = 5 WHERE pet_id = 1', 'COMMIT')

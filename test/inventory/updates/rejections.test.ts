@@ -1,9 +1,10 @@
 import t from 'tap'
 import { InventoryStatistics } from '../../../src/inventory/statistics.ts'
-import { apiKey, endlessTimings, startApp, startService } from '../../support/app.ts'
+import { apiKey, startApp, startService } from '../../support/app.ts'
 import { testDatabase, waitForLocks } from '../../support/database.ts'
 import { eventually } from '../../support/eventually.ts'
 import { type Answer, callerOf, json } from '../../support/http.ts'
+import { endlessLimits } from '../../support/limits.ts'
 import { close, listRequest, updateRequest } from '../../support/messages.ts'
 import { sendRaw, statusesIn } from '../../support/raw.ts'
 import { testRole } from '../../support/roles.ts'
@@ -32,7 +33,7 @@ t.test('an answer has what is stored after triggers and constraints of the opera
 t.test('one bad update among 500 takes few statements, and fails alone', async (t) => {
   const statistics = new InventoryStatistics()
   const app = { inventoryStatistics: statistics }
-  const { database, update } = await startService(t, 500, { app, timings: endlessTimings })
+  const { database, update } = await startService(t, 500, { app, timings: endlessLimits })
   await database.query(`ALTER TABLE inventory ADD CHECK (pet_id <> 499 OR quantity < 5); CREATE SEQUENCE statements;
     CREATE FUNCTION number() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('statements'); RETURN NULL; END $$;
     CREATE TRIGGER number BEFORE UPDATE ON inventory EXECUTE FUNCTION number()`)
@@ -50,7 +51,7 @@ t.test('one bad update among 500 takes few statements, and fails alone', async (
 t.test('updates of a key that the database rejects delay none of other keys, of the same pets', async (t) => {
   const other = 'k'.repeat(40)
   const env = { API_KEYS: `tests:${apiKey},other:${other}` }
-  const { database, port, update } = await startService(t, 50, { timings: endlessTimings, env })
+  const { database, port, update } = await startService(t, 50, { timings: endlessLimits, env })
   await database.query(`CREATE FUNCTION rule() RETURNS trigger LANGUAGE plpgsql AS
       $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RAISE 'no'; END $$;
     CREATE TRIGGER rule BEFORE UPDATE ON inventory FOR EACH ROW WHEN (NEW.quantity > 1000) EXECUTE FUNCTION rule()`)

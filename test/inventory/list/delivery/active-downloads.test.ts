@@ -3,7 +3,6 @@ import { createServer, get, type IncomingMessage, type ServerResponse } from 'no
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { appTimeouts } from '../../../../src/http/app.ts'
 import { inventoryList } from '../../../../src/inventory/list/cached-list.ts'
 import { ActiveDownloads } from '../../../../src/inventory/list/delivery/active-downloads.ts'
 import { listReader } from '../../../../src/inventory/list/reads/reader.ts'
@@ -78,9 +77,7 @@ t.test('a chunk that several lists share counts once', async (t) => {
 })
 
 t.test('clients that read nothing of old lists are cut off when these take too much memory', async (t) => {
-  const { database, port, send, log } = await startService(t, [], {
-    timings: { app: { ...appTimeouts, stallMs: 600_000 } },
-  })
+  const { database, port, send, log } = await startService(t)
   await database.query(
     "INSERT INTO inventory SELECT n + 1000000000000000000, 1000000000, 'available' FROM generate_series(1, 200000) n",
   )
