@@ -5,21 +5,23 @@ import { readAddress } from './addresses.ts'
 import { readText, type Variables } from './environment.ts'
 import { messageOf } from './messages.ts'
 
-/** A format. Its name completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
-function format(name: string, isValid: (text: string) => boolean): { format: string } {
+/** A format. `expected` completes the sentence "NAME must be …", in a list "… a comma-separated list of …". */
+function format(name: string, expected: string, isValid: (text: string) => boolean) {
   FormatRegistry.Set(name, isValid)
-  return { format: name }
+  return { format: name, expected }
 }
 
 const baseAddress = format(
+  'base-address',
   'http(s) addresses that end in /v1, without user and password, production first',
   (text) => /^https?:\/\/[^\s@]+\/v1$/.test(text) && URL.canParse(text),
 )
-const network = format('IP addresses or networks such as 10.0.0.0/8, none of them /0', (text) => {
+const network = format('network', 'IP addresses or networks such as 10.0.0.0/8, none of them /0', (text) => {
   const [, address = '', bits = '1'] = /^([^/]+)(?:\/(\d{1,3}))?$/.exec(text) ?? []
   return Number(bits) >= 1 && Number(bits) <= ({ 4: 32, 6: 128 }[isIP(address)] ?? 0)
 })
 const apiKey = format(
+  'api-key',
   'keys or name:key pairs; a key has letters, digits and any of - . _ ~ + / (RFC 6750)',
   (text) => /^([\w-]{1,64}:)?[\w.~+/-]+=*$/.test(text),
 )
@@ -49,7 +51,7 @@ export const Environment = Type.Object({
 
 function oneOf<const Text extends string>(texts: readonly Text[], options: { default?: Text } = {}) {
   const schemas = texts.map((text) => Type.Literal(text))
-  return Type.Unsafe<Text>(Type.Union(schemas, { ...options, format: `one of ${texts.join(', ')}` }))
+  return Type.Unsafe<Text>(Type.Union(schemas, { ...options, expected: `one of ${texts.join(', ')}` }))
 }
 
 /** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
@@ -118,6 +120,6 @@ function convert(schema: TSchema, text: string): unknown {
 
 function expectedBy(schema: TSchema): string {
   if (KindGuard.IsInteger(schema)) return `an integer from ${schema.minimum} to ${schema.maximum}`
-  if (KindGuard.IsArray(schema)) return `a comma-separated list of ${schema.items['format']}`
-  return schema['format']
+  if (KindGuard.IsArray(schema)) return `a comma-separated list of ${schema.items['expected']}`
+  return schema['expected']
 }
