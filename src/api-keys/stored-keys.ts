@@ -109,9 +109,8 @@ export async function revokeKeys(transaction: StatementRunner, name: string, id?
  * A statement of its own, because a statement does not see the keys added by what it has waited for.
  */
 async function lockKeysOf(transaction: StatementRunner, name: string): Promise<void> {
-  await transaction.query('SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE', [
-    name,
-  ])
+  const lock = 'SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE'
+  await transaction.query(lock, [name])
 }
 
 /** Lists all keys, including expired and revoked ones, by name, oldest first. */

@@ -48,6 +48,21 @@ const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
 /** Leaves every value as the text that PostgreSQL sends. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
+type Deadline = ReturnType<typeof deadlineIn>
+
+/** Returns a time limit for PostgreSQL, which begins again when it is extended. */
+function deadlineIn(ms: number) {
+  let timer: NodeJS.Timeout | undefined
+  const expired = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new ConnectionFault('late', 'PostgreSQL did not respond in time')), ms)
+  })
+  return {
+    within: <Result>(work: Promise<Result>) => Promise.race([work, expired]),
+    extend: () => timer?.refresh(),
+    end: () => clearTimeout(timer),
+  }
+}
+
 /** A pool of connections to PostgreSQL. */
 export type Pool = ReturnType<typeof createPool>
 
@@ -94,68 +109,64 @@ export function createPool(options: PoolOptions) {
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
   })
 
-  /**
-   * Returns a connection to the server in use that was opened after a time. Rejects if none is available in time, or if the server must
-   * not be used.
-   */
-  const take = async (since: number): Promise<DatabaseConnection & pg.PoolClient> => {
-    for (;;) {
-      const client = await pool.connect()
-      if (isCurrent(client) && client.openedAt >= since) return client
-      client.release(true)
+  /** Returns a connection to the server in use that was opened after a time. */
+  const take = async (
+    deadline: Deadline,
+    openedAfter: number,
+  ): Promise<DatabaseConnection & pg.PoolClient> => {
+    const find = async (): Promise<DatabaseConnection & pg.PoolClient> => {
+      for (;;) {
+        const client = await pool.connect()
+        if (isCurrent(client) && client.openedAt >= openedAfter) return client
+        client.release(true)
+      }
     }
+    const found = find()
+    return deadline.within(found).catch((error: unknown) => {
+      found.then((late) => late.release()).catch(() => {})
+      throw new DatabaseUnavailableError(error, 'notSent')
+    })
   }
 
   /**
    * Runs one statement on a connection, and once more if that is renewed. `work` sends it, and calls `onProgress` when a part of the
    * response has arrived.
-   *
-   * @param since when the renewal began after which it is sent once more
    */
-  const run = async <Result>(
+  const run = <Result>(
     work: (client: DatabaseConnection, onProgress: () => void) => Promise<Result>,
-    since?: number,
   ): Promise<Result> => {
+    const deadline = deadlineIn(limits.answer)
     let hasProgress = false
-    let timer: NodeJS.Timeout | undefined
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        () => reject(new ConnectionFault('late', 'PostgreSQL did not respond in time')),
-        limits.answer,
-      )
-    })
-    const taken = take(since ?? Number.NEGATIVE_INFINITY)
-    const client = await Promise.race([taken, timeout]).catch((error: unknown) => {
-      clearTimeout(timer)
-      taken.then((late) => late.release()).catch(() => {})
-      throw new DatabaseUnavailableError(error, 'notSent')
-    })
-    const response = work(client, () => {
+    const onProgress = (): void => {
       hasProgress = true
-      timer?.refresh()
-    })
-    try {
-      const result = await Promise.race([response, timeout])
-      // Otherwise, the response may come from a server that is no longer in use.
-      if (!isCurrent(client))
-        throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
-      client.expectCommit()
-      client.release()
-      return result
-    } catch (error) {
-      const isRolledBack = await Promise.race([client.hasRolledBack(error), timeout.catch(() => false)])
-      if (isRolledBack && hasCause(error, 'readOnly') && isCurrent(client)) server?.discardReadOnly()
-      const isOfSession = isRolledBack && isUnexpected(error)
-      if (isOfSession && since !== undefined) renewal.onFailure()
-      const renewedAt = isOfSession ? renewal.missedBy(client.openedAt) : undefined
-      client.release(!isRolledBack || renewedAt !== undefined)
-      if (renewedAt !== undefined && !hasProgress) return run(work, renewedAt)
-      if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRolledBack))
-        throw new DatabaseUnavailableError(error, isRolledBack ? 'rolledBack' : 'unknown')
-      throw error
-    } finally {
-      clearTimeout(timer)
+      deadline.extend()
     }
+
+    /** @param renewedAt when the renewal began after which the statement is sent once more, or 0 */
+    const send = async (renewedAt = 0): Promise<Result> => {
+      const client = await take(deadline, renewedAt)
+      try {
+        const result = await deadline.within(work(client, onProgress))
+        // Otherwise, the response may come from a server that is no longer in use.
+        if (!isCurrent(client))
+          throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
+        client.expectCommit()
+        client.release()
+        return result
+      } catch (error) {
+        const isRolledBack = await deadline.within(client.hasRolledBack(error)).catch(() => false)
+        if (isRolledBack && hasCause(error, 'readOnly') && isCurrent(client)) server?.discardReadOnly()
+        const isOfSession = isRolledBack && isUnexpected(error)
+        if (isOfSession && renewedAt > 0) renewal.onFailure()
+        const missed = isOfSession ? renewal.missedBy(client.openedAt) : undefined
+        client.release(!isRolledBack || missed !== undefined)
+        if (missed !== undefined && !hasProgress) return send(missed)
+        if (isUnavailable(error) || (error instanceof pg.DatabaseError && !isRolledBack))
+          throw new DatabaseUnavailableError(error, isRolledBack ? 'rolledBack' : 'unknown')
+        throw error
+      }
+    }
+    return send().finally(() => deadline.end())
   }
 
   return {
