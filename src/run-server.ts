@@ -43,9 +43,18 @@ async function start(config: Config, traces: boolean, log: Logger): Promise<void
   const databaseUrl = config.databaseUrl ?? local?.databaseUrl ?? ''
   const apiKeys = config.apiKeys.length === 0 && local ? [local.key] : config.apiKeys
 
-  const { databasePoolSize, metricsPort = null } = config
-  const database = parseAddress(databaseUrl).name
-  log.info({ version, node: process.version, database, databasePoolSize, metricsPort, traces }, 'starting')
+  const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy } = config
+  const settings = {
+    database: parseAddress(databaseUrl).name,
+    databasePoolSize,
+    behindPooler,
+    fixedKeys: apiKeys.map(({ name }) => name),
+    metricsPort,
+    publicUrls,
+    trustProxy,
+    traces,
+  }
+  log.info({ version, node: process.version, ...settings }, 'starting')
   const tracing = traces ? await openTracing(log) : undefined
   const options = { ...config, host, version, databaseUrl, apiKeys, tracing }
   const { address, metrics, close } = await startService(options, serviceTimings, log)

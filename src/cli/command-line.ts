@@ -2,7 +2,6 @@ import { Command } from 'commander'
 import { version } from '../config/version.ts'
 import { exitCodeHelp } from '../process/exit-codes.ts'
 import { printableLines } from '../process/printable.ts'
-import { addConfigCommand } from './config-command.ts'
 import { addExportCommand } from './export-command.ts'
 import { addHistoryCommands } from './history-commands.ts'
 import { addImportCommand } from './import-command.ts'
@@ -33,6 +32,5 @@ export function commandLine(
   addStatusCommand(program, databaseUrl)
   addHistoryCommands(program, databaseUrl)
   addMigrateCommands(program, databaseUrl, () => readEnvironment()['NODE_ENV'] === 'production')
-  addConfigCommand(program, readEnvironment)
   return program
 }

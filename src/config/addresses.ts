@@ -11,9 +11,6 @@ const TLS_PARAMETER = new RegExp(
   's',
 )
 
-/** Parameters that contain no secret. An operator may have set the key itself as `sslkey`, instead of its file. */
-const shownParameters = /^(host|port|sslmode|sslrootcert|sslcert|uselibpqcompat)$/
-
 /**
  * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with that in SSL_CERT_FILE, as OpenSSL and
  * libpq read it, or with the authorities that Node trusts. The name of the server is checked whatever else is set, because those
@@ -59,12 +56,4 @@ export function readAddress(variable: string, text: string, env: Variables) {
     )
   const ignored = parameters.filter(([name]) => !effectiveParameters.test(name))
   return { url, warnings: ignored.map((pair) => `${shown(pair)} in ${variable} has no effect`) }
-}
-
-/** Returns a valid address with `***` for its password, and without parameters that may be secret. */
-export function withoutPassword(url: string): string {
-  const [address = '', query] = url.split('?')
-  const shown = [...new URLSearchParams(query)].filter(([name]) => shownParameters.test(name))
-  const parameters = shown.map((pair) => pair.join('=')).join('&')
-  return `${address.replace(/(?<=\/\/[^:/]*):[^/]*@/, ':***@')}${parameters && `?${parameters}`}`
 }

@@ -1,8 +1,7 @@
 import type { FixedKey } from '../api-keys/key.ts'
 import { OperatorError } from '../database/operator-error.ts'
-import { withoutPassword } from './addresses.ts'
 import type { Variables } from './environment.ts'
-import { Environment, readSettings, variableOf } from './variables.ts'
+import { readSettings, variableOf } from './variables.ts'
 
 /** The validated settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
@@ -47,23 +46,6 @@ export function loadOperatorDatabase(env: Variables) {
   const { values, warnings } = load(env, (setting) => used.includes(setting))
   const { [name]: url } = values
   return url === undefined ? undefined : { url, variable: variableOf(env, name), warnings }
-}
-
-/** Describes the effective settings of the server and the command line without secrets, their errors, and what has no effect. */
-export function describeSettings(env: Variables) {
-  const { values, errors, warnings } = readSettings(env, () => true)
-  const shown: Readonly<Record<string, unknown>> = {
-    ...values,
-    DATABASE_URL: values.DATABASE_URL && withoutPassword(values.DATABASE_URL),
-    OPERATOR_DATABASE_URL: values.OPERATOR_DATABASE_URL && withoutPassword(values.OPERATOR_DATABASE_URL),
-    API_KEYS: values.API_KEYS.map(namedKey).map(({ name }) => name),
-  }
-  const settings = Object.keys(Environment.properties).map((name) => ({
-    name: variableOf(env, name),
-    /** Undefined if the setting has no value. An invalid one is not in effect. */
-    value: [shown[name] ?? []].flat().join(', ') || undefined,
-  }))
-  return { settings, errors, warnings }
 }
 
 function load(env: Variables, isUsed: (name: string) => boolean) {
