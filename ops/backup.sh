@@ -60,13 +60,13 @@ exists, this user cannot read it: use standard input, - <file"
   exec <"$dump"
 }
 
-# Restores the open backup into a new database, in one transaction, and counts its rows.
+# Restores the open backup into a new database, in one transaction and with an option, and counts its rows.
 restore_into() {
   dropdb --if-exists --force "$1"
   createdb "$1"
   # shellcheck disable=SC2064
   trap "dropdb --if-exists --force $1" EXIT
-  pg_restore --dbname="$1" --exit-on-error --single-transaction
+  pg_restore --dbname="$1" --exit-on-error --single-transaction ${2:+"$2"}
   # The planner's statistics are not in a dump.
   query "$1" ANALYZE
   counts=$(query "$1" "
@@ -75,7 +75,8 @@ restore_into() {
   printf 'backup.sh: restored %s: %s\n' "$dump" "$counts"
 }
 
-drill() { restore_into inventory_drill; }
+# A database with a subscription could not be dropped.
+drill() { restore_into inventory_drill --no-subscriptions; }
 
 restore() {
   sessions=$(query postgres "

@@ -80,6 +80,19 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
     t.equal(used.code, 1, 'a database in use is not replaced')
   })
 
+  t.test('a drill with a subscription in the database leaves nothing behind', async (t) => {
+    const sql = (statement: string): Promise<string> =>
+      store.sh(
+        `docker compose exec -T db psql --username=inventory --no-align --tuples-only --command="${statement}"`,
+      )
+    await sql("CREATE SUBSCRIPTION feed CONNECTION 'host=nowhere' PUBLICATION feed WITH (connect = false)")
+    await backUp(store)
+    t.match(await store.sh(`${BACKUP} drill`), ': 2 entries')
+    t.notMatch(await sql('SELECT datname FROM pg_database'), 'inventory_drill')
+    await sql('ALTER SUBSCRIPTION feed SET (slot_name = NONE)')
+    await sql('DROP SUBSCRIPTION feed')
+  })
+
   t.test('wrong settings and an external database fail `up`, and the log says why', async (t) => {
     const external = 'COMPOSE_FILE=docker-compose.yml:ops/compose.external-database.yml'
     for (const [settings, message] of [
@@ -126,7 +139,7 @@ t.test('backups of a deployment by compose, in a clone that was made with umask 
     ])
       await store.sh(`docker compose exec -T db psql --username=inventory --command="${statement}"`)
 
-    await store.sh('docker compose stop api && docker compose rm --stop --force backup')
+    await store.sh('docker compose stop api api-2 && docker compose rm --stop --force backup')
     await store.sh(
       `docker compose exec -T db pg_dump --username=inventory --format=custom inventory |
        docker compose run --rm --no-deps -T --entrypoint pg_restore backup --no-owner --no-privileges \
