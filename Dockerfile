@@ -1,3 +1,4 @@
+# The architecture does not matter in the first two stages: production has no native modules.
 FROM --platform=$BUILDPLATFORM node:24-alpine AS build
 WORKDIR /app
 COPY package.json package-lock.json ./
