@@ -1,33 +1,31 @@
 #!/bin/sh
-# Deploys this checkout and the settings in .env with docker compose, or goes back to the image of another version:
+# Deploys this checkout and the settings in .env: one half of the service serves while `docker compose up` replaces the other.
 #   ops/deploy.sh          build the image, or pull IMAGE, check it and all settings, migrate, and replace one half after the other
 #   ops/deploy.sh 3.1.0    the same with an image that was deployed from here before; the schema stays the newer one
-# One half of the service serves while `docker compose up` replaces the other, and after a failure or Ctrl-C: then run it again.
 set -eu
 cd "$(dirname "$0")/.."
 has() { docker compose config --services | grep -qx "$1"; }
 run() { if has "$1"; then docker compose run --rm --no-deps -T "$@"; fi; }
 up() { docker compose up --detach --wait --no-deps "$@"; }
-healthy() { docker compose ps --format '{{.Health}} {{.ID}}' "$@" | sed -n 's/^healthy //p' | head -n 1; }
+healthy() { docker compose ps --format '{{.Health}} {{.Service}}' api api-2 | sed -n 's/^healthy //p' | sort -u; }
 version_of() { docker inspect --format '{{index .Config.Labels "org.opencontainers.image.version"}}' "$1"; }
 
 image=$(docker compose config | awk '/^  [^ ]/ { service = $1 } service == "api:" && $1 == "image:" { gsub("\"", ""); print $2 }')
 # Only the name of an image in a registry has one of these.
 case $image in *[:/]*) is_built=false ;; *) is_built=true ;; esac
-former=$(healthy api api-2 | xargs -r docker inspect --format '{{.Image}}')
+former=$(healthy | head -n 1 | xargs -r docker compose ps --quiet | head -n 1 | xargs -r docker inspect --format '{{.Image}}')
 undo() {
   trap '' HUP INT TERM
   # Unless the image serves by now, perhaps because of another deployment.
   if [ "$former" ] && [ -z "$(docker ps --quiet --filter "ancestor=$image" --filter health=healthy)" ]; then
     if $is_built; then docker tag "$former" "$image"; else export IMAGE="$former"; fi
   fi
-  if [ $# -gt 0 ]; then up "$1"; fi
+  if [ "${part:-}" ] && ! healthy | grep -qx "$part"; then up "$part"; fi
 }
 trap undo EXIT
 trap 'exit 143' HUP INT TERM
 if $is_built && [ "$former" ]; then docker tag "$former" "$image:$(version_of "$former")"; fi
 if [ $# -gt 0 ]; then docker tag "$image:$1" "$image"; elif $is_built; then docker compose build migrate; else docker pull "$image"; fi
-
 run balancer haproxy -c -f /ops/haproxy.cfg
 for service in password backup-settings; do run "$service"; done
 # Fails if the image does not start with these settings.
@@ -35,16 +33,18 @@ run api timeout 120 sh -c 'node dist/server.js >/dev/null &
   until http_proxy= wget -q -O /dev/null http://127.0.0.1:3000/livez; do kill -0 $! && sleep 1 || exit 1; done'
 if has db; then docker compose up --detach --wait --no-recreate db; fi
 for service in roles migrate; do run "$service"; done
-# Without one, `api` may publish its port, as versions before 3.0.0 did.
-if [ "$(docker compose ps --quiet balancer)" ]; then
-  up balancer
-  # It reads its files again, unless their folder was replaced by another, which a mount does not follow.
-  if docker compose exec -T balancer cmp -s - /ops/haproxy.cfg <ops/haproxy.cfg; then docker compose kill --signal USR2 balancer
-  else up --force-recreate balancer; fi
-fi
-if [ "$(healthy api)" ]; then set -- api-2 api; else set -- api api-2; fi
-for half; do trap 'undo "$half"' EXIT && up "$half"; done
+
+if healthy | grep -qx api; then set -- api-2 api; else set -- api api-2; fi
+# Without a balancer, `api` may publish its port, as versions before 3.0.0 did.
+if [ "$(docker compose ps --quiet balancer)" ]; then set -- balancer "$@"; else set -- "$@" balancer; fi
+for part; do
+  # Another deployment may be replacing the other half.
+  while [ "$(healthy)" = "$part" ]; do sleep 1; done
+  up "$part"
+done
 trap - EXIT
-up balancer
+# HAProxy reads its files again, unless their folder was replaced, which a mount does not follow.
+docker compose exec -T balancer cmp -s - /ops/haproxy.cfg <ops/haproxy.cfg || up --force-recreate balancer
+docker compose kill --signal USR2 balancer
 for service in backup prometheus grafana; do if has "$service"; then up --build "$service"; fi; done
 echo "deploy.sh: version $(version_of "$image") serves; \"Roll back\" in docs/operating.md says how to go back"
