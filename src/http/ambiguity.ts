@@ -23,7 +23,11 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
       'The request must have one Host header: a host name or an IP address, with or without a port.',
     )
   // What the router gets as it is has been checked.
-  return request.url === target ? undefined : targetError(target)
+  if (request.url === target || isUnambiguous(target)) return undefined
+  return new ApiError(
+    400,
+    'The path must be percent-encoded UTF-8, in which a % itself is %25 and a # is %23. A URL in the request line must have a host name or an IP address, with or without a port, and no user name.',
+  )
 }
 
 /**
@@ -31,20 +35,12 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
  * as browsers do: it would resolve dots in the path, and refuse hosts such as `a:99999`.
  */
 export function routedTarget(target: string): string {
-  return targetError(target) === undefined ? target.replace(/^https?:\/\/[^/?]*\/?/i, '/') : '/'
+  return isUnambiguous(target) ? target.replace(/^https?:\/\/[^/?]*\/?/i, '/') : '/'
 }
 
 /** Checks the request target, except for what is a 404 (RFC 9112, section 3.2). */
-function targetError(target: string): ApiError | undefined {
-  if (target.includes('#'))
-    return new ApiError(400, 'The request target must not have a fragment. Encode # as %23.')
-  if (!isPercentEncoded(target))
-    return new ApiError(400, 'The path must be percent-encoded UTF-8. A % itself is %25.')
+function isUnambiguous(target: string): boolean {
   const authority = authorityOf(target)
-  if (authority !== undefined && !isAuthority(authority))
-    return new ApiError(
-      400,
-      'The URL in the request line must have a host name or an IP address, with or without a port, and no user name.',
-    )
-  return undefined
+  const hasHost = authority === undefined || isAuthority(authority)
+  return hasHost && isPercentEncoded(target) && !target.includes('#')
 }

@@ -1,4 +1,4 @@
-import fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify'
+import fastify, { type FastifyBaseLogger } from 'fastify'
 import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/api-error.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
@@ -10,7 +10,7 @@ import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
 import { handleErrors } from './error-handler.ts'
 import { healthRoutes } from './health.ts'
-import { HttpServer } from './http-server.ts'
+import { httpServer, httpTimeouts } from './http-server.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { refuseOtherMethods } from './methods.ts'
 import { generateOpenApi } from './openapi.ts'
@@ -20,15 +20,7 @@ import type { RequestStatistics } from './request-statistics.ts'
 import { ajvOptions, validationError } from './validation.ts'
 
 /** How long the service waits for its clients, and updates for their statements. */
-export const appTimeouts = {
-  /** For a client to send a request, including its body. */
-  arrivalMs: 10_000,
-  /** For a client that reads nothing of a response. */
-  stallMs: 30_000,
-  /** For load balancers to notice that the service stops. */
-  drainMs: 1000,
-  updates: updateTimes,
-}
+export const appTimeouts = { ...httpTimeouts, updates: updateTimes }
 
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
@@ -50,21 +42,10 @@ export interface AppOptions {
   readonly timeouts: typeof appTimeouts
 }
 
-/**
- * Builds the HTTP server with all of its options. Tests use it, too, so they run what production runs. Returns the application, and
- * a function that stops it gracefully.
- */
-export async function buildApp(
-  options: AppOptions,
-): Promise<{ app: FastifyInstance; close: () => Promise<void> }> {
+/** Builds the HTTP server with all of its options, and a function that stops it. Tests use it, too, so they run what production runs. */
+export async function buildApp(options: AppOptions) {
   const { logger, requestStatistics: statistics, timeouts } = options
-  const http = new HttpServer({
-    ...timeouts,
-    onRefused: (refused) => {
-      statistics.malformed.inc({ http_response_status_code: String(refused.status) })
-      logger.info(refused, 'malformed request refused')
-    },
-  })
+  const http = httpServer(timeouts, statistics, logger)
   const app = fastify({
     loggerInstance: logger,
     logController: requestLog,
@@ -78,7 +59,7 @@ export async function buildApp(
     routerOptions: { maxParamLength: 16_384 },
     rewriteUrl: ({ url = '' }) => routedTarget(url),
     serverFactory: (handler) => http.create(handler),
-    clientErrorHandler: (error, socket) => http.refuseMalformed(error, socket),
+    clientErrorHandler: ({ code }, socket) => void http.refuse(code, socket),
   })
 
   parseJsonBodies(app)
@@ -94,7 +75,7 @@ export async function buildApp(
     await publicScope.register(healthRoutes, {
       version: options.version,
       readiness: options.readiness,
-      isStopping: () => http.isStopping,
+      isStopping: http.isStopping,
     })
     serveReference(publicScope)
     refuseOthers()

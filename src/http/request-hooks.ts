@@ -24,11 +24,12 @@ export function addRequestHooks(app: FastifyInstance, http: HttpServer, statisti
     reply.header('x-request-id', request.id)
     recordEnd(request, reply, statistics)
     const error = ambiguityOf(request.raw, request.originalUrl)
-    if (error !== undefined) http.connectionOf(reply.raw)?.stopAfterNewest()
+    // What follows could be a smuggled request.
+    if (error !== undefined) reply.raw.setHeader('connection', 'close')
     done(error)
   })
   app.addHook('onSend', (_request, reply, payload, done) => {
-    if (http.closesAfter(reply.raw)) reply.header('connection', 'close')
+    if (http.closesAfter(reply.raw)) reply.raw.setHeader('connection', 'close')
     done(null, payload)
   })
 }

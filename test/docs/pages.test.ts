@@ -8,8 +8,12 @@ import { apiKeyIntervals } from '../../src/api-keys/cache.ts'
 import { commandLine } from '../../src/cli/command-line.ts'
 import { Environment } from '../../src/config/variables.ts'
 import { appTimeouts } from '../../src/http/app.ts'
-import { MAX_PIPELINED } from '../../src/http/connection.ts'
-import { KEEP_ALIVE_TIMEOUT_MS, MAX_CONNECTIONS, MAX_HEADERS } from '../../src/http/http-server.ts'
+import {
+  KEEP_ALIVE_TIMEOUT_MS,
+  MAX_CONNECTIONS,
+  MAX_HEADERS,
+  MAX_PIPELINED,
+} from '../../src/http/http-server.ts'
 import { MAX_BODY_BYTES } from '../../src/http/json-body.ts'
 import { MAX_QUANTITY } from '../../src/inventory/entry/schemas.ts'
 import { downloadLimits } from '../../src/inventory/list/delivery/active-downloads.ts'

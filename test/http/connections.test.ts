@@ -1,6 +1,6 @@
 import { once } from 'node:events'
 import t from 'tap'
-import { MAX_PIPELINED } from '../../src/http/connection.ts'
+import { MAX_PIPELINED } from '../../src/http/http-server.ts'
 import { startService } from '../support/app.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { endlessLimits, longLimits } from '../support/limits.ts'
@@ -51,21 +51,28 @@ t.test('Upgrade is ignored, and the request is served', async (t) => {
   t.strictSame(statusesIn(await received), [200, 200])
 })
 
-t.test('a burst is answered in order until the connection closes, as its last response says', async (t) => {
+t.test('requests sent behind one another are answered in order, and too many are not', async (t) => {
   const { port, database, send } = await startService(t, entries)
-  const updates = Array.from({ length: 2000 }, (_, index) => updateRequest(index + 1)).join('')
-  const answers = responsesIn(await sendRaw(port, updates))
-  t.equal(answers.length, MAX_PIPELINED)
-  for (const [index, { status, text, headers }] of answers.entries()) {
-    t.strictSame([status, JSON.parse(text).quantity], [200, index + 1])
-    t.equal(headers.connection, index + 1 < answers.length ? 'keep-alive' : 'close')
-  }
-  const stored = [{ quantity: String(answers.length) }]
-  t.strictSame(await database.query('SELECT quantity FROM inventory'), stored, 'no more than was answered')
+  const updates = Array.from({ length: MAX_PIPELINED }, (_, index) => updateRequest(index + 1))
+  const { socket, received } = await openRaw(port)
+  socket.end(updates.join(''))
+  const quantities = responsesIn(await received).map(({ text }) => JSON.parse(text).quantity)
+  t.strictSame(
+    quantities,
+    Array.from(updates, (_, index) => index + 1),
+  )
 
   await database.query("INSERT INTO inventory SELECT n, 0, 'sold' FROM generate_series(2, 100000) n")
   const { text } = await send('GET', '/v1/inventory')
-  for (const list of responsesIn(await sendRaw(port, listRequest().repeat(20)))) t.equal(list.text, text)
+  const reading = await openRaw(port)
+  reading.socket.end(list.repeat(MAX_PIPELINED))
+  const lists = responsesIn(await reading.received)
+  t.equal(lists.length, MAX_PIPELINED)
+  for (const answer of lists) t.equal(answer.text, text)
+
+  const answers = responsesIn(await sendRaw(port, list.repeat(2000)))
+  t.ok(answers.length <= MAX_PIPELINED, 'the connection is closed')
+  t.equal((await send('GET', '/v1/inventory')).status, 200)
 })
 
 t.test('of a connection that is lost with requests behind one another, nothing stays', async (t) => {
@@ -123,22 +130,22 @@ t.test('a stop is announced to health checks and then to clients, and cuts off n
   const timings = { app: { ...longLimits.app, drainMs: 200 } }
   const { port, close } = await startService(t, entries, { timings })
   let answers = 0
-  /** Asks for a path on one connection until it ends, and returns the last status. */
-  const askFor = async (path: string): Promise<number> => {
+  const caller = async (): Promise<void> => {
     const send = persistentCaller(t, port)
-    for (;;) {
-      const { status, headers } = await send('GET', path)
-      answers++
-      if (status !== 200 && path !== '/readyz') throw new Error(`${path}: ${status}`)
-      if (headers.connection === 'close') return status
+    for (let isLast = false; !isLast; answers++) {
+      const { status, headers } = await send('GET', '/v1/inventory')
+      if (status !== 200) throw new Error(`The status ${status}`)
+      isLast = headers.connection === 'close'
     }
   }
-  const checks = askFor('/readyz')
-  const callers = Promise.all(Array.from({ length: 32 }, () => askFor('/v1/inventory')))
-  await until('answers to all', () => answers > 1000)
-  await close()
-  t.equal(await checks, 404)
-  t.strictSame(new Set(await callers), new Set([200]))
+  const callers = Promise.all(Array.from({ length: 32 }, caller))
+  const check = persistentCaller(t, port)
+  t.equal((await check('GET', '/readyz')).status, 200)
+  await until('answers', () => answers > 1000)
+  const closed = close()
+  t.equal((await check('GET', '/readyz')).status, 404)
+  await callers
+  await closed
 })
 
 /** What a client has sent when it resets its connection: first what is not answered yet. */
