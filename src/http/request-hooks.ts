@@ -6,6 +6,9 @@ import { ambiguityOf } from './ambiguity.ts'
 import type { HttpServer } from './http-server.ts'
 import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
+/** Maximum characters of a path in the log, which clients could otherwise fill with 16 kB a request. */
+const MAX_LOGGED_PATH = 256
+
 /** Disables the framework's own two lines for each request: `addRequestHooks` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
 
@@ -59,7 +62,7 @@ function recordEnd(request: FastifyRequest, reply: FastifyReply, statistics: Req
       {
         method,
         route: route ?? null,
-        path: pathOf(request.originalUrl),
+        path: pathOf(request.originalUrl).slice(0, MAX_LOGGED_PATH),
         status: status ?? null,
         durationMs: Math.round(durationMs * 100) / 100,
         key: apiKey?.name ?? null,

@@ -15,6 +15,7 @@ t.test('each request has one log line, without its query and its key, also a mal
   await update('1?token=secret', 5)
   await update(2, 5)
   await send('GET', '/v1/nothing', { headers })
+  await send('GET', `/${'x'.repeat(5000)}`)
   await send('POST', '/v1/inventory')
   await send('GET', '/v1/inventory/%zz')
   const malformed = parseResponse(await sendRaw(port, 'no HTTP\r\n\r\n'))
@@ -26,6 +27,7 @@ t.test('each request has one log line, without its query and its key, also a mal
       ['PATCH', '/v1/inventory/:petId', '/v1/inventory/1', 200, 'tests', '127.0.0.1'],
       ['PATCH', '/v1/inventory/:petId', '/v1/inventory/2', 404, 'tests', '127.0.0.1'],
       ['GET', null, '/v1/nothing', 404, 'tests', '127.0.0.1'],
+      ['GET', null, `/${'x'.repeat(255)}`, 404, null, '127.0.0.1'],
       ['POST', '/v1/inventory', '/v1/inventory', 405, 'tests', '127.0.0.1'],
       ['GET', null, '/v1/inventory/%zz', 400, null, '127.0.0.1'],
     ],
