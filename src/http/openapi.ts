@@ -26,8 +26,8 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
         version: '1.0.0',
         description:
           'The stock levels of the pets in a store: list all of them, or set the quantity of one.\n\n' +
-          'Ids are int64: JavaScript callers need a JSON parser that keeps integers above 2^53 exact.\n\n' +
-          'Every response with a status of 400 or more has the body Error.',
+          'Ids are int64: JavaScript and jq 1.6 round them above 2^53, so use a JSON parser that keeps them exact.\n\n' +
+          'Every response with a status of 400 or more has an Error body.',
         contact: { name: 'The operator of this service' },
         // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },

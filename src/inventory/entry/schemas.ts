@@ -22,7 +22,7 @@ export const InventoryItem = Type.Object(
       type: 'integer',
       format: 'int64',
       description:
-        'Identifier of the animal this entry tracks. JSON.parse in JavaScript rounds it above 2^53.',
+        'Identifier of the animal this entry tracks. JSON.parse in JavaScript and jq 1.6 round it above 2^53.',
     }),
     quantity: Type.Integer({ minimum: 0, maximum: MAX_QUANTITY, description: 'Current stock count' }),
     status: Reference(PetStatus),
