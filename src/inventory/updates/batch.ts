@@ -7,13 +7,9 @@ import type { StoredEntry, UpdateRepository } from './repository.ts'
 /** Updates of different pets for one statement. */
 export interface Batch {
   readonly updates: readonly Update[]
-  /** When it was taken from the queue, by `performance.now()`. */
-  readonly sentAt: number
-  /** Whether its pets were in trouble before, so that its trouble says nothing about its keys. */
-  readonly isOfPets: boolean
   readonly skipsLocked: boolean
-  /** Of updates that are apart: what has at most one statement in flight. */
-  readonly lane?: string
+  /** The key of updates that are apart because of it. It has at most one such statement in flight. */
+  readonly key?: string
 }
 
 /** What a batch has left. */

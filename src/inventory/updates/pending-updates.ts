@@ -6,68 +6,58 @@ import type { Batch, BatchResult } from './batch.ts'
 import type { QueuedState, Update, UpdateState } from './quantity-update.ts'
 
 /** Maximum updates in one statement. */
-export const MAX_BATCH_SIZE = 500
+const MAX_BATCH_SIZE = 500
 
 /** How long after a lock timeout statements skip locked rows. */
 const AFTER_TIMEOUT_MS = 1000
 
-/** A statement that takes longer is in trouble, if a later one was faster. */
+/** A statement that takes longer is slow, unless all are. */
 const SLOW_MS = 500
-
-/** How long after the last trouble of a pet or key its next statements are no longer apart. */
-const FORGET_MS = 60_000
-
-/** What is known about a pet or a key of which a statement had trouble. */
-interface Trouble {
-  /** Maximum updates in its next statement. */
-  readonly limit: number
-  /** When it had trouble, or a statement of the held pet was sent, by `performance.now()`. */
-  readonly at: number
-}
 
 const isInFlight = ({ state }: Update): boolean => state === 'in flight'
 
 const keyOf = ({ caller }: Update): string => caller?.key?.name ?? ''
 
+const pairOf = (update: Update): string => `${update.petId} ${keyOf(update)}`
+
 /**
  * All updates without an outcome. Each is in one of these states:
  *
  * - WAITING, at first: it may share a statement with all others that wait.
- * - APART: a statement with its key or its pet had trouble: PostgreSQL rejected it, or it waited for a lock that is no row of its own,
- *   or it was slow. The pets of that statement and the other pets of its keys share statements only among themselves and with one key,
- *   half as many after each trouble, so that the good ones soon are out.
- * - HELD: its pet is the trouble. A statement did not get its row, or one with it alone waited for a lock or was slow. Its updates are
- *   sent one by one, and wait in PostgreSQL's queue.
+ * - APART: a statement with its API key had trouble: PostgreSQL rejected it, it waited for a lock that is no row of its own, or it was
+ *   slow. Its updates are sent again, and further ones of the key for the first time, only with their like: at most half as many after
+ *   each trouble, so that the good ones soon are out, and more after each success.
+ * - HELD: its pet alone has trouble: a statement did not get its row, or one for no other pet waited for a lock or was slow. The pet's
+ *   updates are sent one by one, to wait in PostgreSQL's queue.
  * - IN FLIGHT: it is sent. At most one update of a pet is, the oldest in its state, so none overtakes an older one of its API key, even
  *   if that one is sent several times.
  * - SETTLED: its caller has the outcome.
  *
  * The first three follow from the pet and the key, and the pet comes first: an update of a key that is apart whose pet is locked is
- * held until a statement gets the row, and the next one of the pet is apart. From each of them, an update is sent, or settled when it
- * is late. In flight, it is settled, or queued again if PostgreSQL has not decided it.
+ * held until a statement gets the row, and apart again after that. From each of them, an update is sent, or settled when it is late.
+ * In flight, it is settled, or queued again if PostgreSQL has not decided it.
  *
  * After a lock timeout, statements skip locked rows, so that none waits for each newly locked row.
  */
 export class PendingUpdates {
-  /** Maximum updates in one statement. If it is 1, no key is set apart, as no update shares a statement. */
-  limit = MAX_BATCH_SIZE
+  /** Whether each update is a statement of its own. Then it can cause no trouble to those of other pets. */
+  isIndividual = false
   readonly #statistics: InventoryStatistics
-  readonly #retryMs: number
   /** The updates of each pet, oldest first, and first the pet that was served longest ago. */
   readonly #pets = new TransientMap<bigint, Update[]>()
-  /** The pets and the keys in trouble, longest unchanged first. */
-  readonly #troubles = new Map<bigint | string, Trouble>()
-  /** The lanes with a statement in flight: a key that sends many updates does not delay the other keys. */
-  readonly #lanes = new Set<string>()
+  readonly #heldPets = new Set<bigint>()
+  /** Keys that are apart, and the maximum updates in their next statement. */
+  readonly #keys = new Map<string, number>()
+  /** The same of the pets of keys whose updates are sent again after trouble. */
+  readonly #pairs = new Map<string, number>()
+  readonly #keysInFlight = new Set<string>()
   /** When a statement that waits for locked rows had the last timeout, by `performance.now()`. */
   #timeoutAt = Number.NEGATIVE_INFINITY
   /** When the latest statement was sent that was not slow. */
   #fastAt = Number.NEGATIVE_INFINITY
 
-  /** @param retryMs minimum interval between the statements of a held pet */
-  constructor(statistics: InventoryStatistics, retryMs: number) {
+  constructor(statistics: InventoryStatistics) {
     this.#statistics = statistics
-    this.#retryMs = retryMs
   }
 
   get isEmpty(): boolean {
@@ -83,28 +73,34 @@ export class PendingUpdates {
   }
 
   /** Takes the oldest waiting update of each pet. */
-  takeWaiting(): Batch | undefined {
-    return this.#batchOf(this.#take('waiting', this.limit))
+  takeWaiting(): Batch {
+    const limit = this.isIndividual ? 1 : MAX_BATCH_SIZE
+    return { updates: this.#take('waiting', limit), skipsLocked: this.#skipsLocked }
   }
 
-  /** Takes the oldest held update. Its statement waits for locked rows. */
-  takeHeld(): Batch | undefined {
-    const latest = performance.now() - this.#retryMs
-    const updates = this.#take('held', 1, ({ petId }) => (this.#troubles.get(petId)?.at ?? 0) <= latest)
-    for (const { petId } of updates) this.#note(petId, 0)
-    return this.#batchOf(updates, { isOfPets: true, skipsLocked: false })
+  /** Takes the oldest held update. */
+  takeHeld(): Batch {
+    return { updates: this.#take('held', 1), skipsLocked: false }
   }
 
-  /** Takes updates that are apart, all of one lane without a statement in flight. */
-  takeApart(): Batch | undefined {
-    const [first] = this.#take('apart', 1, (update) => !this.#lanes.has(this.#laneOf(update)))
-    if (first === undefined) return undefined
-    const lane = this.#laneOf(first)
-    const size = Math.min(this.limit, this.#limitOf(first))
-    const fits = (update: Update): boolean => this.#laneOf(update) === lane && this.#limitOf(update) >= size
-    const updates = [first, ...this.#take('apart', size - 1, fits)]
-    this.#lanes.add(lane)
-    return this.#batchOf(updates, { isOfPets: this.#troubles.has(first.petId), lane })
+  /**
+   * Takes updates of one key that are apart: again, or if none of the key is in flight, for the first time. So a key that sends many
+   * updates does not delay other keys, of the same pets.
+   */
+  takeApart(): Batch {
+    const skipsLocked = this.#skipsLocked
+    const hadTrouble = (update: Update): boolean => this.#pairs.has(pairOf(update))
+    const isFree = (update: Update): boolean => hadTrouble(update) || !this.#keysInFlight.has(keyOf(update))
+    const [first] = this.#take('apart', 1, isFree)
+    if (first === undefined) return { updates: [], skipsLocked }
+    const key = keyOf(first)
+    const limit = this.#limitOf(first)
+    const fits = (update: Update): boolean =>
+      keyOf(update) === key && hadTrouble(update) === hadTrouble(first) && this.#limitOf(update) >= limit
+    const updates = [first, ...this.#take('apart', limit - 1, fits)]
+    if (hadTrouble(first)) return { updates, skipsLocked }
+    this.#keysInFlight.add(key)
+    return { updates, skipsLocked, key }
   }
 
   /** Takes the oldest update in a state for which `fits` is true, of each of at most `limit` pets. */
@@ -120,85 +116,64 @@ export class PendingUpdates {
     return taken
   }
 
-  #batchOf(updates: readonly Update[], rest: Partial<Batch> = {}): Batch | undefined {
-    if (updates.length === 0) return undefined
-    const sentAt = performance.now()
-    const skipsLocked = sentAt - this.#timeoutAt < AFTER_TIMEOUT_MS
-    return { updates, sentAt, isOfPets: false, skipsLocked, ...rest }
-  }
-
-  /** The pets in trouble of a key have a lane, and its other pets have one. */
-  #laneOf(update: Update): string {
-    return `${this.#troubles.has(update.petId) ? 'pets' : 'key'} ${keyOf(update)}`
+  get #skipsLocked(): boolean {
+    return performance.now() - this.#timeoutAt < AFTER_TIMEOUT_MS
   }
 
   #limitOf(update: Update): number {
-    const trouble = this.#troubles.get(update.petId) ?? this.#troubles.get(keyOf(update))
-    return trouble?.limit ?? MAX_BATCH_SIZE
+    if (this.isIndividual) return 1
+    return this.#pairs.get(pairOf(update)) ?? this.#keys.get(keyOf(update)) ?? MAX_BATCH_SIZE
   }
 
-  /** Takes back a batch that was sent. Its undecided updates are queued again. */
-  onResult(batch: Batch, result: BatchResult): void {
+  /** Takes back a batch that was sent at a time. Its undecided updates are queued again. */
+  onResult(batch: Batch, result: BatchResult, sentAt: number): void {
     this.#statistics.batches.observe(batch.updates.length)
-    if (batch.lane !== undefined) this.#lanes.delete(batch.lane)
-    for (const update of batch.updates) {
-      this.#move(update, result.undecided.includes(update) ? 'waiting' : 'settled')
-    }
-    if (result.end !== 'failed') this.#learn(batch, result)
+    if (batch.key !== undefined) this.#keysInFlight.delete(batch.key)
+    if (result.end !== 'failed') this.#learn(batch, result, sentAt)
+    for (const update of batch.updates)
+      this.#move(update, result.undecided.includes(update) ? this.#stateOf(update) : 'settled')
     for (const { petId } of batch.updates) this.#sort(petId)
   }
 
-  /** Notes which pets and keys are in trouble, and which no longer are. */
-  #learn({ updates, sentAt, isOfPets, skipsLocked }: Batch, { undecided, end }: BatchResult): void {
+  /** Limits the pets and the keys of a batch that had trouble, and relaxes those of one that had none. */
+  #learn({ updates, skipsLocked }: Batch, { undecided, end }: BatchResult, sentAt: number): void {
     const now = performance.now()
     const isFast = now - sentAt <= SLOW_MS
     if (isFast) this.#fastAt = Math.max(this.#fastAt, sentAt)
     // If no later statement was faster, it is the server that is slow.
-    const isSlow = !isFast && this.#fastAt > sentAt
+    const isSlow = !isFast && sentAt < this.#fastAt
     const isTimeout = end === 'lock timeout'
     if (isTimeout && !skipsLocked) this.#timeoutAt = now
-    if (this.#troubles.size === 0 && end === 'made' && !isSlow && undecided.length === 0) return
-    const isAlone = updates.length === 1
+    const hadTrouble = this.#heldPets.size + this.#keys.size + this.#pairs.size > 0
+    if (!hadTrouble && end === 'made' && !isSlow && undecided.length === 0) return
+
     const hasTrouble = isSlow || end === 'rejected' || (isTimeout && skipsLocked)
+    const isAlone = updates.length === 1
     const half = Math.ceil(updates.length / 2)
-
+    // The trouble of a held pet, or of what is sent again, says nothing about the keys.
+    const isKnown = updates.some(
+      (update) => this.#heldPets.has(update.petId) || this.#pairs.has(pairOf(update)),
+    )
     for (const update of updates) {
-      const { petId } = update
-      const isPetToBlame = isAlone ? isTimeout || isSlow : end === 'made' && undecided.includes(update)
-      if (isPetToBlame) this.#note(petId, 0)
-      else if (hasTrouble && !isAlone) this.#note(petId, half)
-      else if (!isTimeout) this.#troubles.delete(petId)
+      const isUndecided = undecided.includes(update)
+      if ((isAlone && (isSlow || isTimeout)) || (isUndecided && end === 'made'))
+        this.#heldPets.add(update.petId)
+      else if (isUndecided && hasTrouble) this.#pairs.set(pairOf(update), half)
+      else if (!isTimeout) this.#heldPets.delete(update.petId)
     }
-    const apart = this.#troubles.size
-    if (hasTrouble && !isOfPets && this.limit > 1)
-      for (const update of updates) this.#note(keyOf(update), half)
-    else if (!hasTrouble && !isTimeout && apart > 0)
-      for (const key of new Set(updates.map(keyOf))) this.#relax(key)
-    // The pets of the batch are sorted anyway.
-    if (this.#troubles.size !== apart) this.#sortAll()
+    const apart = this.#keys.size
+    for (const key of new Set(updates.map(keyOf))) {
+      const relaxed = (this.#keys.get(key) ?? MAX_BATCH_SIZE) * 4
+      if (hasTrouble && !isKnown && !this.isIndividual) this.#keys.set(key, half)
+      else if (hasTrouble || isTimeout) continue
+      else if (relaxed < MAX_BATCH_SIZE) this.#keys.set(key, relaxed)
+      else this.#keys.delete(key)
+    }
+    if (this.#keys.size !== apart) for (const [petId] of Array.from(this.#pets)) this.#sort(petId)
   }
 
-  #note(what: bigint | string, limit: number): void {
-    // As the last one.
-    this.#troubles.delete(what)
-    this.#troubles.set(what, { limit, at: performance.now() })
-  }
-
-  /** Doubles the limit of a key after a statement without trouble, until the key is no longer apart. */
-  #relax(key: string): void {
-    const limit = (this.#troubles.get(key)?.limit ?? MAX_BATCH_SIZE) * 2
-    if (limit < MAX_BATCH_SIZE) this.#note(key, limit)
-    else this.#troubles.delete(key)
-  }
-
-  /** Rejects the queued updates that arrived before `time` (`performance.now()`), and forgets old troubles. */
+  /** Rejects the queued updates that arrived before `time` (`performance.now()`). */
   rejectLate(time: number): void {
-    const known = this.#troubles.size
-    for (const [what, { at }] of this.#troubles) {
-      if (at > time - FORGET_MS) break
-      this.#troubles.delete(what)
-    }
-    if (this.#troubles.size < known) this.#sortAll()
     for (const [petId, updates] of Array.from(this.#pets)) {
       const late = updates.filter(({ state, arrivedAt }) => state !== 'in flight' && arrivedAt < time)
       for (const update of late) {
@@ -213,28 +188,25 @@ export class PendingUpdates {
     }
   }
 
-  #sortAll(): void {
-    for (const [petId] of Array.from(this.#pets)) this.#sort(petId)
-  }
-
   /** Moves the queued updates of a pet to their states now, without the settled ones, and the pet behind the others. */
   #sort(petId: bigint): void {
     const updates = (this.#pets.get(petId) ?? []).filter(({ state }) => state !== 'settled')
     this.#pets.delete(petId)
-    if (updates.length > 0) this.#pets.set(petId, updates)
+    if (updates.length === 0) this.#heldPets.delete(petId)
+    else this.#pets.set(petId, updates)
     for (const update of updates) if (update.state !== 'in flight') this.#move(update, this.#stateOf(update))
   }
 
   #stateOf(update: Update): QueuedState {
-    if (this.#troubles.size === 0) return 'waiting'
-    const trouble = this.#troubles.get(update.petId)
-    if (trouble?.limit === 0) return 'held'
-    return trouble !== undefined || this.#troubles.has(keyOf(update)) ? 'apart' : 'waiting'
+    if (this.#heldPets.has(update.petId)) return 'held'
+    if (this.#pairs.size > 0 && this.#pairs.has(pairOf(update))) return 'apart'
+    return this.#keys.has(keyOf(update)) ? 'apart' : 'waiting'
   }
 
   #move(update: Update, state: UpdateState): void {
     const isPossible = update.state === 'in flight' ? state !== 'in flight' : update.state !== 'settled'
     assert(isPossible, `an update that was ${update.state} cannot be ${state}`)
+    if (state === 'settled' && this.#pairs.size > 0) this.#pairs.delete(pairOf(update))
     this.#statistics.updates[update.state]--
     this.#statistics.updates[state]++
     update.state = state

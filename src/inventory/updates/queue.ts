@@ -1,9 +1,10 @@
 import { setImmediate } from 'node:timers'
+import { setTimeout } from 'node:timers/promises'
 import type { Context } from '@opentelemetry/api'
 import type { InventoryItem } from '../entry/schemas.ts'
 import type { InventoryStatistics } from '../statistics.ts'
 import { type Batch, type BatchResult, sendBatch } from './batch.ts'
-import { MAX_BATCH_SIZE, PendingUpdates } from './pending-updates.ts'
+import { PendingUpdates } from './pending-updates.ts'
 import type { QuantityUpdate, QueuedState } from './quantity-update.ts'
 import type { UpdateRepository } from './repository.ts'
 
@@ -21,7 +22,7 @@ export interface UpdateTimes {
   readonly wait: number
   /** Interval between checks for late updates. */
   readonly check: number
-  /** Minimum interval between the statements of a held pet. */
+  /** Minimum interval between the statements of an update that is held. */
   readonly retry: number
 }
 
@@ -63,7 +64,7 @@ export class UpdateQueue {
     times = updateTimes,
   ) {
     this.#repository = repository
-    this.#pending = new PendingUpdates(statistics, times.retry)
+    this.#pending = new PendingUpdates(statistics)
     this.#tracer = tracer
     this.#times = times
   }
@@ -114,35 +115,40 @@ export class UpdateQueue {
 
   #dispatch(): void {
     const { updateConnections } = this.#repository
-    const { isDistributed } = this.#repository.table()
     const { waiting } = MAX_STATEMENTS
     const held = Math.min(MAX_STATEMENTS.held, updateConnections - waiting)
     const apart = Math.max(1, Math.min(MAX_STATEMENTS.apart, updateConnections - waiting - held))
     const pending = this.#pending
-    pending.limit = isDistributed ? 1 : MAX_BATCH_SIZE
+    pending.isIndividual = this.#repository.table().isDistributed
     // First, because their updates often are older than others of the same pets.
     this.#start('apart', apart, () => pending.takeApart())
-    this.#start('waiting', isDistributed ? updateConnections - held : waiting, () => pending.takeWaiting())
+    this.#start('waiting', pending.isIndividual ? updateConnections - held : waiting, () =>
+      pending.takeWaiting(),
+    )
     this.#start('held', held, () => pending.takeHeld())
   }
 
   /** Sends statements until `max` of them are in flight, or nothing is left to take. */
-  #start(state: QueuedState, max: number, take: () => Batch | undefined): void {
+  #start(state: QueuedState, max: number, take: () => Batch): void {
     while (this.#inFlight[state] < max) {
       const batch = take()
-      if (batch === undefined) return
+      if (batch.updates.length === 0) return
       void this.#send(state, batch)
     }
   }
 
   async #send(state: QueuedState, batch: Batch): Promise<void> {
+    const sentAt = performance.now()
     this.#inFlight[state]++
     this.#batchSize = batch.updates.length
     const send = (): Promise<BatchResult> => sendBatch(this.#repository, batch)
     const contexts = batch.updates.flatMap(({ context }) => context ?? [])
     const result = await (this.#tracer?.run(contexts, send) ?? send())
+    // A trigger may give up a lock at once.
+    if (state === 'held' && result.undecided.length > 0)
+      await setTimeout(sentAt + this.#times.retry - performance.now())
     this.#inFlight[state]--
-    this.#pending.onResult(batch, result)
+    this.#pending.onResult(batch, result, sentAt)
     // What is sent again must not be late. Otherwise, the timer is enough.
     if (result.undecided.length > 0) this.#check()
     else this.#dispatch()

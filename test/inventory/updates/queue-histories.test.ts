@@ -1,4 +1,4 @@
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate, setTimeout } from 'node:timers/promises'
 import fc from 'fast-check'
 import pg from 'pg'
 import t from 'tap'
@@ -11,6 +11,7 @@ import { UpdateQueue } from '../../../src/inventory/updates/queue.ts'
 import type { UpdateRepository } from '../../../src/inventory/updates/repository.ts'
 import type { TableState } from '../../../src/inventory/updates/table-state.ts'
 import type { UpdatedRow } from '../../../src/inventory/updates/update-statements.ts'
+import { eventually } from '../../support/eventually.ts'
 
 const HISTORIES = 400
 const UPDATES = 60
@@ -162,34 +163,66 @@ for (const [limits, wait] of Object.entries(waits)) {
   }
 }
 
-t.test('refused updates of several keys are sent at the same time, those of one key are not', async (t) => {
-  for (const [keys, expected] of [
-    ['abcdef', 4],
-    ['aaaaaa', 1],
-  ] as const) {
-    const repository = new RandomRepository(() => 0, false)
-    const pending: (() => void)[] = []
-    repository.setQuantities = async ([first, ...others]) => {
-      // The first statement has all updates, of which PostgreSQL rejects one.
-      if (others.length === keys.length - 1) throw errorOf('23514')
-      await new Promise<void>((resolve) => pending.push(resolve))
-      const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
-      t.equal(senders.size, 1)
-      throw errorOf('23514')
+t.test(
+  'what is apart is sent at the same time, but only one statement of the other pets of a key',
+  async (t) => {
+    for (const [keys, expected] of [
+      ['abcdef', 4],
+      ['aaaaaa', 2],
+    ] as const) {
+      const repository = new RandomRepository(() => 0, false)
+      const pending: (() => void)[] = []
+      repository.setQuantities = async ([first, ...others]) => {
+        // The first statement has all updates, of which PostgreSQL rejects one.
+        if (others.length === keys.length - 1) throw errorOf('23514')
+        await new Promise<void>((resolve) => pending.push(resolve))
+        const senders = new Set([first, ...others].map((update) => update?.caller?.key?.name))
+        t.equal(senders.size, 1)
+        throw errorOf('23514')
+      }
+      const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, {
+        wait: 60_000,
+        check: 1,
+        retry: 1,
+      })
+      const set = (name: string, petId: number) =>
+        queue.set({ petId: BigInt(petId), quantity: 1, caller: { key: { name }, requestId: '' } })
+      const updates = Array.from(keys, set)
+      const outcomes = Promise.allSettled(updates)
+      for (let left = 100; left > 0; left--) await setImmediate()
+      t.equal(pending.length, expected, keys)
+      const later = Promise.allSettled([10, 11, 12, 13].map((petId) => set('a', petId)))
+      for (let left = 100; left > 0; left--) await setImmediate()
+      t.equal(pending.length, keys === 'aaaaaa' ? expected + 1 : expected, `${keys} and more of the first`)
+      const settled = Promise.all([outcomes, later]).then(() => true)
+      while (!(await Promise.race([settled, setImmediate(false)])))
+        for (const answer of pending.splice(0)) answer()
     }
-    const queue = new UpdateQueue(repository, new InventoryStatistics(), undefined, {
-      wait: 60_000,
-      check: 1,
-      retry: 1,
-    })
-    const updates = Array.from(keys, (name, index) =>
-      queue.set({ petId: BigInt(index), quantity: 1, caller: { key: { name }, requestId: '' } }),
-    )
-    const outcomes = Promise.allSettled(updates)
-    for (let left = 100; left > 0; left--) await setImmediate()
-    t.equal(pending.length, expected, keys)
-    const settled = outcomes.then(() => true)
-    while (!(await Promise.race([settled, setImmediate(false)])))
-      for (const answer of pending.splice(0)) answer()
+  },
+)
+
+t.test('the key of a slow statement is set apart, once others were faster', async (t) => {
+  const repository = new RandomRepository(() => 0, false)
+  const store = repository.setQuantities.bind(repository)
+  let isMixed = true
+  repository.setQuantities = async (updates, skipsLocked) => {
+    const keys = new Set(updates.map(({ caller }) => caller?.key?.name))
+    if (keys.has('slow')) {
+      isMixed = keys.size > 1
+      await setTimeout(700)
+    }
+    return store(updates, skipsLocked)
   }
+  const queue = new UpdateQueue(repository, new InventoryStatistics())
+  const set = (name: string, petId: bigint) =>
+    queue.set({ petId, quantity: 1, caller: { key: { name }, requestId: '' } })
+  await eventually('a slow statement without updates of another key', async () => {
+    const slow = Promise.all([set('slow', 1n), set('good', 2n)])
+    // In the next statement.
+    await setImmediate()
+    for (let count = 0; count < 20; count++) await set('good', 3n)
+    await slow
+    return !isMixed
+  })
+  t.pass('they no longer share statements, though they always arrive together')
 })
