@@ -6,9 +6,6 @@ import { indent } from './json-text.js'
 /** Maximum entries of a list to show: a browser takes seconds to lay out 200,000 of them. */
 const MAX_SHOWN = 1000
 
-/** Headers of the connection, which say nothing about the response. */
-const HIDDEN_HEADERS = ['connection', 'date', 'keep-alive']
-
 /** The service that served this page, including any path prefix of a proxy. The page can reach no other. */
 export const base = new URL('v1', location.href).href
 
@@ -65,21 +62,27 @@ async function exchange({ method, url, headers, body }) {
     cache: 'no-store',
     signal: AbortSignal.timeout(120_000),
   })
-  const isJson = /^application\/json\b/.test(response.headers.get('content-type') ?? '')
-  return { response, isJson, text: await response.text() }
+  return { response, text: await response.text() }
 }
 
-/** @typedef {Awaited<ReturnType<typeof exchange>>} Received */
-
-/** @param {Received} received */
-function summaryOf({ response: { status, statusText }, isJson, text }) {
+/** @param {{ response: Response, text: string }} received */
+function summaryOf({ response: { status, statusText }, text }) {
   const isError = status >= 400
-  const { code, message } = isError && isJson ? JSON.parse(text) : {}
   return [
     badge(`${status} ${statusText}`.trim(), isError ? 'failed' : 'succeeded'),
-    code === undefined ? countIn(text) : ` ${code}: ${message} `,
-    ...(status === 401 ? [element('a', { href: '#key' }, 'Enter an API key')] : []),
+    isError ? errorIn(text) : countIn(text),
+    ...(status === 401 ? [' ', element('a', { href: '#key' }, 'Enter an API key')] : []),
   ]
+}
+
+/** @param {string} text */
+function errorIn(text) {
+  try {
+    const { code, message } = JSON.parse(text)
+    return ` ${code}: ${message}`
+  } catch {
+    return ' The body is not an Error of the service.'
+  }
 }
 
 /** @param {string} text */
@@ -96,16 +99,16 @@ function truncated(text) {
   return entries.length > MAX_SHOWN ? `${entries.slice(0, MAX_SHOWN).join('},{')}},…]` : text
 }
 
-/** @param {Received} received */
-function detailsOf({ response: { headers }, isJson, text }) {
-  // Callers use the first two.
+/** @param {{ response: Response, text: string }} received */
+function detailsOf({ response: { headers }, text }) {
+  const isJson = /^application\/json\b/.test(headers.get('content-type') ?? '')
+  // Callers use the first two. Those of the connection say nothing about the response.
   const lines = Object.entries({ etag: '', 'x-request-id': '', ...Object.fromEntries(headers) })
-    .filter(([name, value]) => value !== '' && !HIDDEN_HEADERS.includes(name))
+    .filter(([name, value]) => value !== '' && !/^(?:connection|date|keep-alive)$/.test(name))
     .map(([name, value]) => `${name}: ${value}`)
+  const body = inColor(isJson ? indent(truncated(text)) : text)
   return [
-    ...(text === ''
-      ? []
-      : [codeBlock('Response body', ...(isJson ? inColor(indent(truncated(text))) : [text]))]),
+    ...(text === '' ? [] : [codeBlock('Response body', ...body)]),
     codeBlock('Response headers', lines.join('\n')),
   ]
 }

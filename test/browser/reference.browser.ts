@@ -177,6 +177,10 @@ t.test(
       await field(update, 'If-Match').fill(tag)
       t.match((await execute(update)).outcome, status)
     }
+    const emptyError = { status: 502, contentType: 'application/json', body: '' }
+    await page.route(/\/v1\//, (route) => route.fulfill(emptyError), { times: 1 })
+    await press(update)
+    await statusOf(update).getByText('502 Bad Gateway The body is not an Error of the service.').waitFor()
     await page.route(/\/v1\//, (route) => route.abort())
     for (const [operation, advice] of [
       [list, 'Try again.'],
