@@ -67,8 +67,8 @@ t.test('an empty variable counts as unset', async (t) => {
     const empty = Object.fromEntries(
       names.flatMap((name) => [name, `${name}_FILE`]).map((name) => [name, text]),
     )
-    t.strictSame(loadConfig(empty), loadConfig({}))
-    t.equal(loadOperatorDatabase(empty), undefined)
+    t.strictSame(loadConfig(empty), loadConfig({}), JSON.stringify(text))
+    t.equal(loadOperatorDatabase(empty), undefined, JSON.stringify(text))
   }
 })
 
@@ -229,8 +229,8 @@ t.test('sslrootcert=system is the file in SSL_CERT_FILE, if any, and full verifi
       loadConfig({ DATABASE_URL: url, SSL_CERT_FILE }).databaseUrl,
       loadOperatorDatabase({ OPERATOR_DATABASE_URL: url, SSL_CERT_FILE })?.url,
     ])
-      t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), expected)
-    t.notMatch(loadConfig({ DATABASE_URL: url }).databaseUrl, 'system')
+      t.strictSame(Object.fromEntries(new URL(used ?? '').searchParams), expected, parameters)
+    t.notMatch(loadConfig({ DATABASE_URL: url }).databaseUrl, 'system', parameters)
   }
 })
 

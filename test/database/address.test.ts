@@ -18,8 +18,8 @@ t.test('an address is passed on as it is, and shown by its host, port and databa
     ['postgres://u@ignored:5433/db?host=h', 'h:5433/db'],
     ['postgres://u:p%2B+%20@h/?options=-c%20a%3D1%2B1+-c%20b=2&user=a%26b', 'h:5432'],
   ] as const) {
-    t.strictSame(configOf(parseAddress(url).url), configOf(url))
-    t.equal(parseAddress(url).name, name)
+    t.strictSame(configOf(parseAddress(url).url), configOf(url), url)
+    t.equal(parseAddress(url).name, name, url)
   }
   t.strictSame(configOf(parseAddress('postgres://h/db?connection=x').url), configOf('postgres://h/db'))
   t.end()

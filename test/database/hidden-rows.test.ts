@@ -19,7 +19,7 @@ t.test('rows that row security may hide are a reason not to be ready, never an e
     await database.query(`ALTER TABLE ${table} ENABLE ROW LEVEL SECURITY`)
     const { send: started, update } = await startApp(t, url)
     const reason = `Row security would hide rows: query would be affected by row-level security policy for table "${table}"`
-    t.match(JSON.parse((await started('GET', '/readyz')).text), { message: reason })
+    t.match(JSON.parse((await started('GET', '/readyz')).text), { message: reason }, table)
     const authorization = `Bearer ${key}`
     const requests = [
       await started('GET', '/v1/inventory', { headers: { authorization } }),

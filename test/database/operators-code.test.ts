@@ -26,14 +26,14 @@ t.test("an error in the operator's trigger is a 500, and no reason to migrate", 
     for (const [index, status] of [500, 200, 200, 500].entries())
       t.equal(answers[index]?.status, status, what)
     t.ok(log.slice(lines).some((line) => JSON.stringify(line).includes('PL/pgSQL function audit()')))
-    t.equal((await send('GET', '/readyz')).status, 200)
+    t.equal((await send('GET', '/readyz')).status, 200, what)
 
     const env = { DATABASE_URL: database.url }
     const input = 'petId,quantity\n1,1\n'
     const { code: exit, stderr } = await runCommand(t, ['import', '-', '--rows', '1'], { env, input })
-    t.equal(exit, 1)
+    t.equal(exit, 1, what)
     t.match(stderr, /A function or trigger in the database failed: .* \(PL\/pgSQL function audit\(\)/)
-    t.notMatch(stderr, /migrate|at .*\.js/)
+    t.notMatch(stderr, /migrate|at .*\.js/, what)
   }
 })
 

@@ -100,14 +100,14 @@ t.test('a warning of a trigger or of auto_explain says nothing about the commit'
   )
   const { send, update } = await startApp(t, database.url)
   for (const path of ['/v1/inventory', '/v1/inventory', '/readyz'])
-    t.equal((await send('GET', path)).status, 200)
+    t.equal((await send('GET', path)).status, 200, path)
   for (const trigger of [
     'TRIGGER warn BEFORE UPDATE ON inventory',
     // Runs during the commit.
     'CONSTRAINT TRIGGER warn_late AFTER UPDATE ON inventory DEFERRABLE INITIALLY DEFERRED',
   ]) {
     await database.query(`CREATE ${trigger} FOR EACH ROW EXECUTE FUNCTION warn()`)
-    for (const quantity of [5, 6, 7]) t.equal((await update(1, quantity)).status, 200)
+    for (const quantity of [5, 6, 7]) t.equal((await update(1, quantity)).status, 200, trigger)
   }
   await inTransaction(options, ({ change }) => change('UPDATE inventory SET quantity = 8 WHERE pet_id = 1'))
 })

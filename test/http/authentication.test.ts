@@ -93,7 +93,7 @@ t.test('a read-only key lists, and changes nothing', async (t) => {
   ] as const) {
     const answer = await send('PATCH', path, message)
     isError(t, answer, 403, 'forbidden')
-    t.equal(answer.headers['www-authenticate'], 'Bearer realm="inventory", error="insufficient_scope"')
+    t.equal(answer.headers['www-authenticate'], 'Bearer realm="inventory", error="insufficient_scope"', path)
   }
   for (const [method, path, status] of [
     ['DELETE', '/v1/inventory/1', 405],

@@ -21,7 +21,7 @@ t.test('health checks need no key, and their responses are never cached', async 
     ['HEAD', '/readyz', ''],
   ] as const) {
     const answer = await send(method, path)
-    t.strictSame([answer.status, answer.text, answer.headers['cache-control']], [200, text, 'no-store'])
+    t.strictSame([answer.status, answer.text, answer.headers['cache-control']], [200, text, 'no-store'], path)
   }
 })
 

@@ -84,9 +84,9 @@ t.test('metrics count batches, unchanged lists and connections', async (t) => {
     ['probe', 1],
   ] as const) {
     const labels = { db_client_connection_pool_name: pool }
-    t.equal(total(metrics, 'db_client_connection_max', labels), size)
+    t.equal(total(metrics, 'db_client_connection_max', labels), size, pool)
     t.ok(total(metrics, 'db_client_connection_count', labels) >= 1, pool)
-    t.equal(total(metrics, 'db_client_connection_pending_requests', labels), 0)
+    t.equal(total(metrics, 'db_client_connection_pending_requests', labels), 0, pool)
   }
   const age = Date.now() / 1000 - total(metrics, 'inventory_api_keys_read_timestamp_seconds')
   t.ok(age >= 0 && age < 60)

@@ -110,7 +110,7 @@ t.test('a setting that is no whole number from 1 to 9999 is refused by name', as
       ['BACKUP_KEEP_DAYS', { keepDays: wrong, command: 'now' }],
     ] as const) {
       const { files, stderr, exitCode } = await backUpOnce(t, { pgDump: 'exit 0', ...situation })
-      t.strictSame(files, [OLD])
+      t.strictSame(files, [OLD], `${name} ${wrong}`)
       t.equal(stderr, `backup.sh: ${name} must be a whole number from 1 to 9999, not "${wrong}"\n`)
       t.equal(exitCode, 2)
     }

@@ -39,7 +39,7 @@ t.test('a process that ends on its own has written the lines of its last event-l
     const child = startLogging(t, many + end)
     const ended = once(child, 'exit')
     const lines = await linesOf(child)
-    t.strictSame(await ended, [expected, null])
+    t.strictSame(await ended, [expected, null], end)
     const numbers = lines.map((line) => JSON.parse(line).n)
     t.strictSame(numbers, [...Array(101).keys()].slice(1), end)
   }

@@ -28,7 +28,7 @@ t.test('--help at every level goes to standard output, with an example', async (
     const { code, stdout, stderr } = await runCommand(t, [...command, '--help'])
     t.strictSame([code, stderr], [0, ''], command.join(' '))
     t.match(stdout, ['Usage: inventory', ...command].join(' '))
-    t.match(stdout, /\nExample:\n {2}inventory /)
+    t.match(stdout, /\nExample:\n {2}inventory /, command.join(' '))
   }
 })
 
@@ -44,7 +44,7 @@ t.test('wrong usage has exit code 2, and an unknown name gets the nearest one', 
   ] as const) {
     const outcome = await runCommand(t, words.split(' ').filter(Boolean))
     t.match(outcome, { code: 2, stdout: '', stderr: message }, words)
-    if (words !== '') t.match(outcome.stderr, /\nAdd --help for usage\.\n$/)
+    if (words !== '') t.match(outcome.stderr, /\nAdd --help for usage\.\n$/, words)
   }
 })
 

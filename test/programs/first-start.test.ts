@@ -155,7 +155,7 @@ t.test(
       await server.output(/EADDRINUSE: /)
       if (isInterrupted) server.process.kill('SIGINT')
       const { code, stdout } = await server.ended
-      t.equal(code, 1)
+      t.equal(code, 1, `interrupted: ${isInterrupted}`)
       t.notMatch(stdout, 'has exited')
       t.equal(await serverProcess(cwd), undefined)
     }

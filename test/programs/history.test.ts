@@ -168,8 +168,8 @@ t.test('off leaves no trigger behind, and writers are not recorded', async (t) =
   await database.query('UPDATE inventory SET quantity = 2')
   for (const args of [['--json'], ['list'], ['1', '--since', '1h']]) {
     const { code, stdout, stderr } = await inventory(t, database.url, 'history', ...args)
-    t.strictSame([code, stdout.trim().split('\n').length], [3, args[0] === '--json' ? 1 : 2])
-    t.match(stderr, /^inventory: the history is off, so later changes are missing; .*\n$/)
+    t.strictSame([code, stdout.trim().split('\n').length], [3, args[0] === '--json' ? 1 : 2], args.join(' '))
+    t.match(stderr, /^inventory: the history is off, so later changes are missing; .*\n$/, args.join(' '))
   }
   const triggers = "SELECT FROM pg_trigger WHERE tgrelid = 'inventory'::regclass"
   t.strictSame(await database.query(triggers), [])
@@ -186,7 +186,11 @@ t.test('operators read the history, and only the owner of the tables can change 
   t.equal(changesIn(await history(t, operator.urlOf(database.url), '--json')).length, 1)
   await history(t, operator.urlOf(database.url), 'status')
   for (const args of [['on'], ['off'], ['prune', '--keep', '1d']])
-    t.match(await inventory(t, operator.urlOf(database.url), 'history', ...args), { code: 1, stderr: /own/ })
+    t.match(
+      await inventory(t, operator.urlOf(database.url), 'history', ...args),
+      { code: 1, stderr: /own/ },
+      String(args),
+    )
   const select = await inventory(t, server.urlOf(database.url), 'history')
   t.match(select, { code: 1, stderr: /lacks a privilege/ })
   // A writer cannot put a table of its own in the place of the history.

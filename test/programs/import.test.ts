@@ -28,7 +28,7 @@ t.test('CSV adds and changes entries; a status that is left open stays or is ava
     [['--dry-run'], `${dryRun}\n`],
     [['--dry-run', '--mode', 'replace'], `${dryRun}, 1 removed\n`],
   ] as const)
-    t.match(await load(t, database.url, csv, ...args), { code: 0, stdout })
+    t.match(await load(t, database.url, csv, ...args), { code: 0, stdout }, args.join(' '))
   t.equal((await load(t, database.url, 'petId,quantity\nx,1\n', '--dry-run')).code, 3)
   t.equal(await stockOf(database), filled)
 
@@ -64,7 +64,11 @@ t.test('every spelling of CSV that programs write is read', async (t) => {
     await database.query('TRUNCATE inventory')
     const { code, stderr } = await load(t, database.url, input)
     t.equal(code, 0, `${JSON.stringify(input.toString('utf8', 0, 99))}: ${stderr}`)
-    t.equal(await stockOf(database), '-3,0,available\n1,5,available')
+    t.equal(
+      await stockOf(database),
+      '-3,0,available\n1,5,available',
+      JSON.stringify(input.toString('utf8', 0, 99)),
+    )
   }
 })
 
@@ -159,10 +163,10 @@ t.test('mode replace removes more than a tenth of the entries only if that is al
     const csv = `petId,quantity\n${kept.join('')}`
     const outcome = await load(t, database.url, csv, '--mode', 'replace', ...args)
     t.equal(outcome.code, code, outcome.stderr)
-    t.equal((await database.query('SELECT FROM inventory')).length, left)
+    t.equal((await database.query('SELECT FROM inventory')).length, left, args.join(' '))
     const refusal =
       'inventory: --mode replace would remove 3 of 20 entries; nothing was changed. To confirm, add --allow-removals.\n'
-    t.equal(outcome.stderr, code === 5 ? refusal : '')
+    t.equal(outcome.stderr, code === 5 ? refusal : '', args.join(' '))
   }
 })
 
@@ -223,7 +227,7 @@ t.test('the columns may have other types, such as an enumeration and domains', a
     const csv = 'petId,quantity,status\n1,5,\n2,9,pending\n4,1,\n5,0,sold\n'
     const stdout = '2 added, 2 changed, 0 unchanged, 1 removed\n'
     t.match(await load(t, database.url, csv, ...replace), { code: 0, stdout }, status)
-    t.equal(await stockOf(database), '1,5,sold\n2,9,pending\n4,1,available\n5,0,sold')
+    t.equal(await stockOf(database), '1,5,sold\n2,9,pending\n4,1,available\n5,0,sold', status)
   }
 })
 
@@ -240,7 +244,7 @@ t.test('what a trigger or constraint rejects is a reason, and nothing is written
   ] as const) {
     const said = `^inventory: The database rejects the entries: ${reason}; nothing was changed\\.\n$`
     t.match(await load(t, database.url, csv), { code: 3, stdout: /^$/, stderr: new RegExp(said) })
-    t.equal(await stockOf(database), '1,9,sold')
+    t.equal(await stockOf(database), '1,9,sold', reason)
   }
 })
 
@@ -272,7 +276,7 @@ t.test('an import that the table does not have as the file says is refused', asy
       const outcome = await load(t, database.url, csv, ...args, ...more)
       const stderr = ` (${wrong}): a trigger or rule of the table may skip or change rows; nothing was changed\n`
       t.match(outcome, wrong === '' ? { code: 0 } : { code: 3, stdout: /^$/, stderr }, code)
-      if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before)
+      if (wrong !== '' || more.length > 0) t.equal(await stockOf(database), before, code)
     }
   }
 })

@@ -141,7 +141,7 @@ t.test('an infinite time, or one before Christ, concerns its own key only, and i
   t.strictSame(statesOf(await listed()).sort(), rows.map(([, , state]) => state).sort())
   t.match(await keys('list'), { code: 0, stdout: /^for_ever +\w+ +active +-infinity +infinity /m })
   for (const name of ['for_ever', 'late'])
-    t.match(await keys('rotate', name), { code: 0, stderr: /does not expire/ })
+    t.match(await keys('rotate', name), { code: 0, stderr: /does not expire/ }, name)
 })
 
 t.test('durations are whole numbers of a unit; wrong values are refused', async (t) => {

@@ -42,9 +42,13 @@ for (const moment of ['before', 'after'] as const) {
       const input = 'petId,quantity\n1,5\n'
       const { code, stdout, stderr } = await runCommand(t, command.split(' '), { env, input })
       t.equal(code, 4, stderr)
-      t.match(stdout, command.startsWith('keys') ? /^inv_\w+\n$/ : /^$/)
-      t.match(stderr, /^inventory: It is unknown whether the change was committed: .*\. To find out, run /m)
-      t.notMatch(stderr, /nothing was changed|\n {4}at /)
+      t.match(stdout, command.startsWith('keys') ? /^inv_\w+\n$/ : /^$/, command)
+      t.match(
+        stderr,
+        /^inventory: It is unknown whether the change was committed: .*\. To find out, run /m,
+        command,
+      )
+      t.notMatch(stderr, /nothing was changed|\n {4}at /, command)
       t.equal((await database.query(made)).length, moment === 'after' ? 1 : 0, command)
       await succeed(t, database.url, 'migrate', 'up')
     }

@@ -150,7 +150,8 @@ t.test('a migration of the operator that is newer than one of the next version i
   const stderr = new RegExp(
     `; nothing was changed\\. .* rename ${own}, its file and .* to a name before ${next}\\.\n$`,
   )
-  for (const args of [['up'], ['down', '--yes']]) t.match(await migrate(...args), { code: 1, stderr })
+  for (const args of [['up'], ['down', '--yes']])
+    t.match(await migrate(...args), { code: 1, stderr }, String(args))
 
   await rename(fileOf(own), fileOf(renamed))
   await database.query(`UPDATE pgmigrations SET name = '${renamed}' WHERE name = '${own}'`)
@@ -168,7 +169,7 @@ t.test('the table of another program that uses node-pg-migrate is left alone', a
   for (const args of [['up'], ['down', '--yes']]) {
     const stderr =
       /^inventory: The table pgmigrations belongs to another program: it lists the migration 1700000000000_init; nothing was changed\. Give the inventory a database of its own, /
-    t.match(await run(t, args, env), { code: 1, stdout: '', stderr })
+    t.match(await run(t, args, env), { code: 1, stdout: '', stderr }, String(args))
   }
   t.strictSame(await database.query('TABLE pgmigrations'), before)
   t.strictSame(await database.query("SELECT to_regclass('inventory') AS found"), [{ found: null }])
@@ -196,8 +197,8 @@ t.test('the newest migration is the last by name, whatever the times say', async
     "run_on = run_on + interval '14 hours'",
   ]) {
     await database.query(`UPDATE pgmigrations SET ${disorder}`)
-    t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${newest}\n` })
-    t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${newest}\n` })
+    t.match(await run(t, ['down', '--yes'], env), { code: 0, stdout: `Rolled back ${newest}\n` }, disorder)
+    t.match(await run(t, ['up'], env), { code: 0, stdout: `Applied ${newest}\n` }, disorder)
     const rows = await database.query('SELECT name FROM pgmigrations ORDER BY run_on, id')
     const names = rows.map(({ name }) => name)
     t.strictSame(names, knownMigrations, 'earlier versions, which go by the times, accept them')

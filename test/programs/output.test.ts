@@ -32,6 +32,6 @@ t.test('a command whose output fails exits with 1 or 141, and has created no key
   for (const output of ['full', 'closed'] as const) {
     const { code, stderr } = await withoutOutput(t, output, database.url, ['import', '-', '--rows', '1'])
     t.equal(code, output === 'full' ? 1 : 141, stderr)
-    t.equal((await database.query('DELETE FROM inventory WHERE pet_id = 2 RETURNING 1')).length, 1)
+    t.equal((await database.query('DELETE FROM inventory WHERE pet_id = 2 RETURNING 1')).length, 1, output)
   }
 })

@@ -37,9 +37,9 @@ t.test('what comes from a file, its name or the command line never reaches the t
     [[HOSTILE], /unknown command .*\\u001b/],
   ] as const) {
     const { code, stdout, stderr } = await runCommand(t, args, { env: { DATABASE_URL: url }, cwd })
-    t.not(code, 0)
+    t.not(code, 0, printable(args.join(' ')))
     t.match(stderr, shown)
-    t.notMatch(stdout + stderr, RAW)
+    t.notMatch(stdout + stderr, RAW, printable(args.join(' ')))
   }
   const { stdout, stderr } = await runCommand(t, ['config'], {
     env: { DATABASE_URL: url, LOG_LEVEL: HOSTILE, PUBLIC_URLS: HOSTILE },

@@ -114,7 +114,7 @@ t.test('a start logs what an operator has to know', atOnce(), async (t) => {
     await close()
     const warnings = log.filter(({ level }) => Number(level) > 30).map(({ msg }) => msg)
     t.match(warnings.join('\n'), message)
-    t.notMatch(JSON.stringify(log), /hunter2|the-password-in-the-url/)
+    t.notMatch(JSON.stringify(log), /hunter2|the-password-in-the-url/, databaseUrl)
   }
 })
 

@@ -156,8 +156,8 @@ t.test('a condition waits for a locked row, and is decided by what is there then
     await release()
     const [locked, free] = await waiting
     t.equal(locked.status, status, `${change}; ${end}`)
-    if (status === 412) t.equal(locked.headers.etag, '"3-sold"')
-    t.equal(free.status, 200)
+    if (status === 412) t.equal(locked.headers.etag, '"3-sold"', change)
+    t.equal(free.status, 200, change)
   }
 })
 

@@ -3,7 +3,7 @@ import { startService } from '../../support/app.ts'
 import type { TestDatabase } from '../../support/database.ts'
 import { shortWaits } from '../../support/limits.ts'
 
-/** How often an update may be sent in its two seconds. */
+/** How often an update may be sent in its four seconds. */
 const MAX_ATTEMPTS = 84
 
 /** A trigger for the pets up to 10 that counts its runs, and then runs a statement, as a function with these settings. */
