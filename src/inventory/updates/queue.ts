@@ -31,7 +31,7 @@ export const updateTimes: UpdateTimes = { wait: 2000, check: 100, retry: 50 }
 /**
  * Maximum statements in flight by the state of their updates. While PostgreSQL executes one batch, another is in transit; with more,
  * batches are smaller, and each update takes more CPU time. Each statement of held updates occupies a connection until the lock
- * timeout, and each of updates that are apart is of another lane.
+ * timeout. As held updates and those that are apart have connections of their own, they never delay batches.
  */
 const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, held: 3, apart: 4 }
 
@@ -40,10 +40,8 @@ const MAX_STATEMENTS: Readonly<Record<QueuedState, number>> = { waiting: 2, held
  * update of each pet. `PendingUpdates` has the states of an update and decides which share a statement; this class decides when it is
  * sent; `sendBatch` sends it and decides its updates.
  *
- * At most two batches are in flight, or if Citus distributes the table, as many single updates as there are connections. Updates that
- * are held share three other connections, and those that are apart four, so that they never delay batches.
- *
- * Updates that have waited for `UpdateTimes.wait` are rejected with 503, except those in flight.
+ * If Citus distributes the table, each update is a statement of its own, on as many connections as there are. Updates that have waited
+ * for `UpdateTimes.wait` are rejected with 503, except those in flight.
  */
 export class UpdateQueue {
   readonly #repository: UpdateRepository
