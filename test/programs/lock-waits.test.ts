@@ -52,7 +52,7 @@ for (const [held, command, lock, failure] of waits) {
       cwd,
     })
     // PostgreSQL replaces the control character itself.
-    const session = `process ${rows[0]?.pid} \\(role postgres, psql[^ ]+ 14(, in a transaction since \\d[-0-9:.T]+Z)?\\)`
+    const session = `process ${rows[0]?.pid} \\(role postgres, psql[^ ]+ 14, (in a transaction|connected) since \\d[-0-9:.T]+Z\\)`
     await program.output(new RegExp(`^inventory: waiting for ${lock}, which ${session} has$`, 'm'))
     if (failure === undefined) await holder.end()
     const { code, stderr } = await program.ended

@@ -14,7 +14,7 @@ const CHECK_INTERVAL_MS = 400
 interface LockWait {
   readonly lock: string
   readonly pid: number
-  /** The rest is null if the role may not see it. */
+  /** The next three are null if the role may not see them. */
   readonly role: string | null
   readonly program: string | null
   readonly since: string | null
@@ -37,7 +37,8 @@ const FIND_WAIT = `
       ELSE 'another transaction'
     END AS lock,
     holder AS pid, usename::text AS role, nullif(application_name, '') AS program,
-    'in a transaction since ' || ${isoTime('xact_start')} AS since, cardinality(holders) - 1 AS others
+    coalesce('in a transaction since ' || ${isoTime('xact_start')}, 'connected since ' || ${isoTime('backend_start')}) AS since,
+    cardinality(holders) - 1 AS others
   FROM waiting
     CROSS JOIN LATERAL (SELECT * FROM pg_locks WHERE pid = waiting.pid AND NOT granted LIMIT 1) AS wanted
     LEFT JOIN LATERAL (
