@@ -30,7 +30,7 @@ run balancer haproxy -c -f /ops/haproxy.cfg
 for service in password backup-settings; do run "$service"; done
 # Fails if the image does not start with these settings.
 run api timeout 120 sh -c 'node dist/server.js >/dev/null &
-  until http_proxy= wget -q -O /dev/null http://127.0.0.1:3000/livez; do kill -0 $! && sleep 1 || exit 1; done'
+  until http_proxy= wget -q -O /dev/null http://127.0.0.1:3000/livez; do kill -0 $! 2>/dev/null && sleep 1 || exit 1; done'
 if has db; then docker compose up --detach --wait --no-recreate db; fi
 for service in roles migrate; do run "$service"; done
 
