@@ -8,8 +8,8 @@ import { type Exchange, startLoad } from './load.ts'
 import { freePort } from './other-program.ts'
 import { apiKey, temporaryFolder } from './program.ts'
 
-/** Clients that send requests at the same time. */
-export const CLIENTS = 12
+/** Clients that send requests at the same time: few, because the builds and the deployments need the machine. */
+const CLIENTS = 4
 
 /** A deployment by compose. */
 export type Deployment = Awaited<ReturnType<typeof startDeployment>>
