@@ -1,4 +1,4 @@
-import { watchLocks } from '../database/admin/lock-waits.ts'
+import { watchingLocks } from '../database/admin/lock-waits.ts'
 import { onlyRow } from '../database/only-row.ts'
 import { createPool, type Pool } from '../database/pool.ts'
 import { printable } from '../process/printable.ts'
@@ -14,16 +14,10 @@ export async function withDatabase<Result>(
   work: (database: Pool) => Promise<Result>,
 ): Promise<Result> {
   const database = createPool({ url, size: 1, limits, onConnectionLost: () => {} })
-  let locks: ReturnType<typeof watchLocks> | undefined
   try {
     const { pid } = onlyRow(await database.query<{ pid: number }>('SELECT pg_backend_pid() AS pid'))
-    locks = watchLocks(url, pid, onWait)
-    return await work(database)
-  } catch (error) {
-    locks?.onError(error)
-    throw error
+    return await watchingLocks(url, pid, onWait, () => work(database))
   } finally {
-    locks?.stop()
     await database.close()
   }
 }

@@ -5,7 +5,7 @@ import { ConnectionFault, hasCause, isUnavailable } from '../causes.ts'
 import { DatabaseConnection } from '../database-connection.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
-import { watchLocks } from './lock-waits.ts'
+import { watchingLocks } from './lock-waits.ts'
 
 /** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
@@ -34,7 +34,7 @@ export interface TransactionOptions {
   readonly signal?: AbortSignal
   /** Called when COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
   readonly onCommit?: (commit: Promise<void>) => void
-  /** Called with a description when the transaction waits for a lock; see `watchLocks`. */
+  /** Called with a description when the transaction waits for a lock; see `watchingLocks`. */
   readonly onWait?: (description: string) => void
 }
 
@@ -46,27 +46,34 @@ export interface TransactionOptions {
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
-  {
-    url,
-    readOnly = false,
-    settings,
-    signal = new AbortController().signal,
-    onCommit,
-    onWait,
-  }: TransactionOptions,
+  { url, readOnly = false, settings, signal, onCommit, onWait }: TransactionOptions,
   work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
-  const session = directSession(LIMITS, { ...SETTINGS, ...settings })
-  const client = new DatabaseConnection({
-    ...sessionConfig(url, session.options, 'cli'),
-    connectionTimeoutMillis: LIMITS.connect,
-  })
-  const cut = (): void => client.cut()
-  signal.addEventListener('abort', cut, { once: true })
+  const { options } = directSession(LIMITS, { ...SETTINGS, ...settings })
+  const config = sessionConfig(url, options, 'cli')
+  const client = new DatabaseConnection({ ...config, connectionTimeoutMillis: LIMITS.connect })
   let isCommitting = false
-  let locks: ReturnType<typeof watchLocks> | undefined
+  const onAbort = (): void => {
+    if (!isCommitting) client.cut()
+  }
+  const workAndCommit = async (): Promise<Result> => {
+    const result = await work(transactionOf(client), client)
+    // Waits until the server is ready: it reports an error before the state of the transaction.
+    await client.query('')
+    if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
+    signal?.throwIfAborted()
+    // If the transaction has ended already, the changes may be committed.
+    isCommitting = !readOnly
+    client.expectState('T')
+    if (readOnly) return result
+    const commit = client.query('COMMIT').then(() => client.expectCommit())
+    onCommit?.(commit)
+    await commit
+    return result
+  }
+  signal?.addEventListener('abort', onAbort)
   try {
-    signal.throwIfAborted()
+    signal?.throwIfAborted()
     await client.connect().catch((error: unknown) => {
       throw new DatabaseUnavailableError(error, 'notSent')
     })
@@ -80,35 +87,20 @@ export async function inTransaction<Result>(
     client.expectState('I')
     await client.query(readOnly ? 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY' : 'BEGIN')
     client.expectState('T')
-    if (onWait !== undefined) locks = watchLocks(url, session.pid, onWait)
-    const result = await work(transactionOf(client), client)
-    // Waits until the server is ready: it reports an error before the state of the transaction.
-    await client.query('')
-    if (client.getTransactionStatus() === 'E') throw new Error('PostgreSQL has rolled back the transaction')
-    signal.throwIfAborted()
-    // If the transaction has ended already, the changes may be committed.
-    isCommitting = !readOnly
-    client.expectState('T')
-    if (readOnly) return result
-    signal.removeEventListener('abort', cut)
-    const commit = client.query('COMMIT').then(() => client.expectCommit())
-    onCommit?.(commit)
-    await commit
-    return result
+    if (onWait === undefined) return await workAndCommit()
+    return await watchingLocks(url, session.pid, onWait, workAndCommit)
   } catch (error) {
-    locks?.onError(error)
     // PostgreSQL waits until a COPY that nobody reads any more is read.
     if (readOnly) client.cut()
-    if (signal.aborted && !isCommitting) throw signal.reason
+    if (signal?.aborted && !isCommitting) throw signal.reason
     if (error instanceof DatabaseUnavailableError) throw error
     if (isCommitting && !(await client.hasRolledBack(error))) throw new OutcomeUnknownError(error)
     // Any other error without SQLSTATE may be one of `work`.
     const isOutage = isUnavailable(error) && !hasCause(error, 'other')
     throw isOutage ? new DatabaseUnavailableError(error, 'rolledBack') : error
   } finally {
-    locks?.stop()
+    signal?.removeEventListener('abort', onAbort)
     await client.end()
-    signal.removeEventListener('abort', cut)
   }
 }
 
