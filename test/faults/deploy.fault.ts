@@ -1,5 +1,7 @@
+import { createServer } from 'node:http'
 import t, { type Test } from 'tap'
 import { type Deployment, startDeployment, underLoad } from '../support/deployment.ts'
+import { listen } from '../support/listen.ts'
 import { run } from '../support/program.ts'
 
 const DEPLOY = 'ops/deploy.sh'
@@ -27,9 +29,18 @@ t.test('deployments that fail, are interrupted or meet keep one half serving', a
   }
 
   const before = await servers()
-  for (const wrong of ['CERTIFICATE=/nowhere', 'LOG_LEVEL=verbose', 'RATE_LIMIT=many', 'PROXIES=somebody']) {
+  const taken = await listen(t, createServer())
+  for (const [wrong, message] of [
+    ['CERTIFICATE=/nowhere', '/nowhere'],
+    ['LOG_LEVEL=verbose', 'LOG_LEVEL'],
+    ['RATE_LIMIT=0', 'RATE_LIMIT'],
+    ['RATE_LIMIT=1.5', 'RATE_LIMIT'],
+    ['RATE_LIMIT=many', 'RATE_LIMIT'],
+    ['PROXIES=somebody', 'somebody'],
+    [`PUBLISH=127.0.0.1:${taken}`, `127.0.0.1:${taken}`],
+  ] as const) {
     await set(wrong)
-    t.match(await whileServing(wrong, () => sh(DEPLOY)), wrong.split('=')[1], `${wrong} is refused`)
+    t.match(await whileServing(wrong, () => sh(DEPLOY)), message, `${wrong} is refused`)
     t.strictSame(await servers(), before, `${wrong} changes nothing`)
     await sh("sed -i '$d' .env")
   }
