@@ -12,26 +12,22 @@ const CHECK_INTERVAL_MS = 400
  * has changed or locked it, and meanwhile has a lock on the row's place. A role may not see everything of another one's session.
  */
 const FIND_WAIT = `
-  WITH waiting AS MATERIALIZED (
-    SELECT pid, pg_blocking_pids(pid) AS holders FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'
-  )
-  SELECT clock_timestamp() - waitstart >= interval '2 seconds' AS "isLong", format('waiting for %s, which %s%s has',
+  SELECT clock_timestamp() - wanted.waitstart >= interval '2 seconds' AS "isLong", format('waiting for %s, which %s%s has',
     CASE
-      WHEN locktype = 'advisory' THEN 'the advisory lock ' || (classid::bigint << 32 | objid::bigint)
-      WHEN locktype = 'relation' THEN 'a lock on ' || relation::regclass
-      WHEN place IS NOT NULL THEN 'a row of ' || place::regclass
+      WHEN wanted.locktype = 'advisory' THEN 'the advisory lock ' || (wanted.classid::bigint << 32 | wanted.objid::bigint)
+      WHEN wanted.locktype = 'relation' THEN 'a lock on ' || wanted.relation::regclass
+      WHEN place.relation IS NOT NULL THEN 'a row of ' || place.relation::regclass
       ELSE 'another transaction'
     END,
     CASE holder WHEN 0 THEN 'a prepared transaction (pg_prepared_xacts)' ELSE 'process ' || holder END,
     ' (' || nullif(concat_ws(', ', 'role ' || usename, nullif(application_name, ''), coalesce(
       'in a transaction since ' || ${isoTime('xact_start')}, 'connected since ' || ${isoTime('backend_start')}
     )), '') || ')') AS description
-  FROM waiting
-    CROSS JOIN LATERAL (SELECT * FROM pg_locks WHERE pid = waiting.pid AND NOT granted LIMIT 1) AS wanted
-    LEFT JOIN LATERAL (
-      SELECT relation AS place FROM pg_locks WHERE pid = waiting.pid AND locktype = 'tuple' LIMIT 1
-    ) AS tuple ON true
-    CROSS JOIN unnest(holders) AS holder LEFT JOIN pg_stat_activity ON pg_stat_activity.pid = holder
+  FROM pg_locks AS wanted
+    LEFT JOIN pg_locks AS place ON place.pid = wanted.pid AND place.locktype = 'tuple'
+    CROSS JOIN unnest(pg_blocking_pids(wanted.pid)) AS holder
+    LEFT JOIN pg_stat_activity AS session ON session.pid = holder
+  WHERE wanted.pid = $1 AND NOT wanted.granted
   ORDER BY xact_start, holder LIMIT 1`
 
 /**
