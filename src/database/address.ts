@@ -31,17 +31,11 @@ export function parseAddress(url: string, variable = 'The address'): { url: stri
   for (const name of [...parameters.keys()]) if (!effectiveParameters.test(name)) parameters.delete(name)
   const place = new URLSearchParams([...parameters].filter(([name]) => name === 'host' || name === 'port'))
   if (/,|%2C/i.test(`${authority}${place}`)) throw new OperatorError(`${variable} must ${SEVERAL_HOSTS}`)
-  const name = nameOf(`${base}?${place}`)
-  if (name === undefined) throw new OperatorError(`${variable} must ${SHAPE}`)
-  return { url: `${base}?${parameters}`, name }
-}
-
-function nameOf(url: string): string | undefined {
   try {
-    const { host, port, database } = parse(url)
+    const { host, port, database } = parse(`${base}?${place}`)
     const number = port || '5432'
-    if (/^\d{1,5}$/.test(number) && Number(number) <= 65535)
-      return `${host || 'localhost'}:${number}${database ? `/${database}` : ''}`
+    const name = `${host || 'localhost'}:${number}${database ? `/${database}` : ''}`
+    if (/^\d{1,5}$/.test(number) && Number(number) <= 65535) return { url: `${base}?${parameters}`, name }
   } catch {}
-  return undefined
+  throw new OperatorError(`${variable} must ${SHAPE}`)
 }
