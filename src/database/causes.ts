@@ -38,8 +38,6 @@ interface Meaning {
   readonly logged?: 'late' | 'locked' | 'read_only'
   /** Why the service is not ready, unless it is that the database cannot be reached. */
   readonly notReady?: NotReadyKind
-  /** Whether the login fails until an operator has changed something. */
-  readonly needsOperator?: true
 }
 
 /** What can happen, and what follows from it. Whether something was changed does not: only the protocol says that. */
@@ -77,14 +75,14 @@ const meanings = {
     blame: 'statement',
     code: /^(28|3D000)/,
     text: /^(SASL: |Unknown authenticationOk message type )/,
-    needsOperator: true,
   },
   /**
    * Constraints, RAISE, the check option of a view, a policy, and what an expression of the operator's own cannot compute. 22P is about
    * text and COPY, not about a quantity; Citus uses one for statements that it does not support.
    */
   rule: { blame: 'values', code: /^(22(?!P)|23|44000|P0001)/, routine: 'ExecWithCheckOptions' },
-  settings: { blame: 'server', needsOperator: true },
+  /** What poolers such as PgBouncer and RDS Proxy say about the settings that a session requests in its startup message. */
+  settings: { blame: 'server', text: /^unsupported startup parameter|support command-line options/ },
   /** A statement of ours left a transaction open, or ended one. */
   transactions: { blame: 'server' },
   /** PostgreSQL has committed and warned, so that the change may be lost. */
@@ -96,7 +94,6 @@ const meanings = {
   untrusted: {
     blame: 'server',
     text: /^(The server does not support SSL|EPROTO|ERR_(OS)?SSL_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_|HOSTNAME_MISMATCH|INVALID_(CA|PURPOSE))/,
-    needsOperator: true,
   },
 } as const satisfies Record<string, Meaning>
 
@@ -120,9 +117,6 @@ export class ConnectionFault extends Error {
   }
 }
 
-/** What poolers such as PgBouncer and RDS Proxy say about the settings that a session requests in its startup message. */
-const UNSUPPORTED_SETTINGS = /^unsupported startup parameter|support command-line options/
-
 /** Returns the cause of an error; undefined if the statement, the caller or the program is wrong. */
 export function causeOf(error: unknown): Cause | undefined {
   const original = originalError(error)
@@ -144,7 +138,7 @@ export function causeOf(error: unknown): Cause | undefined {
 /** Returns the cause of an error that the server, or a pooler in its place, has reported. */
 function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
   const { code = '', routine = 'none', message } = error
-  if (!isOfFunction && UNSUPPORTED_SETTINGS.test(message)) return 'settings'
+  if (!isOfFunction && meanings.settings.text.test(message)) return 'settings'
   const cause =
     findCause((meaning) => meaning.routine === routine) ?? findCause((meaning) => meaning.code?.test(code))
   // A trigger may reject values with any SQLSTATE.

@@ -2,7 +2,7 @@ import type { Logger } from 'pino'
 import type { FixedKey } from '../api-keys/key.ts'
 import { hasActiveKeys } from '../api-keys/stored-keys.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
-import { meaningOf } from '../database/causes.ts'
+import { hasCause } from '../database/causes.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { DatabaseUnavailableError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
@@ -18,7 +18,7 @@ export async function checkDatabase(readiness: Readiness, log: Logger): Promise<
   const notReady = await readiness()
   if (notReady === undefined) return
   const outage = new DatabaseUnavailableError(notReady.cause, 'notSent')
-  if (meaningOf(outage)?.needsOperator) throw outage
+  if (hasCause(outage, 'login', 'settings', 'untrusted')) throw outage
   if (notReady.kind === 'unsupported') throw new OperatorError(`${notReady.reason} See docs/limits.md.`)
   log.warn({ err: notReady.cause }, `not ready: ${notReady.reason}`)
 }
