@@ -39,12 +39,6 @@ export interface PoolOptions {
 /** How long a connection may be idle before it is closed, unless the pool's stay open. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/**
- * At this level, a query takes its snapshot after it got its locks. With an earlier one, it sees no rows if TRUNCATE or a rewrite
- * of the table commits while it waits (PostgreSQL manual, section 13.6).
- */
-const READ_COMMITTED = 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED'
-
 /** Leaves every value as the text that PostgreSQL sends. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
@@ -198,7 +192,7 @@ export function createPool(options: PoolOptions) {
      * @throws what `query` throws; the time limit for a response applies to each row
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
-      const inOneTransaction = [READ_COMMITTED, ...session.limits, text].join('; ')
+      const inOneTransaction = [...session.settings, text].join('; ')
       const config: pg.QueryArrayConfig = { text: inOneTransaction, rowMode: 'array', types: asText }
       return run((client, onProgress) => {
         const query = new pg.Query<(string | null)[]>(config)

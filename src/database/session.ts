@@ -19,8 +19,8 @@ export const HAS_SETTINGS = `coalesce(current_setting('${MARKER}', true), '') = 
 export interface SessionUse {
   /** Options of the startup message. */
   readonly options: string
-  /** Statements for the beginning of a transaction that set its time limits, unless the options do. */
-  readonly limits: readonly string[]
+  /** Statements for the beginning of a transaction, in place of options. */
+  readonly settings: readonly string[]
   /** Whether statements have names, so that a session parses each of them only once. */
   readonly hasNames: boolean
   /** SQL expression that tells the server process of the session from every other one while a connection is open. */
@@ -34,7 +34,8 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
     lock_timeout: limits.lock,
     statement_timeout: limits.statement,
     idle_in_transaction_session_timeout: limits.statement,
-    // At other levels, an update fails if another one has changed its row since the statement began.
+    // At other levels, an update fails if another one has changed its row since the statement began. A query takes its snapshot before
+    // it gets its locks, so it sees no rows if TRUNCATE commits while it waits (PostgreSQL manual, section 13.6).
     default_transaction_isolation: 'read\\ committed',
     // Otherwise, the role could suppress PostgreSQL's warning about a commit.
     client_min_messages: 'warning',
@@ -43,7 +44,7 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
     ...settings,
   }
   const options = Object.entries(all).map(([name, value]) => `-c ${name}=${value}`)
-  return { options: options.join(' '), limits: [], hasNames: true, backend: 'pg_backend_pid()' }
+  return { options: options.join(' '), settings: [], hasNames: true, backend: 'pg_backend_pid()' }
 }
 
 /**
@@ -54,7 +55,11 @@ export function directSession(limits: TimeLimits, settings: Readonly<Record<stri
 export function pooledSession(limits: TimeLimits): SessionUse {
   return {
     options: '',
-    limits: [`SET LOCAL lock_timeout = ${limits.lock}`, `SET LOCAL statement_timeout = ${limits.statement}`],
+    settings: [
+      'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
+      `SET LOCAL lock_timeout = ${limits.lock}`,
+      `SET LOCAL statement_timeout = ${limits.statement}`,
+    ],
     hasNames: false,
     // The id of a process may be used again. This expression takes PostgreSQL as long as the rest of a list's validator.
     backend:
