@@ -108,18 +108,15 @@ export function createPool(options: PoolOptions) {
     deadline: Deadline,
     openedAfter: number,
   ): Promise<DatabaseConnection & pg.PoolClient> => {
-    const find = async (): Promise<DatabaseConnection & pg.PoolClient> => {
-      for (;;) {
-        const client = await pool.connect()
-        if (isCurrent(client) && client.openedAt >= openedAfter) return client
-        client.release(true)
-      }
+    for (;;) {
+      const connecting = pool.connect()
+      const client = await deadline.within(connecting).catch((error: unknown) => {
+        connecting.then((late) => late.release()).catch(() => {})
+        throw new DatabaseUnavailableError(error, 'notSent')
+      })
+      if (isCurrent(client) && client.openedAt >= openedAfter) return client
+      client.release(true)
     }
-    const found = find()
-    return deadline.within(found).catch((error: unknown) => {
-      found.then((late) => late.release()).catch(() => {})
-      throw new DatabaseUnavailableError(error, 'notSent')
-    })
   }
 
   /**
