@@ -31,7 +31,7 @@ async function statusOf(database: Pool, address: string) {
   const { version, readOnly } = await serverStatus(database)
   const migrations = await migrationRecords(database)
   const pending = namesOf(migrations, 'pending')
-  const disabled = await disabledTriggers(database, 'inventory')
+  const disabled = await disabledTriggers(database)
   return {
     database: { version, address, readOnly },
     schema: {

@@ -11,12 +11,11 @@ export async function serverStatus(database: StatementRunner) {
   return onlyRow(rows)
 }
 
-/** Lists the triggers of a table that do not fire, such as those of the history, which then has gaps. */
-export async function disabledTriggers(database: StatementRunner, table: string): Promise<string[]> {
+/** Lists the triggers of the inventory that do not fire, such as those of the history, which then has gaps. */
+export async function disabledTriggers(database: StatementRunner): Promise<string[]> {
   const rows = await database.query<{ name: string }>(
     `SELECT quote_ident(tgname) AS name FROM pg_trigger
-     WHERE tgrelid = to_regclass($1) AND NOT tgisinternal AND tgenabled IN ('D', 'R') ORDER BY tgname`,
-    [table],
+     WHERE tgrelid = to_regclass('inventory') AND NOT tgisinternal AND tgenabled IN ('D', 'R') ORDER BY tgname`,
   )
   return rows.map(({ name }) => name)
 }
