@@ -14,7 +14,7 @@ import { closeOnSignals, ignoreInspectorSignal } from './process/signals.ts'
 import { checkPort, listenAddress } from './service/listen-address.ts'
 import { serviceTimings, startService } from './service.ts'
 import type { Tracing } from './tracing/tracing.ts'
-import { isTracingEnabled, tracingWarnings } from './tracing/variables.ts'
+import { tracingSettings } from './tracing/variables.ts'
 
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
@@ -97,9 +97,10 @@ try {
   const env = readEnvironment()
   const config = loadConfig(env)
   const log = await openLog(config.logLevel)
-  for (const warning of [...config.warnings, ...tracingWarnings(env)]) log.warn(warning)
+  const { isEnabled, warnings } = tracingSettings(env)
+  for (const warning of [...config.warnings, ...warnings]) log.warn(warning)
   closeOnSignals(log, STOP_TIMEOUT_MS, closeAll)
-  await start(config, isTracingEnabled(env), log)
+  await start(config, isEnabled, log)
 } catch (error) {
   // After a signal, its handler closes everything and exits.
   if (!stopping.signal.aborted) {

@@ -136,14 +136,10 @@ export function serviceMetrics(sources: ServiceSources) {
     /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
-      const keys = sources.endsOfKeys()
-      ;[kind, levels, backup] = await Promise.all([
-        sources.notReadyKind(),
-        sources.stock(),
-        sources.lastBackup(),
-      ])
+      const { notReadyKind, stock, lastBackup, endsOfKeys } = sources
+      const found = await Promise.all([notReadyKind(), stock(), lastBackup(), endsOfKeys()])
       // While the keys cannot be read, those of the last time remain valid.
-      ends = (await keys) ?? ends
+      ;[kind, levels, backup, ends = ends] = found
       return register.metrics()
     },
   }

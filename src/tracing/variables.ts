@@ -17,18 +17,16 @@ const honored: readonly (readonly [name: RegExp, ...values: string[]])[] = [
   [/^OTEL_SPAN_((EVENT|LINK)|ATTRIBUTE_PER_(EVENT|LINK))_COUNT_LIMIT$/],
 ]
 
-/** Returns whether the variables of OpenTelemetry turn on traces: with an endpoint, or with the exporter's default endpoint. */
-export function isTracingEnabled(env: Variables): boolean {
-  if (isDisabled(env)) return false
-  const { OTEL_TRACES_EXPORTER: exporters } = env
-  if (exporters) return exporters.split(',').some((name) => name.trim() === 'otlp')
-  return Boolean(env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] || env['OTEL_EXPORTER_OTLP_ENDPOINT'])
-}
-
-/** Returns a warning for each variable of OpenTelemetry that has an effect elsewhere, but not here. Contains no values that are set. */
-export function tracingWarnings(env: Variables): string[] {
-  if (isDisabled(env)) return []
-  return Object.entries(env).flatMap(([name, value = '']) => {
+/**
+ * Reads the variables of OpenTelemetry: whether they turn on traces, with an endpoint, or with the exporter's default endpoint, and a
+ * warning for each that has an effect elsewhere, but not here. Warnings contain no values that are set.
+ */
+export function tracingSettings(env: Variables): { isEnabled: boolean; warnings: string[] } {
+  if (env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true') return { isEnabled: false, warnings: [] }
+  const exporters = env['OTEL_TRACES_EXPORTER']
+  const endpoint = env['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'] || env['OTEL_EXPORTER_OTLP_ENDPOINT']
+  const isEnabled = exporters ? /(^|,)\s*otlp\s*(,|$)/.test(exporters) : Boolean(endpoint)
+  const warnings = Object.entries(env).flatMap(([name, value = '']) => {
     if (!name.startsWith('OTEL_') || value.trim() === '') return []
     const rule = honored.find(([pattern]) => pattern.test(name))
     if (rule === undefined) return `${name} has no effect`
@@ -36,8 +34,5 @@ export function tracingWarnings(env: Variables): string[] {
     if (values.length === 0 || values.includes(value.replaceAll(/\s/g, ''))) return []
     return `${name} has an effect only with the value ${values.join(' or ')}`
   })
-}
-
-function isDisabled({ OTEL_SDK_DISABLED: isDisabled }: Variables): boolean {
-  return isDisabled?.toLowerCase() === 'true'
+  return { isEnabled, warnings }
 }

@@ -1,5 +1,5 @@
 import t from 'tap'
-import { isTracingEnabled, tracingWarnings } from '../../src/tracing/variables.ts'
+import { tracingSettings } from '../../src/tracing/variables.ts'
 
 t.test('traces only where the variables of OpenTelemetry ask for it', async (t) => {
   const endpoint = { OTEL_EXPORTER_OTLP_ENDPOINT: 'http://collector:4318' }
@@ -14,7 +14,7 @@ t.test('traces only where the variables of OpenTelemetry ask for it', async (t) 
     [false, { ...endpoint, OTEL_SDK_DISABLED: 'TRUE' }],
     [false, { ...endpoint, OTEL_TRACES_EXPORTER: 'none' }],
   ] as const)
-    t.equal(isTracingEnabled(env), expected, JSON.stringify(env))
+    t.equal(tracingSettings(env).isEnabled, expected, JSON.stringify(env))
 })
 
 t.test('a variable that has an effect elsewhere, but not here, is a warning that names it', async (t) => {
@@ -27,7 +27,7 @@ t.test('a variable that has an effect elsewhere, but not here, is a warning that
     OTEL_EXPORTER_OTLP_METRICS_HEADERS: 'authorization=secret',
     OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT: '5',
   }
-  t.strictSame(tracingWarnings(env), [
+  t.strictSame(tracingSettings(env).warnings, [
     'OTEL_PROPAGATORS has an effect only with the value tracecontext or tracecontext,baggage or baggage,tracecontext',
     'OTEL_TRACES_EXPORTER has an effect only with the value otlp or none',
     'OTEL_METRICS_EXPORTER has an effect only with the value none',
@@ -36,7 +36,7 @@ t.test('a variable that has an effect elsewhere, but not here, is a warning that
     'OTEL_EXPORTER_OTLP_METRICS_HEADERS has no effect',
     'OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT has no effect',
   ])
-  t.strictSame(tracingWarnings({ ...env, OTEL_SDK_DISABLED: 'true' }), [], 'nothing has an effect')
+  t.strictSame(tracingSettings({ ...env, OTEL_SDK_DISABLED: 'true' }).warnings, [], 'nothing has an effect')
   const asHere = {
     OTEL_PROPAGATORS: 'tracecontext, baggage',
     OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'http/protobuf',
@@ -46,5 +46,5 @@ t.test('a variable that has an effect elsewhere, but not here, is a warning that
     OTEL_LOG_LEVEL: ' ',
     HOTEL_ROOM: '7',
   }
-  t.strictSame(tracingWarnings(asHere), [])
+  t.strictSame(tracingSettings(asHere).warnings, [])
 })
