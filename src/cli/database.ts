@@ -1,32 +1,26 @@
-import { watchingLocks } from '../database/admin/lock-waits.ts'
-import { onlyRow } from '../database/only-row.ts'
-import { createPool, type Pool } from '../database/pool.ts'
+import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
 import { printable } from '../process/printable.ts'
 import { abortOnSignals } from '../process/signals.ts'
 import { report } from './failure.ts'
 
-/** Counts of many millions of rows take longer than requests are allowed. */
-const limits = { connect: 5000, lock: 5000, statement: 60_000, answer: 61_000 }
+type Work<Result> = (transaction: Transaction, signal: AbortSignal) => Promise<Result>
 
-/** Runs `work` on a connection that is closed when it has ended, however it ends. Reports the locks that it waits for. */
-export async function withDatabase<Result>(
-  url: string,
-  work: (database: Pool) => Promise<Result>,
-): Promise<Result> {
-  const database = createPool({ url, size: 1, limits, onConnectionLost: () => {} })
-  try {
-    const { pid } = onlyRow(await database.query<{ pid: number }>('SELECT pg_backend_pid() AS pid'))
-    return await watchingLocks(url, pid, onWait, () => work(database))
-  } finally {
-    await database.close()
-  }
+/** Runs a command that changes nothing. Everything that it reads is from one snapshot. */
+export function read<Result>(url: string, work: Work<Result>): Promise<Result> {
+  const options = commandOptions()
+  return inTransaction({ url, readOnly: true, ...options }, (transaction) =>
+    work(transaction, options.signal),
+  )
+}
+
+/** Runs a command in one transaction. */
+export function change<Result>(url: string, work: Work<Result>): Promise<Result> {
+  const options = commandOptions()
+  return inTransaction({ url, ...options }, (transaction) => work(transaction, options.signal))
 }
 
 /** Returns the options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
 export function commandOptions() {
+  const onWait = (description: string): void => report(`inventory: ${printable(description)}`)
   return { ...abortOnSignals(), onWait }
-}
-
-function onWait(description: string): void {
-  report(`inventory: ${printable(description)}`)
 }

@@ -1,16 +1,16 @@
 import { setTimeout } from 'node:timers/promises'
 import type { Command } from 'commander'
-import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
-import type { Pool } from '../database/pool.ts'
+import { inTransaction } from '../database/admin/transaction.ts'
+import type { StatementRunner } from '../database/statement.ts'
 import { requestLimits } from '../database/time-limits.ts'
 import { type ChangeFilter, copyChanges, TABLE_HEADING } from '../inventory/history/changes.ts'
 import { isRecording, startRecording, stopRecording } from '../inventory/history/recording.ts'
 import { historyState, pruneHistory } from '../inventory/history/retention.ts'
 import { MAX_AGE_MS } from '../inventory/updates/table-state.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { abortOnSignals, InterruptedError } from '../process/signals.ts'
+import { InterruptedError } from '../process/signals.ts'
 import { matching, readLifetime } from './arguments.ts'
-import { commandOptions, withDatabase } from './database.ts'
+import { change, commandOptions, read } from './database.ts'
 import { CommandFailure, report } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print, printablePieces, writeOutput } from './output.ts'
@@ -20,11 +20,6 @@ const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 
 /** Adds `inventory history` and `inventory history on|off|prune|status`. */
 export function addHistoryCommands(program: Command, databaseUrl: () => Promise<string>): void {
-  const change = async (work: (transaction: Transaction) => Promise<void>): Promise<void> => {
-    const url = await databaseUrl()
-    await inTransaction({ url, ...commandOptions() }, work)
-  }
-
   const history = program
     .command('history')
     .description('list who changed the stock and when, and turn recording on and off')
@@ -40,13 +35,11 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--json', 'print one JSON object per line')
     .addHelpText('after', '\nExample:\n  inventory history list -17 --since 24h')
     .action(async (petId: string | undefined, { json, ...filter }: ChangeFilter & { json?: true }) => {
-      const url = await databaseUrl()
-      const options = commandOptions()
-      await inTransaction({ url, readOnly: true, ...options }, async (transaction) => {
+      await read(await databaseUrl(), async (transaction, signal) => {
         const isOn = await isRecording(transaction)
         if (!json) await print(TABLE_HEADING)
         const changes = transaction.copyOut(copyChanges({ ...filter, petId }, json === true))
-        await writeOutput(printablePieces(changes), options.signal)
+        await writeOutput(printablePieces(changes), signal)
         if (isOn) return
         process.exitCode = exitCodes.refused
         report('inventory: the history is off, so later changes are missing; run "inventory history on"')
@@ -58,7 +51,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .description('record every change to the stock from now on; run it as the owner of the tables')
     .addHelpText('after', '\nExample:\n  inventory history on')
     .action(async () => {
-      await change(startRecording)
+      await change(await databaseUrl(), startRecording)
       report(`inventory: recording; in ${UNNAMED_MS / 1000} seconds, every update names its key`)
       await setTimeout(UNNAMED_MS)
       await print('The history is on.')
@@ -69,7 +62,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .description('stop recording, and keep what is recorded; run it as the owner of the tables')
     .addHelpText('after', '\nExample:\n  inventory history off')
     .action(async () => {
-      await change(stopRecording)
+      await change(await databaseUrl(), stopRecording)
       await print('The history is off.')
     })
 
@@ -80,22 +73,23 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .addHelpText('after', '\nExample:\n  inventory history prune --keep 90d')
     .action(async ({ keep }: { keep: number }) => {
       const url = await databaseUrl()
-      const { signal } = abortOnSignals()
+      // Without `onCommit`: after one chunk, others follow.
+      const { signal, onWait } = commandOptions()
+      const database: StatementRunner = {
+        query: (text, values) =>
+          inTransaction({ url, signal, onWait }, (transaction) => transaction.query(text, values)),
+      }
       let deleted = 0
       const said = (): string => `${formatNumber(deleted)} ${deleted === 1 ? 'change' : 'changes'} deleted`
-      const prune = async (database: Pool): Promise<void> => {
-        for await (const count of pruneHistory(database, keep)) {
-          deleted += count
-          signal.throwIfAborted()
-        }
-      }
-      await withDatabase(url, prune).catch((error: unknown) => {
+      try {
+        for await (const count of pruneHistory(database, keep)) deleted += count
+      } catch (error) {
         if (error instanceof InterruptedError)
           throw new CommandFailure(`interrupted; ${said()}`, error.exitCode)
         // A chunk whose outcome is unknown is not among them.
         report(`inventory: at least ${said()}`)
         throw error
-      })
+      }
       await print(said())
     })
 
@@ -105,7 +99,7 @@ export function addHistoryCommands(program: Command, databaseUrl: () => Promise<
     .option('--json', 'print a JSON object')
     .addHelpText('after', '\nExample:\n  inventory history status')
     .action(async ({ json }: { json?: true }) => {
-      const status = await withDatabase(await databaseUrl(), historyState)
+      const status = await read(await databaseUrl(), historyState)
       if (json) return print(JSON.stringify(status, null, 2))
       const { recording, changes, bytes, oldest } = status
       await print(`Recording  ${recording ? 'on' : 'off'}

@@ -2,7 +2,6 @@ import { createReadStream, fstatSync, openSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { addAbortSignal } from 'node:stream'
 import { type Command, Option } from 'commander'
-import { inTransaction } from '../database/admin/transaction.ts'
 import { isRuleViolation, messageWithDetail } from '../database/causes.ts'
 import { type ImportCounts, type ImportMode, mergeStaged } from '../inventory/transfer/import.ts'
 import { InvalidInputError } from '../inventory/transfer/lines.ts'
@@ -11,7 +10,7 @@ import { checkStaged, stageCsv } from '../inventory/transfer/staging.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { printable } from '../process/printable.ts'
 import { integerFrom } from './arguments.ts'
-import { commandOptions } from './database.ts'
+import { change } from './database.ts'
 import { CommandFailure, report, unconfirmed } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print } from './output.ts'
@@ -59,11 +58,9 @@ async function importFrom(
   url: string,
   { rows: expectedRows, mode, dryRun, allowRemovals }: ImportOptions,
 ): Promise<ImportCounts> {
-  const command = commandOptions()
-  const { signal } = command
-  // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
-  addAbortSignal(signal, source.stream)
-  return inTransaction({ url, ...command }, async (transaction) => {
+  return change(url, async (transaction, signal) => {
+    // A pipeline waits for the chunk that its source is reading, which may never arrive on standard input.
+    addAbortSignal(signal, source.stream)
     const { rows, endsInNewline, errors } = await stageCsv(transaction, source.stream, signal)
     if (source.isPipe && !endsInNewline)
       throw new InvalidInputError(

@@ -1,10 +1,10 @@
 import { type Command, Option } from 'commander'
 import { hashApiKey, makeApiKey } from '../api-keys/key.ts'
 import { type ApiKey, createKey, listKeys, revokeKeys, rotateKey } from '../api-keys/stored-keys.ts'
-import { inTransaction, type Transaction } from '../database/admin/transaction.ts'
+import type { Transaction } from '../database/admin/transaction.ts'
 import { printable } from '../process/printable.ts'
 import { matching, readDuration, readLifetime } from './arguments.ts'
-import { commandOptions, withDatabase } from './database.ts'
+import { change, read } from './database.ts'
 import { CommandFailure, report } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
@@ -40,7 +40,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory keys list')
     .action(async ({ all, json }: { all?: true; json?: true }) => {
-      const found = await withDatabase(await databaseUrl(), listKeys)
+      const found = await read(await databaseUrl(), listKeys)
       const shown = found.filter(({ state }) => all || !['expired', 'revoked'].includes(state))
       const rows = shown.map(({ name, id, state, createdAt, expiresAt, revokedAt, readOnly }) => {
         const access = readOnly ? 'read-only' : 'read-write'
@@ -57,10 +57,7 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
     .option('--id <id>', 'revoke only the key with this id, which "inventory keys list" shows')
     .addHelpText('after', '\nExample:\n  inventory keys revoke billing')
     .action(async (name: string, { id }: { id?: string }) => {
-      const url = await databaseUrl()
-      const revoked = await inTransaction({ url, ...commandOptions() }, (transaction) =>
-        revokeKeys(transaction, name, id),
-      )
+      const revoked = await change(await databaseUrl(), (transaction) => revokeKeys(transaction, name, id))
       const named = id === undefined ? name : `${name}" with the id "${id}`
       if (revoked.length === 0) throw new CommandFailure(noActiveKey(named))
       for (const key of revoked) report(`The key ${key.name} (${key.id}) is revoked.`)
@@ -98,7 +95,7 @@ async function issueKey(
   create: (transaction: Transaction, digest: string) => Promise<ApiKey | undefined>,
 ): Promise<void> {
   const key = makeApiKey()
-  await inTransaction({ url, ...commandOptions() }, async (transaction) => {
+  await change(url, async (transaction) => {
     const made = await create(transaction, hashApiKey(key))
     if (made === undefined) throw new CommandFailure(failure)
     const { name, id, expiresAt, readOnly } = made

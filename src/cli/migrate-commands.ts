@@ -4,7 +4,7 @@ import { createMigration, migrate } from '../database/admin/migrate.ts'
 import { appliedMigrations, migrationRecords } from '../database/admin/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
 import { integerFrom, matching } from './arguments.ts'
-import { commandOptions, withDatabase } from './database.ts'
+import { commandOptions, read } from './database.ts'
 import { unconfirmed } from './failure.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
@@ -17,8 +17,8 @@ export function addMigrateCommands(
   databaseUrl: () => Promise<string>,
   isProduction: () => boolean,
 ): void {
-  const run = async (direction: 'up' | 'down', count?: number, roles: Roles = {}) => {
-    const ran = await migrate({ url: await databaseUrl(), direction, count, roles, ...commandOptions() })
+  const run = async (url: string, direction: 'up' | 'down', count?: number, roles: Roles = {}) => {
+    const ran = await migrate({ url, direction, count, roles, ...commandOptions() })
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
     if (lines.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
     for (const [purpose, role] of Object.entries(roles))
@@ -38,8 +38,8 @@ export function addMigrateCommands(
     .option('--server-role <role>', 'grant this role what the server needs, and nothing else')
     .option('--operator-role <role>', 'grant this role what the other commands need')
     .addHelpText('after', '\nExample:\n  inventory migrate up --server-role inventory_server')
-    .action((count: number | undefined, roles: { serverRole?: string; operatorRole?: string }) =>
-      run('up', count, { server: roles.serverRole, operator: roles.operatorRole }),
+    .action(async (count: number | undefined, roles: { serverRole?: string; operatorRole?: string }) =>
+      run(await databaseUrl(), 'up', count, { server: roles.serverRole, operator: roles.operatorRole }),
     )
 
   migrations
@@ -50,12 +50,13 @@ export function addMigrateCommands(
     .option('--force', 'roll back although NODE_ENV is production')
     .addHelpText('after', '\nExample:\n  inventory migrate down --yes')
     .action(async (count: number | undefined, options: { yes?: true; force?: true }) => {
-      const applied = await withDatabase(await databaseUrl(), appliedMigrations)
+      const url = await databaseUrl()
+      const applied = await read(url, appliedMigrations)
       const names = applied.slice(-(count ?? 1)).reverse()
       const consequence = `This rolls back ${names.join(', ')}, and deletes the data that they added`
       const option = isProduction() ? 'force' : 'yes'
       if (names.length > 0 && !options[option]) throw unconfirmed(consequence, `--${option}`)
-      return run('down', count)
+      return run(url, 'down', count)
     })
 
   migrations
@@ -64,7 +65,7 @@ export function addMigrateCommands(
     .option('--json', 'print a JSON array')
     .addHelpText('after', '\nExample:\n  inventory migrate status')
     .action(async ({ json }: { json?: true }) => {
-      const records = await withDatabase(await databaseUrl(), migrationRecords)
+      const records = await read(await databaseUrl(), migrationRecords)
       const rows = records.map(({ name, state, appliedAt }) => [name, state, appliedAt ?? '-'])
       await print(
         json ? JSON.stringify(records, null, 2) : formatTable(['MIGRATION', 'STATE', 'APPLIED'], rows),

@@ -3,10 +3,10 @@ import { type ApiKey, listKeys } from '../api-keys/stored-keys.ts'
 import { parseAddress } from '../database/address.ts'
 import { knownMigrations, migrationRecords, namesOf } from '../database/admin/migrations.ts'
 import { disabledTriggers, hasTable, lastBackup, serverStatus } from '../database/admin/server-status.ts'
-import type { Pool } from '../database/pool.ts'
+import type { StatementRunner } from '../database/statement.ts'
 import { stockLevels } from '../inventory/reports/stock-levels.ts'
 import { exitCodes } from '../process/exit-codes.ts'
-import { withDatabase } from './database.ts'
+import { read } from './database.ts'
 import { formatTable } from './format.ts'
 import { print } from './output.ts'
 
@@ -19,15 +19,14 @@ export function addStatusCommand(program: Command, databaseUrl: () => Promise<st
     .addHelpText('after', '\nExample:\n  inventory status --json')
     .action(async ({ json }: { json?: true }) => {
       const url = await databaseUrl()
-      const read = (database: Pool): ReturnType<typeof statusOf> => statusOf(database, parseAddress(url).name)
-      const status = await withDatabase(url, read)
+      const status = await read(url, (database) => statusOf(database, parseAddress(url).name))
       await print(json ? JSON.stringify(status, null, 2) : formatTable(['STATUS', ''], rowsOf(status)))
       if (status.schema.pending.length > 0) process.exitCode = exitCodes.refused
     })
 }
 
 /** Returns what `inventory status` prints. */
-async function statusOf(database: Pool, address: string) {
+async function statusOf(database: StatementRunner, address: string) {
   const { version, readOnly } = await serverStatus(database)
   const migrations = await migrationRecords(database)
   const pending = namesOf(migrations, 'pending')
@@ -58,7 +57,7 @@ async function statusOf(database: Pool, address: string) {
   }
 }
 
-async function countEntries(database: Pool): Promise<Record<string, number>> {
+async function countEntries(database: StatementRunner): Promise<Record<string, number>> {
   return Object.fromEntries((await stockLevels(database)).map(({ status, entries }) => [status, entries]))
 }
 

@@ -1,12 +1,11 @@
 import { onlyRow } from '../only-row.ts'
-import { IS_READ_ONLY } from '../session-server.ts'
 import type { StatementRunner } from '../statement.ts'
 
 /** Returns the version of the server, such as `18.4`, and why sessions cannot write (`default_transaction_read_only`), if so. */
 export async function serverStatus(database: StatementRunner) {
   const rows = await database.query<{ version: string; readOnly: 'standby' | 'setting' | null }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
-            CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN ${IS_READ_ONLY} THEN 'setting' END AS "readOnly"`,
+            CASE WHEN pg_is_in_recovery() THEN 'standby' WHEN current_setting('default_transaction_read_only') = 'on' THEN 'setting' END AS "readOnly"`,
   )
   return onlyRow(rows)
 }

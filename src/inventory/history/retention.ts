@@ -1,5 +1,4 @@
 import { onlyRow } from '../../database/only-row.ts'
-import type { Pool } from '../../database/pool.ts'
 import type { StatementRunner } from '../../database/statement.ts'
 import { isoTime } from '../../database/time.ts'
 import { isRecording } from './recording.ts'
@@ -28,10 +27,11 @@ const CHUNK_CHANGES = 10_000
 
 /**
  * Deletes the changes that are older than `keep` seconds, in the order of their statements, and yields their number after each
- * chunk. A chunk is a transaction of its own, so that what is deleted stays deleted if it is interrupted. Needs the owner of the
- * tables.
+ * chunk. Needs the owner of the tables.
+ *
+ * @param database runs each statement in a transaction of its own, so that what is deleted stays deleted if it is interrupted
  */
-export async function* pruneHistory(database: Pool, keep: number): AsyncGenerator<number> {
+export async function* pruneHistory(database: StatementRunner, keep: number): AsyncGenerator<number> {
   const isOld = 'changed_at < now() - make_interval(secs => $1)'
   // Newer changes can have smaller ids, as those of a long transaction. The sum keeps PostgreSQL from walking through the index.
   const { last } = onlyRow(

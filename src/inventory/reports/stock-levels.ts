@@ -1,4 +1,4 @@
-import type { Pool } from '../../database/pool.ts'
+import type { StatementRunner } from '../../database/statement.ts'
 import { type PetStatus, petStatuses } from '../entry/schemas.ts'
 
 /** The entries of one status. */
@@ -9,14 +9,12 @@ export interface StockLevel {
   readonly outOfStock: number
 }
 
-const STOCK_LEVELS = {
-  name: 'inventory_stock_levels',
-  text: `SELECT status, count(*)::integer AS entries, (count(*) FILTER (WHERE quantity = 0))::integer AS "outOfStock"
-         FROM inventory GROUP BY status`,
-}
+const STOCK_LEVELS = `
+  SELECT status, count(*)::integer AS entries, (count(*) FILTER (WHERE quantity = 0))::integer AS "outOfStock"
+  FROM inventory GROUP BY status`
 
 /** Counts the entries of each status. */
-export async function stockLevels(database: Pool): Promise<StockLevel[]> {
+export async function stockLevels(database: StatementRunner): Promise<StockLevel[]> {
   const levels = await database.query<StockLevel>(STOCK_LEVELS)
   return petStatuses.map(
     (status) => levels.find((level) => level.status === status) ?? { status, entries: 0, outOfStock: 0 },
