@@ -1,5 +1,4 @@
 import type { FixedKey } from '../api-keys/key.ts'
-import { OperatorError } from '../database/operator-error.ts'
 import type { Variables } from './environment.ts'
 import { readSettings, variableOf } from './variables.ts'
 
@@ -12,7 +11,7 @@ export type Config = Readonly<ReturnType<typeof loadConfig>>
  * @throws {OperatorError} if variables are missing or invalid; the message says for each what it must be
  */
 export function loadConfig(env: Variables) {
-  const { values, warnings } = load(env, (name) => name !== 'OPERATOR_DATABASE_URL')
+  const { values, warnings } = readSettings(env, (name) => name !== 'OPERATOR_DATABASE_URL')
   return Object.freeze({
     host: values.HOST,
     port: values.PORT,
@@ -43,16 +42,9 @@ export function loadOperatorDatabase(env: Variables) {
   const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()
   const name = own ? 'OPERATOR_DATABASE_URL' : 'DATABASE_URL'
   const used = ['NODE_ENV', 'DATABASE_POOLER', 'OPERATOR_DATABASE_URL', name]
-  const { values, warnings } = load(env, (setting) => used.includes(setting))
+  const { values, warnings } = readSettings(env, (setting) => used.includes(setting))
   const { [name]: url } = values
   return url === undefined ? undefined : { url, variable: variableOf(env, name), warnings }
-}
-
-function load(env: Variables, isUsed: (name: string) => boolean) {
-  const { errors, ...settings } = readSettings(env, isUsed)
-  if (errors.length > 0)
-    throw new OperatorError(`The configuration is incomplete or invalid:\n  ${errors.join('\n  ')}`)
-  return settings
 }
 
 /** Parses `name:key`, or a key without a name, which is named after its place in the list. */

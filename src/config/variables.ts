@@ -1,6 +1,7 @@
 import { isIP } from 'node:net'
 import { FormatRegistry, KindGuard, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { OperatorError } from '../database/operator-error.ts'
 import { readAddress } from './addresses.ts'
 import { readText, type Variables } from './environment.ts'
 import { messageOf } from './messages.ts'
@@ -61,8 +62,9 @@ export function variableOf(env: Variables, name: string): string {
 }
 
 /**
- * Reads the used settings. Returns the valid ones, with defaults for the others, all errors, and what has no effect in addresses. An
- * error says what a setting must be and, unless that is secret, what it is.
+ * Reads the used settings. Returns them, with defaults for those that are not set, and what has no effect in addresses.
+ *
+ * @throws {OperatorError} with all errors: each says what a setting must be and, unless that is secret, what it is
  */
 export function readSettings(env: Variables, isUsed: (name: string) => boolean) {
   const valid: Record<string, unknown> = {}
@@ -93,13 +95,14 @@ export function readSettings(env: Variables, isUsed: (name: string) => boolean) 
     )
   const keys = values.API_KEYS.map((entry) => entry.replace(/^.*:/, ''))
   const second = keys.findIndex((key, index) => keys.indexOf(key) < index)
-  if (second !== -1) {
-    const first = keys.indexOf(keys[second] ?? '')
+  const first = keys.indexOf(keys[second] ?? '')
+  if (first < second)
     errors.push(
       `API_KEYS must have each key once, unlike entries ${first + 1} and ${second + 1}: without one of them, it would still be valid`,
     )
-  }
-  return { values, errors, warnings }
+  if (errors.length > 0)
+    throw new OperatorError(`The configuration is incomplete or invalid:\n  ${errors.join('\n  ')}`)
+  return { values, warnings }
 }
 
 /** Returns the text of a setting, which may come from a file. Throws an error that is complete for the operator. */
