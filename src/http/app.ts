@@ -1,3 +1,5 @@
+import { Server } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import fastify, { type FastifyBaseLogger } from 'fastify'
 import type { FindApiKey } from '../api-keys/key.ts'
 import { ErrorBody } from '../contract/api-error.ts'
@@ -46,6 +48,7 @@ export interface AppOptions {
 export async function buildApp(options: AppOptions) {
   const { logger, requestStatistics: statistics, timeouts } = options
   const http = httpServer(timeouts, statistics, logger)
+  let isStopping = false
   const app = fastify({
     loggerInstance: logger,
     logController: requestLog,
@@ -57,16 +60,19 @@ export async function buildApp(options: AppOptions) {
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
+    // While it closes, what arrives on open connections is answered with `Connection: close`, and what stays open is then closed.
+    return503OnClosing: false,
+    forceCloseConnections: true,
     rewriteUrl: ({ url = '' }) => routedTarget(url),
     serverFactory: (handler) => http.create(handler),
     clientErrorHandler: ({ code }, socket) => void http.refuse(code, socket),
   })
-
+  app.addHook('preClose', http.idle)
   parseJsonBodies(app)
   app.addSchema(ErrorBody)
   app.decorateRequest('apiKey', null)
   options.tracing?.requests(app)
-  addRequestHooks(app, http, statistics)
+  addRequestHooks(app, statistics)
   handleErrors(app)
   await generateOpenApi(app, options.publicUrls)
 
@@ -75,7 +81,7 @@ export async function buildApp(options: AppOptions) {
     await publicScope.register(healthRoutes, {
       version: options.version,
       readiness: options.readiness,
-      isStopping: http.isStopping,
+      isStopping: () => isStopping,
     })
     serveReference(publicScope)
     refuseOthers()
@@ -96,8 +102,17 @@ export async function buildApp(options: AppOptions) {
     { prefix: '/v1' },
   )
 
+  /**
+   * First serves as before, so that load balancers learn of the stop from its health check, then closes the port, and only then says
+   * `Connection: close`: a client that is told to reconnect while the port closes could lose its request.
+   */
   const close = async (): Promise<void> => {
-    await http.stop(app.server)
+    isStopping = true
+    if (app.server.listening) {
+      await setTimeout(timeouts.drainMs)
+      // Not `close` of the HTTP server, which also closes idle connections on which a request may be arriving.
+      Server.prototype.close.call(app.server)
+    }
     await app.close()
   }
   return { app, close }

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer, type RequestListener, type Server, type ServerResponse } from 'node:http'
-import { Server as NetServer, type Socket } from 'node:net'
+import type { Socket } from 'node:net'
 import { setImmediate, setTimeout } from 'node:timers/promises'
 import type { FastifyBaseLogger } from 'fastify'
 import { errorMessage, isHttp, refusalOf } from './malformed-requests.ts'
@@ -15,6 +15,8 @@ export const httpTimeouts = {
   stallMs: 30_000,
   /** For load balancers to notice that the service stops. */
   drainMs: 1000,
+  /** For a client to send a request on an open connection once the port is closed. */
+  closeGraceMs: 500,
 }
 
 /**
@@ -36,12 +38,7 @@ export const MAX_CONNECTIONS = 20_000
 /** Maximum open requests of a connection. Node starts all that it has parsed, thousands at once, and keeps them in memory. */
 export const MAX_PIPELINED = 16
 
-/** How long clients may take to send a request on an open connection once the port is closed. */
-const CLOSE_GRACE_MS = 500
-
-export type HttpServer = ReturnType<typeof httpServer>
-
-/** Returns what makes and stops Node's HTTP server, with the limits and the errors of the service. */
+/** Returns what makes Node's HTTP server, with the limits and the errors of the service, and what waits for its end. */
 export function httpServer(
   timeouts: typeof httpTimeouts,
   statistics: RequestStatistics,
@@ -49,7 +46,6 @@ export function httpServer(
 ) {
   /** The responses of each connection that have not ended, or whose request has not, oldest first. */
   const connections = new Map<Socket, Set<ServerResponse>>()
-  let state: 'serving' | 'draining' | 'closing' = 'serving'
 
   const accept = (socket: Socket): void => {
     const responses = new Set<ServerResponse>()
@@ -61,17 +57,15 @@ export function httpServer(
     })
   }
 
-  /** Records a request. Returns whether to serve it: nothing is served behind a response that is the last of its connection. */
+  /** Records a request. Returns whether to serve it: Node goes on with what it has read, also behind the last of its connection. */
   const begin = (response: ServerResponse): boolean => {
     const { req } = response
-    // Node goes on with what it has read.
-    if (!req.socket.writable) return false
     const responses = connections.get(req.socket) ?? new Set()
-    const isBehindLast = [...responses].some((other) => other.hasHeader('connection'))
+    if (!req.socket.writable || [...responses].some((other) => other.hasHeader('connection'))) return false
     for (const other of responses) if (other.closed) responses.delete(other)
-    if (responses.add(response).size > MAX_PIPELINED) req.socket.destroy()
     response.once('close', () => req.complete && responses.delete(response))
-    return !isBehindLast && !req.socket.destroyed
+    if (responses.add(response).size > MAX_PIPELINED) req.socket.destroy()
+    return !req.socket.destroyed
   }
 
   /**
@@ -85,7 +79,7 @@ export function httpServer(
     const last = responses.at(-1)
     // A request whose body has the error, but which was answered before, gets no second response.
     const isAnswered = last?.req.complete === false && last.headersSent
-    await Promise.allSettled(dueOf(responses).map((response) => once(response, 'close')))
+    await Promise.allSettled(responses.filter(isDue).map((response) => once(response, 'close')))
     // A connection without any data gets no response.
     if (!isAnswered && code !== 'ECONNRESET' && socket.writable && socket.bytesRead > 0) {
       const error = refusalOf(code)
@@ -130,37 +124,21 @@ export function httpServer(
       return server
     },
 
-    /** Whether the server is stopping. */
-    isStopping: (): boolean => state !== 'serving',
-
-    /** Whether the connection closes after a response, whose headers are about to be sent. */
-    closesAfter: (response: ServerResponse): boolean =>
-      state === 'closing' && [...(connections.get(response.req.socket) ?? [])].at(-1) === response,
-
-    /**
-     * Stops the server without dropping the response to a request that it has read. It first serves as before, so that load balancers
-     * learn of the stop from its health check, then closes the port, and only then says `Connection: close`: a client that it tells to
-     * reconnect while the port closes could lose its request. Resolves when all connections are closed.
-     */
-    async stop(server: Server): Promise<void> {
-      state = 'draining'
-      if (!server.listening) return
-      await setTimeout(timeouts.drainMs)
-      // Not `close` of the HTTP server, which also closes idle connections on which a request may be arriving.
-      NetServer.prototype.close.call(server)
-      state = 'closing'
-      while (connections.size > 0) {
-        await setTimeout(CLOSE_GRACE_MS)
+    /** Waits until every request that has arrived is answered, and clients had time to send another one, or have left. */
+    async idle(): Promise<void> {
+      let busyAt = performance.now()
+      while (connections.size > 0 && performance.now() - busyAt < timeouts.closeGraceMs) {
+        await setTimeout(50)
         // Node first reads what has arrived.
         await setImmediate()
-        for (const [socket, responses] of connections) if (dueOf(responses).length === 0) socket.destroy()
-        await setImmediate()
+        if ([...connections.values()].some((responses) => [...responses].some(isDue)))
+          busyAt = performance.now()
       }
     },
   }
 }
 
-/** The responses that a client waits for: those to requests that have arrived whole. */
-function dueOf(responses: Iterable<ServerResponse>): ServerResponse[] {
-  return [...responses].filter(({ req, closed }) => req.complete && !closed)
+/** Whether a client waits for a response: its request has arrived whole. */
+function isDue({ req, closed }: ServerResponse): boolean {
+  return req.complete && !closed
 }

@@ -3,7 +3,6 @@ import type { IncomingMessage } from 'node:http'
 import { type FastifyInstance, type FastifyReply, type FastifyRequest, LogController } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
 import { ambiguityOf } from './ambiguity.ts'
-import type { HttpServer } from './http-server.ts'
 import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
 /** Maximum characters of a path in the log, which clients could otherwise fill with 16 kB a request. */
@@ -22,7 +21,7 @@ export function requestId({ headers }: IncomingMessage): string {
 }
 
 /** Adds the hooks that begin and end each request. They must run before all others but those that trace requests. */
-export function addRequestHooks(app: FastifyInstance, http: HttpServer, statistics: RequestStatistics): void {
+export function addRequestHooks(app: FastifyInstance, statistics: RequestStatistics): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
     recordEnd(request, reply, statistics)
@@ -30,10 +29,6 @@ export function addRequestHooks(app: FastifyInstance, http: HttpServer, statisti
     // What follows could be a smuggled request.
     if (error !== undefined) reply.raw.setHeader('connection', 'close')
     done(error)
-  })
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    if (http.closesAfter(reply.raw)) reply.raw.setHeader('connection', 'close')
-    done(null, payload)
   })
 }
 

@@ -16,6 +16,7 @@ export const longLimits = {
     stallMs: LONG_MS,
     // No load balancer has to notice that the service stops.
     drainMs: 0,
+    closeGraceMs: 500,
     updates: { ...appTimeouts.updates, wait: LONG_MS },
   },
 }
