@@ -84,11 +84,7 @@ function unauthorized(error?: 'invalid_token'): ApiError {
 }
 
 /** Creates an error that says how to authenticate and, if the request has a bearer token, what is wrong with it (RFC 6750, section 3). */
-function refusal(
-  status: 401 | 403,
-  message: string,
-  error?: 'invalid_token' | 'insufficient_scope',
-): ApiError {
+function refusal(status: number, message: string, error?: string): ApiError {
   const details = error === undefined ? '' : `, error="${error}"`
   const headers = { 'www-authenticate': `Bearer realm="inventory"${details}` }
   return new ApiError(status, message, { headers })

@@ -21,8 +21,6 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
   customOptions: {
     coerceTypes: false,
     removeAdditional: false,
-    useDefaults: false,
-    allErrors: false,
     // Adds the violated schema to the error, so that the message can state the bounds.
     verbose: true,
     // An annotation of OpenAPI that JSON Schema lacks. OpenAPI 3.0 does not support `examples` here.
