@@ -26,12 +26,17 @@ async function startBackend(t: Test) {
     port: 0,
     /** What it answers to the health check. */
     health: 200,
-    /** How many requests it has answered, all with a 200. */
+    /** How many requests it has received, and answers all with a 200. */
     served: 0,
+    /** Leaves requests without an answer. */
+    isHolding: false,
   }
   const server = createServer((request, response) => {
     if (request.url === '/readyz') response.statusCode = backend.health
-    else backend.served++
+    else {
+      backend.served++
+      if (backend.isHolding) return
+    }
     response.end()
   })
   backend.port = await listen(t, server)
@@ -141,9 +146,17 @@ t.test('a third server at the end of the file gets its share and is checked', as
   await copyFile('ops/haproxy.cfg', config)
   await appendFile(config, `    server three 127.0.0.1:${three.port}\n`)
   const { port, output } = await startBalancer(t, [one.port, two.port], {}, config)
-  for (let count = 0; count < 30; count++) await callerOf(port)('GET', '/v1/inventory')
-  // Not exactly a third, because HAProxy may still count the connection before.
-  for (const { served } of [one, two, three]) t.ok(served > 0, `${served} of 30 requests`)
+  const servers = [one, two, three]
+  // A request that has been answered may still count as a connection of its server.
+  for (const server of servers) server.isHolding = true
+  for (let count = 1; count <= 9; count++) {
+    callerOf(port)('GET', '/v1/inventory').catch(() => {})
+    await until(`request ${count}`, () => servers.reduce((sum, { served }) => sum + served, 0) === count)
+  }
+  t.strictSame(
+    servers.map(({ served }) => served),
+    [3, 3, 3],
+  )
   three.health = 503
   await output(/Server inventory\/three is DOWN/)
 })
