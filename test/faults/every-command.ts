@@ -1,6 +1,6 @@
 import type { OutgoingHttpHeaders } from 'node:http'
 import type { Test } from 'tap'
-import { runCommand, succeed } from '../support/command.ts'
+import { inventory, runCommand, succeed } from '../support/command.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
 import { onServer } from '../support/on-server.ts'
 import { type Outcome, startServer } from '../support/program.ts'
@@ -82,7 +82,8 @@ export async function everyCommand(t: Test, store: Store): Promise<Outcome> {
   t.equal(text, LIST)
   const unchanged = { 'if-none-match': headers.etag }
   t.equal((await send('GET', '/v1/inventory', { headers: unchanged })).status, 304)
-  const changes = await run('history', '--json', '--since', '1h')
+  const { code, stdout: changes } = await inventory(t, owner, 'history', '--json', '--since', '1h')
+  t.equal(code, historyError === undefined ? 0 : 3, 'the exit code says whether the history is on')
   const byKey = changes.match(new RegExp(`"key":"ops","keyId":"[0-9a-f]{12}","role":"${role}"`, 'g')) ?? []
   if (historyError === undefined) {
     t.equal(changes.match(/"role":"owner"/g)?.length, 9, 'three imports')
