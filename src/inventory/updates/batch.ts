@@ -42,7 +42,7 @@ export class SkippedRowError extends Error {
  * | no row, and the condition is not met        | nothing changed                   | answered, 412                      |
  * | no row, though the condition is met         | locked, replaced, or skipped      | see `decideUnchanged`              |
  * | lock timeout                                | nothing changed                   | sent again                         |
- * | any other ERROR, batch of several           | nothing changed                   | sent again in halves               |
+ * | any other ERROR, batch of several           | nothing changed                   | sent again in quarters             |
  * | any other ERROR, single update; read-only   | nothing changed                   | rejected                           |
  * | server                                      |                                   |                                    |
  * | connection lost, FATAL, no answer           | the outcome is unknown            | rejected, never sent again         |

@@ -25,8 +25,8 @@ const pairOf = (update: Update): string => `${update.petId} ${keyOf(update)}`
  *
  * - WAITING, at first: it may share a statement with all others that wait.
  * - APART: a statement with its API key had trouble: PostgreSQL rejected it, it waited for a lock that is no row of its own, or it was
- *   slow. Its updates are sent again, and further ones of the key for the first time, only with their like: at most half as many after
- *   each trouble, so that the good ones soon are out, and more after each success.
+ *   slow. Its updates are sent again, and further ones of the key for the first time, only with their like: at most a quarter as many
+ *   after each trouble, so that the good ones soon are out, and more after each success.
  * - HELD: its pet alone has trouble: a statement did not get its row, or one for no other pet waited for a lock or was slow. The pet's
  *   updates are sent one by one, to wait in PostgreSQL's queue.
  * - IN FLIGHT: it is sent. At most one update of a pet is, the oldest in its state, so none overtakes an older one of its API key, even
@@ -149,7 +149,7 @@ export class PendingUpdates {
 
     const hasTrouble = isSlow || end === 'rejected' || (isTimeout && skipsLocked)
     const isAlone = updates.length === 1
-    const half = Math.ceil(updates.length / 2)
+    const quarter = Math.ceil(updates.length / 4)
     // The trouble of a held pet, or of what is sent again, says nothing about the keys.
     const isKnown = updates.some(
       (update) => this.#heldPets.has(update.petId) || this.#pairs.has(pairOf(update)),
@@ -158,13 +158,13 @@ export class PendingUpdates {
       const isUndecided = undecided.includes(update)
       if ((isAlone && (isSlow || isTimeout)) || (isUndecided && end === 'made'))
         this.#heldPets.add(update.petId)
-      else if (isUndecided && hasTrouble) this.#pairs.set(pairOf(update), half)
+      else if (isUndecided && hasTrouble) this.#pairs.set(pairOf(update), quarter)
       else if (!isTimeout) this.#heldPets.delete(update.petId)
     }
     const apart = this.#keys.size
     for (const key of new Set(updates.map(keyOf))) {
       const relaxed = (this.#keys.get(key) ?? MAX_BATCH_SIZE) * 4
-      if (hasTrouble && !isKnown && !this.isIndividual) this.#keys.set(key, half)
+      if (hasTrouble && !isKnown && !this.isIndividual) this.#keys.set(key, quarter)
       else if (hasTrouble || isTimeout) continue
       else if (relaxed < MAX_BATCH_SIZE) this.#keys.set(key, relaxed)
       else this.#keys.delete(key)

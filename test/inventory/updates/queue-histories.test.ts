@@ -168,7 +168,7 @@ t.test(
   async (t) => {
     for (const [keys, expected] of [
       ['abcdef', 4],
-      ['aaaaaa', 2],
+      ['aaaaaa', 3],
     ] as const) {
       const repository = new RandomRepository(() => 0, false)
       const pending: (() => void)[] = []
