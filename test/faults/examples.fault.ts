@@ -78,8 +78,8 @@ async function retries(t: Test, { run, service }: Example): Promise<void> {
   }
 }
 
-/** What a program prints of its own inside when it fails unexpectedly, by language. */
-const TRACE = /^\s+at |Traceback|goroutine|panicked|Exception in thread|Unhandled|node:internal|^\s*throw /m
+/** What a program prints of its own inside when it fails unexpectedly. */
+const TRACE = /^\s+at |Unhandled|node:internal|^\s*throw /m
 
 /** The example ends with one sentence and 1 where trying again makes no sense. */
 async function givesUp(t: Test, { run, service }: Example): Promise<void> {

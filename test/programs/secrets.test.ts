@@ -3,7 +3,7 @@ import t from 'tap'
 import { hashApiKey, makeApiKey } from '../../src/api-keys/key.ts'
 import { addKey, testDatabase } from '../support/database.ts'
 import { callerOf, json } from '../support/http.ts'
-import { portOf, startProgram } from '../support/program.ts'
+import { startServer } from '../support/program.ts'
 import { openRaw, sendRaw } from '../support/raw.ts'
 import { startRelay } from '../support/relay.ts'
 import { testRole } from '../support/roles.ts'
@@ -16,10 +16,9 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   await database.query(`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role.name}`)
   const way = await startRelay(t, database.url)
   const [stored, unknown] = [await addKey(database, 'stored'), makeApiKey()]
-  const server = await startProgram(t, 'server', {
-    env: { DATABASE_URL: role.urlOf(way.url), API_KEYS: `ops:${fixed}`, PORT: '0', LOG_LEVEL: 'trace' },
-  })
-  const port = await portOf(server)
+  const settings = { API_KEYS: `ops:${fixed}`, LOG_LEVEL: 'trace' }
+  const server = await startServer(t, { DATABASE_URL: role.urlOf(way.url), ...settings })
+  const { port } = server
   const answers: string[] = []
   for (const key of [fixed, stored, unknown, `${fixed}x`]) {
     for (const authorization of [`Bearer ${key}`, `Basic ${key}`, key, `Bearer ${key}, ${key}`]) {
@@ -50,8 +49,7 @@ t.test('no key is in the log, in an answer, or in what other users of the machin
   const { status, text } = await send('GET', '/v1/inventory')
   t.equal(status, 503)
   answers.push(text)
-  server.process.kill('SIGTERM')
-  const { stdout, stderr } = await server.ended
+  const { stdout, stderr } = await server.stop()
   t.ok((stdout.match(/"msg":"request"/g)?.length ?? 0) > 80, 'the log is there')
   const places = { stdout, stderr, commandLine, answers: answers.join('\n') }
   for (const [place, content] of Object.entries(places)) {
