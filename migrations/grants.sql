@@ -1,6 +1,6 @@
 -- What each role needs, and nothing else. "inventory migrate up" runs the part for the server with the name of --server-role in
--- place of {role} and as the literal {name}, the part for the operators with that of --operator-role, and the last part after each. The
--- names of the database and of the tables' schema are those of the connection.
+-- place of {role} and as the literal {name}, and the part for the operators with that of --operator-role. The names of the database
+-- and of the tables' schema are those of the connection. PostgreSQL only warns if the owner of the tables does not own the database or the schema.
 
 -- Server
 -- As the migration did. A dump that is restored without privileges lacks it.
@@ -34,12 +34,3 @@ GRANT INSERT ON api_keys TO {role};
 GRANT UPDATE (revoked_at) ON api_keys TO {role};
 GRANT SELECT ON pgmigrations TO {role};
 GRANT SELECT ON inventory_history TO {role};
-
--- Both
--- PostgreSQL only warns if the owner of the tables does not own the database or the schema.
-DO $$ BEGIN
-  IF NOT has_database_privilege({name}, current_database(), 'CONNECT')
-    OR NOT has_schema_privilege({name}, (SELECT relnamespace FROM pg_class WHERE oid = 'pgmigrations'::regclass), 'USAGE') THEN
-    RAISE EXCEPTION 'the owner of the database has to grant the role % CONNECT on the database or USAGE on the schema first', {name};
-  END IF;
-END $$;

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import type { Roles } from '../database/admin/grants.ts'
+import { grantPrivileges, type Roles } from '../database/admin/grants.ts'
 import { createMigration, migrate } from '../database/admin/migrate.ts'
 import { appliedMigrations, migrationRecords } from '../database/admin/migrations.ts'
 import { exitCodes } from '../process/exit-codes.ts'
@@ -18,12 +18,15 @@ export function addMigrateCommands(
   isProduction: () => boolean,
 ): void {
   const run = async (url: string, direction: 'up' | 'down', count?: number, roles: Roles = {}) => {
-    const ran = await migrate({ url, direction, count, roles, ...commandOptions() })
+    const options = { url, direction, count, ...commandOptions() }
+    const ran = await migrate(options)
     const lines = ran.map((name) => `${direction === 'up' ? 'Applied' : 'Rolled back'} ${name}`)
-    if (lines.length === 0) lines.push(`No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
-    for (const [purpose, role] of Object.entries(roles))
-      if (role !== undefined) lines.push(`Granted the role "${role}" what the ${purpose} needs.`)
-    await print(lines.join('\n'))
+    await print(lines.join('\n') || `No migration is ${direction === 'up' ? 'pending' : 'applied'}.`)
+    const granted = Object.entries(roles).filter(([, role]) => role !== undefined)
+    if (granted.length === 0) return
+    await grantPrivileges(options, roles)
+    const grants = granted.map(([purpose, role]) => `Granted the role "${role}" what the ${purpose} needs.`)
+    await print(grants.join('\n'))
   }
 
   const migrations = program

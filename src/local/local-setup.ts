@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { mkdir } from 'node:fs/promises'
 import path from 'node:path'
 import { makeApiKey } from '../api-keys/key.ts'
+import { grantPrivileges } from '../database/admin/grants.ts'
 import { migrate } from '../database/admin/migrate.ts'
 import { findRunningServer, startEmbeddedServer } from './embedded.ts'
 import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.ts'
@@ -48,7 +49,8 @@ export async function setUpLocally(signal: AbortSignal) {
     databaseUrl.username = ROLE
     databaseUrl.password = randomBytes(24).toString('base64url')
     await server.query(`${CREATE_ROLE}; ALTER ROLE ${ROLE} PASSWORD '${databaseUrl.password}'`)
-    await migrate({ url: server.url, direction: 'up', roles: { server: ROLE }, signal })
+    await migrate({ url: server.url, direction: 'up', signal })
+    await grantPrivileges({ url: server.url, signal }, { server: ROLE })
     await server.query(ADD_SAMPLE_ENTRIES)
     signal.throwIfAborted()
     const key = await loadOrCreateSecret(API_KEY, makeApiKey)

@@ -1,28 +1,73 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import pg from 'pg'
-import { MIGRATIONS_FOLDER } from './migrations.ts'
+import { hasCause, messageWithDetail } from '../causes.ts'
+import { onlyRow } from '../only-row.ts'
+import { OperatorError } from '../operator-error.ts'
+import type { StatementRunner } from '../statement.ts'
+import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
+import { inTransaction, type TransactionOptions } from './transaction.ts'
 
 /** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
 export type Roles = Readonly<Partial<Record<'server' | 'operator', string | undefined>>>
 
 /**
- * Returns the statements of `migrations/grants.sql` that grant each role what it needs, and revoke from the server's role what only
- * version 2.0.0 needed. They fail if PostgreSQL has only sent a warning and not made a grant.
+ * Grants each role what it needs, in one transaction, and revokes from the server's role what only version 2.0.0 needed. Processes
+ * wait for each other, and for migrations, because two grants on a table at the same time fail.
  *
- * @param database the name of the database
- * @param schema the schema of the tables
+ * @param options with the address of the owner of the tables
+ * @throws {OperatorError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
+ * @throws what `inTransaction` throws
  */
-export async function grantsFor(roles: Roles, database: string, schema: string): Promise<string> {
+export async function grantPrivileges(options: TransactionOptions, roles: Roles): Promise<void> {
+  const { PG_MIGRATE_LOCK_ID } = await import('node-pg-migrate')
+  await inTransaction(options, async (transaction) => {
+    await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
+    for (const purpose of ['server', 'operator'] as const) {
+      const role = roles[purpose]
+      if (role === undefined) continue
+      await transaction.query(await grantsOf(transaction, purpose, role)).catch((error: unknown) => {
+        throw explained('The privileges cannot be granted', error, UNCHANGED)
+      })
+      if ((await transaction.query(REACHES_TABLES, [role])).length === 0)
+        throw new OperatorError(
+          `The owner of the tables may not grant the role "${role}" CONNECT on the database or USAGE on the schema; ${UNCHANGED}. Run this again when the owner of the database has granted both.`,
+        )
+    }
+  })
+}
+
+/** Returns an OperatorError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
+export function explained(what: string, error: unknown, outcome: string): unknown {
+  if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
+  const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
+  return new OperatorError(`${what}: ${messageWithDetail(error)}; ${outcome}.${advice}`, { cause: error })
+}
+
+const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'
+
+/** Whether a role can reach the tables. If their owner does not own the database or the schema, PostgreSQL only warns of these grants. */
+const REACHES_TABLES = `SELECT WHERE has_database_privilege($1, current_database(), 'CONNECT')
+  AND has_schema_privilege($1, (SELECT relnamespace FROM pg_class WHERE oid = '${APPLIED_TABLE}'::regclass), 'USAGE')`
+
+/** Returns the statements of `migrations/grants.sql` for a role. */
+async function grantsOf(database: StatementRunner, purpose: keyof Roles, role: string): Promise<string> {
   const text = await readFile(path.join(MIGRATIONS_FOLDER, 'grants.sql'), 'utf8')
-  const [, server, operator, both] = text.split(/^-- (?:Server|Operators|Both)$/m)
-  const grants = (part: string | undefined, role: string | undefined): string =>
-    role === undefined
-      ? ''
-      : `${part}${both}`
-          .replaceAll('{database}', () => pg.escapeIdentifier(database))
-          .replaceAll('{schema}', () => pg.escapeIdentifier(schema))
-          .replaceAll('{role}', () => pg.escapeIdentifier(role))
-          .replaceAll('{name}', () => pg.escapeLiteral(role))
-  return grants(server, roles.server) + grants(operator, roles.operator)
+  const [, server = '', operator = ''] = text.split(/^-- (?:Server|Operators)$/m)
+  const { database: name, schema } = await placeOfTables(database)
+  return { server, operator }[purpose]
+    .replaceAll('{database}', () => pg.escapeIdentifier(name))
+    .replaceAll('{schema}', () => pg.escapeIdentifier(schema))
+    .replaceAll('{role}', () => pg.escapeIdentifier(role))
+    .replaceAll('{name}', () => pg.escapeLiteral(role))
+}
+
+/** Returns the database and the schema of the tables, or the schema where they will be. */
+export async function placeOfTables(database: StatementRunner) {
+  const rows = await database.query<{ database: string; schema: string }>(
+    `SELECT current_database()::text AS database, coalesce(nspname, current_schema(), 'public')::text AS schema
+     FROM (SELECT to_regclass('${APPLIED_TABLE}') AS oid) AS applied
+     LEFT JOIN pg_class USING (oid) LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace`,
+  )
+  return onlyRow(rows)
 }

@@ -1,52 +1,53 @@
 import { readFile } from 'node:fs/promises'
 import path from 'node:path'
 import type { MigrationBuilder } from 'node-pg-migrate'
-import pg from 'pg'
-import { hasCause, messageWithDetail } from '../causes.ts'
-import { onlyRow } from '../only-row.ts'
+import type pg from 'pg'
 import { OperatorError } from '../operator-error.ts'
-import { grantsFor, type Roles } from './grants.ts'
+import { explained, placeOfTables } from './grants.ts'
 import { APPLIED_TABLE, appliedMigrations, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type Transaction, type TransactionOptions } from './transaction.ts'
+
+/** node-pg-migrate records the times without a time zone. */
+const SETTINGS = { TimeZone: 'UTC' }
 
 export interface MigrateOptions extends TransactionOptions {
   readonly direction: 'up' | 'down'
   /** Maximum number of migrations. By default, all pending ones are applied, or one is rolled back. */
   readonly count?: number | undefined
-  /** Roles to which privileges are granted after that. */
-  readonly roles?: Roles
 }
 
 /**
- * Applies or rolls back migrations and grants privileges, in one transaction, and returns the names of the migrations. Processes that
- * do this with the same database wait for each other, so that the first one migrates, and grants on a table never collide.
+ * Applies or rolls back migrations in one transaction, and returns their names. Processes that migrate the same database wait for
+ * each other, so that the first one does the work.
  *
- * @param options with the address of the owner of the tables
- * @throws {OperatorError} if a migration cannot run or has failed, or a privilege cannot be granted
+ * @throws {OperatorError} if a migration cannot run or has failed
  * @throws what `inTransaction` throws
  */
 export function migrate(options: MigrateOptions): Promise<string[]> {
-  return inTransaction(options, (transaction, client) => run(transaction, client, options))
+  return inTransaction({ ...options, settings: SETTINGS }, (transaction, client) =>
+    run(transaction, client, options),
+  )
 }
 
-/** Finds the database and the schema of the tables, or the schema where they will be. */
-const FIND_PLACE = `SELECT current_database()::text AS database, coalesce(nspname, current_schema(), 'public')::text AS schema
-  FROM (SELECT to_regclass('${APPLIED_TABLE}') AS oid) AS applied
-  LEFT JOIN pg_class USING (oid) LEFT JOIN pg_namespace ON pg_namespace.oid = relnamespace`
+/** Returns what to do about an error of node-pg-migrate, after a space. */
+function adviceOn(said: string): string {
+  const [, pending, own] =
+    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(said) ?? []
+  if (pending !== undefined)
+    return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
+  return / have been deleted$/.test(said) ? ' Run the version that has their files.' : ''
+}
 
 async function run(
   transaction: Transaction,
   client: pg.Client,
-  { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1, roles = {} }: MigrateOptions,
+  { direction, count = direction === 'up' ? Number.POSITIVE_INFINITY : 1 }: MigrateOptions,
 ): Promise<string[]> {
   const { PG_MIGRATE_LOCK_ID, runner } = await import('node-pg-migrate')
   await transaction.takeAdvisoryLock(PG_MIGRATE_LOCK_ID)
-  const place = await transaction.query<{ database: string; schema: string }>(FIND_PLACE)
-  const { database, schema } = onlyRow(place)
+  const { schema } = await placeOfTables(transaction)
   if ((await appliedMigrations(transaction)).length > 0)
     await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
-  // node-pg-migrate records the times without a time zone.
-  await client.query("SET LOCAL TimeZone = 'UTC'")
   let what = 'The migrations cannot run'
   const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
   /** The first error of PostgreSQL or of the connection, which node-pg-migrate may replace with one of its own. */
@@ -67,31 +68,12 @@ async function run(
       singleTransaction: false,
       log: () => {},
     })
-    what = 'The privileges cannot be granted'
-    await client.query(await grantsFor(roles, database, schema))
     return ran.map(({ name }) => name)
   } catch (error) {
-    if (failure !== undefined) throw explained(what, failure)
+    if (failure !== undefined) throw explained(what, failure, 'nothing was changed')
     const said = String(error).replace(/^Error: |\.$/g, '')
     throw new OperatorError(`${said}; nothing was changed.${adviceOn(said)}`)
   }
-}
-
-/** Returns an OperatorError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
-function explained(what: string, error: unknown): unknown {
-  if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
-  const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
-  const message = `${what}: ${messageWithDetail(error)}; nothing was changed.${advice}`
-  return new OperatorError(message, { cause: error })
-}
-
-/** Returns what to do about an error of node-pg-migrate, after a space. */
-function adviceOn(said: string): string {
-  const [, pending, own] =
-    /^Not run migration (\S+) is preceding already run migration (\S+)$/.exec(said) ?? []
-  if (pending !== undefined)
-    return ` Migrations run in the order of their names: rename ${own}, its file and its row in the table pgmigrations, to a name before ${pending}.`
-  return / have been deleted$/.test(said) ? ' Run the version that has their files.' : ''
 }
 
 /**

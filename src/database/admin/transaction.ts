@@ -25,6 +25,8 @@ export interface TransactionOptions {
   readonly url: string
   /** Whether the transaction changes nothing, and reads everything from one snapshot. */
   readonly readOnly?: boolean
+  /** Settings of the session, whatever the options in the address are. */
+  readonly settings?: Readonly<Record<string, string>>
   /**
    * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
    * with the signal's reason.
@@ -44,10 +46,10 @@ export interface TransactionOptions {
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
  */
 export async function inTransaction<Result>(
-  { url, readOnly = false, signal, onCommit, onWait }: TransactionOptions,
+  { url, readOnly = false, settings, signal, onCommit, onWait }: TransactionOptions,
   work: (transaction: Transaction, client: DatabaseConnection) => Promise<Result>,
 ): Promise<Result> {
-  const { options } = directSession(LIMITS, SETTINGS)
+  const { options } = directSession(LIMITS, { ...SETTINGS, ...settings })
   const config = sessionConfig(url, options, 'cli')
   const client = new DatabaseConnection({ ...config, connectionTimeoutMillis: LIMITS.connect })
   let isCommitting = false
