@@ -1,6 +1,7 @@
-import fastify, { type FastifyBaseLogger } from 'fastify'
+import fastify from 'fastify'
 import type { Logger } from 'pino'
 import { prometheusContentType } from 'prom-client'
+import { ApiError } from '../contract/api-error.ts'
 import { refuseOtherMethods } from '../http/methods.ts'
 
 export interface MetricsServerOptions {
@@ -18,12 +19,15 @@ export interface MetricsServerOptions {
  * @throws the error of `listen`, such as EADDRINUSE
  */
 export async function serveMetrics({ host, port, scrape, log }: MetricsServerOptions): Promise<void> {
-  // A scrape comes every few seconds, and only one that fails is worth a line.
-  const loggerInstance: FastifyBaseLogger = log.child({}, { level: 'error' })
-  const app = fastify({ loggerInstance, requestTimeout: 10_000 })
+  const app = fastify({ requestTimeout: 10_000 })
   const refuseOthers = refuseOtherMethods(app)
   app.get('/metrics', async (_request, reply) => reply.type(prometheusContentType).send(await scrape()))
   refuseOthers()
+  app.setErrorHandler((err, _request, reply) => {
+    if (err instanceof ApiError) return reply.code(err.status).headers(err.headers).send(`${err.message}\n`)
+    log.error({ err }, 'the metrics could not be collected')
+    return reply.code(500).send('The metrics could not be collected.\n')
+  })
   const address = await app.listen({ host, port })
   log.info(`metrics at ${address}/metrics`)
 }
