@@ -80,6 +80,28 @@ t.test('a list that is under way on one server when updates move to another is n
   t.equal((await late).text, listOf(11), 'one that was asked for later, and waited for the first')
 })
 
+t.test('a former primary is not served from, until the newer one is back', async (t) => {
+  const [cluster] = await one.query('SELECT system_identifier AS id FROM pg_control_system()')
+  // What a new connection is told of its server: the identifier of the cluster, and the timeline with its length.
+  const told = (timeline: number): string => `${cluster?.['id']}\0\0\0\x01${timeline}`
+  let timeline = 2
+  const address = await startRelay(t, one.url, {
+    towardsClient: (bytes) =>
+      Buffer.from(bytes.toString('latin1').replace(told(1), told(timeline)), 'latin1'),
+  })
+  const { send, update, log } = await startApp(t, address.url)
+  t.equal((await update(1, 2)).status, 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(2))
+  timeline = 1
+  address.cut()
+  t.equal((await update(1, 3)).status, 503)
+  t.equal((await send('GET', '/v1/inventory')).status, 503)
+  t.match(JSON.stringify(log), /a former primary: it is on timeline 1, and timeline 2 was in use since/)
+  timeline = 2
+  await eventually('an update', async () => (await update(1, 4)).status === 200)
+  t.equal((await send('GET', '/v1/inventory')).text, listOf(4))
+})
+
 t.test('a list that is never cached, as from a view, is not read from a read-only server', async (t) => {
   await one.query(`ALTER TABLE inventory RENAME TO stock; CREATE VIEW inventory AS TABLE stock;
     GRANT SELECT ON inventory TO service`)
