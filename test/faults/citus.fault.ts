@@ -65,6 +65,7 @@ const kinds = {
   'a distributed table': "SELECT create_distributed_table('inventory', 'pet_id', shard_count => 2)",
   'a reference table': "SELECT create_reference_table('inventory')",
   'a local table that Citus knows': "SELECT citus_add_local_table_to_metadata('inventory')",
+  'a local table': 'SELECT 1',
 } as const
 
 const DISTRIBUTE = kinds['a distributed table']
@@ -183,6 +184,30 @@ t.test('a lost commit of an import is reported as unknown', async (t) => {
     const rows = await cluster.query('SELECT FROM inventory WHERE quantity = 5')
     return rows.length === PETS
   })
+})
+
+t.test('the table is distributed while the service runs', async (t) => {
+  const cluster = await startFilled(t, 'SELECT 1')
+  const { send, stop } = await startService(t, cluster)
+  t.strictSame(statusesOf(await updateAll(send, 1)), [200])
+  let isOver = false
+  const answers: Answer[] = []
+  const load = (async () => {
+    for (let quantity = 2; !isOver; quantity++) answers.push(...(await updateAll(send, quantity)))
+  })()
+  await arrange(cluster, DISTRIBUTE)
+  isOver = true
+  await load
+  const unexpected = answers.filter(({ status }) => status !== 200 && status !== 503)
+  t.strictSame(
+    unexpected.map(({ text }) => text),
+    [],
+    `${answers.length} updates`,
+  )
+  t.strictSame(statusesOf(await updateAll(send, 777)), [200])
+  t.strictSame(new Set(await quantities(send)), new Set([777]))
+  t.equal((await send('GET', '/readyz')).status, 200)
+  t.equal((await stop()).code, 0)
 })
 
 t.test('a worker dies and comes back: the pets of the other one are served all the time', async (t) => {

@@ -1,15 +1,17 @@
 import { spawnSync } from 'node:child_process'
 import { chmod, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
 import path from 'node:path'
 import t, { type Test } from 'tap'
 import { serverFolder as folderFor } from '../../src/local/folder.ts'
 import { runCommand } from '../support/command.ts'
 import { eventually } from '../support/eventually.ts'
 import { callerOf, json } from '../support/http.ts'
+import { listen } from '../support/listen.ts'
 import { onServer } from '../support/on-server.ts'
 import { freePort } from '../support/other-program.ts'
 import { copyCluster } from '../support/own-server.ts'
-import { type Program, portOf, startProgram, temporaryFolder } from '../support/program.ts'
+import { type Program, portOf, run, startProgram, temporaryFolder } from '../support/program.ts'
 
 const sample =
   '[{"petId":1,"quantity":12,"status":"available"},{"petId":2,"quantity":3,"status":"available"},' +
@@ -22,6 +24,11 @@ const libpqVariables = {
   PGSSLMODE: 'require',
   PGOPTIONS: '-c work_mem=1MB',
   PGHOST: 'nowhere.invalid',
+  PGPORT: '1',
+  PGUSER: 'nobody',
+  PGDATABASE: 'none',
+  PGCLIENTENCODING: 'LATIN1',
+  PGDATA: '/nowhere',
 }
 
 const isRoot = process.getuid?.() === 0
@@ -46,7 +53,7 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
     stderr: /DATABASE_URL must be set.*and none is running/,
   })
 
-  const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables })
+  const second = await startLocally(t, cwd, { ...strictUmask, ...libpqVariables, TOKEN: 'secret' })
   t.equal(second.key, first.key)
   t.equal((await second.send('GET', '/v1/inventory')).text, changed)
   t.match(await runCommand(t, ['migrate', 'up'], { cwd }), {
@@ -71,6 +78,11 @@ t.test('a server without settings starts a local database, and keeps it', atOnce
      FROM pg_roles WHERE rolname = 'inventory_server'`,
   )
   t.strictSame({ ...row }, { rolsuper: 'f', addresses: '127.0.0.1', memory: '4MB' })
+  const variables = await onServer(
+    superuser,
+    `CREATE TEMPORARY TABLE variables (line text); COPY variables FROM PROGRAM 'env'; SELECT line FROM variables`,
+  )
+  t.notMatch(JSON.stringify(variables), 'secret', 'PostgreSQL has no variable of ours')
 
   const database = await serverProcess(cwd)
   second.server.process.kill('SIGKILL')
@@ -122,6 +134,16 @@ t.test('a signal during a start ends it, and leaves nothing running', atOnce(), 
   await interrupt(await usedFolder(t), /postmaster\.pid$/)
 })
 
+t.test('a taken port is noticed before anything is started', atOnce(), async (t) => {
+  const taken = String(await listen(t, createServer()))
+  const cwd = await newFolder(t)
+  for (const env of [{ PORT: taken }, { PORT: '0', METRICS_PORT: taken }]) {
+    const stderr = /EADDRINUSE: .*\. Use another port: PORT=\d+ npm start/
+    t.match(await (await startProgram(t, 'server', { cwd, env })).ended, { code: 1, stdout: '', stderr })
+  }
+  t.strictSame(await readdir(cwd), [])
+})
+
 t.test(
   'a start that fails late leaves nothing running, even with a Ctrl-C meanwhile',
   atOnce(),
@@ -166,6 +188,14 @@ t.test('a server that cannot start a local database says what to do', atOnce(), 
     [{ cwd, env: { PORT: '0' } }, /^petstore-inventory: E[A-Z]+: .*\.data'\.\n$/],
   ] as const)
     t.match(await (await startProgram(t, 'server', options)).ended, { code: 1, stderr })
+})
+
+t.test('without an account it says so', { ...atOnce(), skip: !isRoot }, async (t) => {
+  const cwd = await temporaryFolder(t)
+  await chmod(cwd, 0o777)
+  const options = { cwd, env: { PATH: process.env['PATH'], PORT: '0' }, uid: 54321, gid: 54321 }
+  const server = run(t, process.execPath, [path.resolve('dist/server.js')], options)
+  t.match(await server.ended, { code: 1, stderr: /effective user ID 54321: .* needs an account/ })
 })
 
 /** The folder of the database of a server that is started in a folder. */

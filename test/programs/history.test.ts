@@ -1,11 +1,12 @@
 import t, { type Test } from 'tap'
+import { valueColumns } from '../../src/inventory/entry/columns.ts'
 import { importLines, inventory, succeed } from '../support/command.ts'
 import { addEntries, addKey, addMany, stockOf, testDatabase, waitForLocks } from '../support/database.ts'
 import { changesIn, errorsIn } from '../support/history.ts'
 import { contradictionIn } from '../support/linearizability.ts'
 import { startLoad } from '../support/load.ts'
 import { onServer } from '../support/on-server.ts'
-import { startProgram, startServer } from '../support/program.ts'
+import { portOf, startProgram } from '../support/program.ts'
 import { testRole } from '../support/roles.ts'
 
 // To turn the history on takes eight seconds, in which nothing happens.
@@ -22,9 +23,9 @@ t.test('every acknowledged update of two processes is recorded once, and pets ha
   await addMany(database, pets.length, 'available')
   const key = await addKey(database, 'billing')
   await history(t, database.url, 'on')
-  const env = { DATABASE_URL: serverRole.urlOf(database.url) }
-  const servers = await Promise.all([1, 2].map(() => startServer(t, env)))
-  const load = startLoad(t, { ports: servers.map(({ port }) => port), key, clients: 64, pets })
+  const env = { DATABASE_URL: serverRole.urlOf(database.url), PORT: '0' }
+  const servers = await Promise.all([1, 2].map(() => startProgram(t, 'server', { env })))
+  const load = startLoad(t, { ports: await Promise.all(servers.map(portOf)), key, clients: 64, pets })
   const sql = (async () => {
     // Locked in the order in which the servers update them: in any other, PostgreSQL could end one of both as a deadlock.
     const all = 'SELECT pet_id FROM inventory ORDER BY pet_id FOR UPDATE'
@@ -82,6 +83,17 @@ t.test('changes are listed by pet, time and caller, as a table and as JSON', asy
   ] as const)
     t.equal(changesIn(await history(t, database.url, '--json', ...options)).length, count, options.join())
   t.equal((await inventory(t, database.url, 'history', '2x')).code, 2)
+})
+
+t.test('a change of any field of an entry is recorded', async (t) => {
+  const database = await testDatabase(t, { entries: ['1,5,available'] })
+  await history(t, database.url, 'on')
+  for (const { field, column, values } of valueColumns) {
+    await database.query(`UPDATE inventory SET ${column} = '${values?.at(-1) ?? 7}'`)
+    const changes = changesIn(await history(t, database.url, '--json'))
+    const name = field.replace(/^./, (first) => first.toUpperCase())
+    t.match(changes[0], { [`old${name}`]: /./, [`new${name}`]: values?.at(-1) ?? 7 }, field)
+  }
 })
 
 t.test('a history that version 2.0.0 has turned on goes on, also in a schema with a new name', async (t) => {
@@ -200,8 +212,8 @@ t.test('once on has ended, every update of a server names its key, and lists sta
     END $$;
     CREATE TRIGGER slow BEFORE UPDATE ON inventory FOR EACH ROW EXECUTE FUNCTION slow()`)
   const key = await addKey(database, 'ops')
-  const server = await startServer(t, { DATABASE_URL: database.url })
-  const load = startLoad(t, { ports: [server.port], key, clients: 1, pets: [1] })
+  const server = await startProgram(t, 'server', { env: { DATABASE_URL: database.url, PORT: '0' } })
+  const load = startLoad(t, { ports: [await portOf(server)], key, clients: 1, pets: [1] })
   await load.next('update', 'success')
   await history(t, database.url, 'on')
   const unnamed = async (): Promise<number> =>
@@ -211,5 +223,6 @@ t.test('once on has ended, every update of a server names its key, and lists sta
   await load.stop()
   t.equal(await unnamed(), before)
   t.equal(contradictionIn(load.historyOf(1), 0), undefined)
-  t.notMatch((await server.stop()).stdout, /every list is read in full/)
+  server.process.kill('SIGTERM')
+  t.notMatch((await server.ended).stdout, /every list is read in full/)
 })

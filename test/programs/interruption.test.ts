@@ -1,17 +1,40 @@
 import { writeFile } from 'node:fs/promises'
 import path from 'node:path'
-import t from 'tap'
+import t, { type Test } from 'tap'
 import { succeed } from '../support/command.ts'
 import { addKey, type TestDatabase, testDatabase } from '../support/database.ts'
 import { eventually, until } from '../support/eventually.ts'
 import { copyPackage, type Program, startProgram } from '../support/program.ts'
 import { startRelay } from '../support/relay.ts'
+import { testRole } from '../support/roles.ts'
 
 const interrupted = { code: 130, stdout: '', stderr: /(^|\n)inventory: interrupted; nothing was changed\n$/ }
 
 const ASLEEP = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
 const isAsleep = async ({ query }: TestDatabase): Promise<boolean> =>
   (await query(`SELECT ${ASLEEP}`)).length > 0
+
+/** Sends SIGINT to a command once a statement of it calls `pg_sleep`. */
+async function interrupt(t: Test, database: TestDatabase, command: string, url = database.url) {
+  const program = await startProgram(t, 'cli', { args: command.split(' '), env: { DATABASE_URL: url } })
+  await eventually('the statement', () => isAsleep(database))
+  program.process.kill('SIGINT')
+  return program
+}
+
+t.test('Ctrl-C ends the statement on the server, even if the role may open no other session', async (t) => {
+  const role = await testRole(t)
+  const database = await testDatabase(t)
+  await database.query(
+    `ALTER TABLE inventory RENAME TO stock;
+     CREATE VIEW inventory AS SELECT stock.* FROM pg_sleep(3600) LEFT JOIN stock ON true;
+     GRANT SELECT ON inventory TO ${role.name};
+     ALTER ROLE ${role.name} CONNECTION LIMIT 1`,
+  )
+  const program = await interrupt(t, database, 'export', role.urlOf(database.url))
+  await eventually('its end', async () => !(await isAsleep(database)))
+  t.match(await program.ended, interrupted)
+})
 
 t.test('a signal during COMMIT ends the command, which says that the outcome is unknown', async (t) => {
   const database = await testDatabase(t)
@@ -21,12 +44,9 @@ t.test('a signal during COMMIT ends the command, which says that the outcome is 
      CREATE CONSTRAINT TRIGGER wait AFTER UPDATE ON api_keys DEFERRABLE INITIALLY DEFERRED
        FOR EACH ROW EXECUTE FUNCTION wait()`,
   )
-  const env = { DATABASE_URL: database.url }
-  const program = await startProgram(t, 'cli', { args: ['keys', 'revoke', 'old'], env })
-  await eventually('the commit', () => isAsleep(database))
-  program.process.kill('SIGINT')
+  const { ended } = await interrupt(t, database, 'keys revoke old')
   const stderr = /it is unknown whether anything was changed\. To find out, run /
-  t.match(await program.ended, { code: 4, stdout: '', stderr })
+  t.match(await ended, { code: 4, stdout: '', stderr })
 })
 
 t.test('Ctrl-C ends a command whose server does not respond any more, whatever it waits for', async (t) => {
