@@ -35,10 +35,7 @@ export const MAX_HEADERS = 256
 /** Maximum open connections. Further ones are closed at once, for the memory, and for the file descriptors of the database. */
 export const MAX_CONNECTIONS = 20_000
 
-/**
- * Maximum open requests of a connection. Node starts all that it has parsed, thousands at once, and keeps them in memory: 1,350 MB for
- * 1,500 connections, which take 400 MB with this limit.
- */
+/** Maximum open requests of a connection. Node starts all that it has parsed, thousands at once, and keeps them in memory. */
 export const MAX_PIPELINED = 16
 
 /** Returns what makes Node's HTTP server, with the limits and the errors of the service, and what waits for its end. */
