@@ -46,17 +46,3 @@ t.test('after a statement that is rejected, the connection is used again', async
   t.equal(await backendOf(pool), before)
   t.strictSame(lost, [])
 })
-
-t.test('after the type of a column has changed, a statement runs on new connections', async (t) => {
-  const { owner, pool } = await openPool(t, { size: 3 })
-  await owner.query('CREATE TABLE stock (n integer)')
-  await owner.query('INSERT INTO stock VALUES (1)')
-  const select = { name: 'select', text: 'SELECT n FROM stock' }
-  const among = { name: 'among', text: 'SELECT n FROM stock WHERE n = ANY ($1)' }
-  const several = (): Promise<unknown[]> =>
-    Promise.all([pool.query(select), pool.query(among, ['{1}']), pool.query(select)])
-  t.strictSame(await several(), [[{ n: 1 }], [{ n: 1 }], [{ n: 1 }]])
-  t.strictSame(await several(), [[{ n: 1 }], [{ n: 1 }], [{ n: 1 }]])
-  await owner.query('ALTER TABLE stock ALTER COLUMN n TYPE bigint')
-  t.strictSame(await several(), [[{ n: 1n }], [{ n: 1n }], [{ n: 1n }]])
-})
