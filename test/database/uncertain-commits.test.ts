@@ -37,23 +37,14 @@ t.test('a synchronous standby that is away', async (t) => {
     timings: shortTimings,
     env: { DATABASE_POOL_SIZE: String(UPDATE_CONNECTIONS + 1) },
   })
-  const waiting = async (): Promise<number> => {
-    const [row] = await database.query(`SELECT count(*) ${WAITING}`)
-    return Number(row?.['count'])
-  }
   /** Updates a pet. On a busy machine, that can take longer than the short limits. */
   const served = (petId: number): Promise<true> =>
     eventually('updates to be served', async () => (await update(petId, 5)).status === 200)
   await served(1)
   await database.waitForStandby('away')
 
-  const cancelled = update(2, 2)
-  await eventually('a commit to wait for the standby', async () => (await waiting()) > 0)
-  await database.query(`SELECT pg_cancel_backend(pid) ${WAITING}`)
-  t.equal((await cancelled).status, 503, 'a commit whose wait is cancelled is not acknowledged')
-
   // A pet whose update waits is locked, so each update is of another one.
-  let petId = 3
+  let petId = 2
   const caller = async (): Promise<void> => {
     for (let sent = 0; sent < UPDATES; sent++) t.equal((await update(petId++, 7)).status, 503)
   }
@@ -64,7 +55,8 @@ t.test('a synchronous standby that is away', async (t) => {
     await setTimeout(50)
   }
   await callers
-  t.ok((await waiting()) <= UPDATE_CONNECTIONS, 'no more processes of the server are left waiting')
+  const waiting = await database.query(`SELECT ${WAITING}`)
+  t.ok(waiting.length <= UPDATE_CONNECTIONS, 'no more processes of the server are left waiting')
 
   await database.waitForStandby('')
   await Promise.all([4, 5, 6, 7].map(served))
@@ -82,7 +74,7 @@ t.test('the warning of a commit is received, whatever messages the role asks for
     )
   const updated = update(1, 2)
   await cancelCommit()
-  t.equal((await updated).status, 503)
+  t.equal((await updated).status, 503, 'a commit whose wait is cancelled is not acknowledged')
   const transaction = inTransaction(options, ({ change }) =>
     change('UPDATE inventory SET quantity = 3 WHERE pet_id = 1'),
   )
