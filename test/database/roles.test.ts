@@ -141,7 +141,7 @@ t.test('docker compose does to the roles what ops/roles.sql does', async (t) => 
   for (const statement of statements) t.match(compose, statement.replaceAll(/\s+/g, ' '))
 })
 
-t.test("the time limits of the server's role are those of requests, wherever they are written", async (t) => {
+t.test("the time limits of the server's role are those of requests", async (t) => {
   const { lock, statement } = requestLimits
   const limits: Readonly<Record<string, number>> = {
     lock_timeout: lock,
@@ -150,7 +150,6 @@ t.test("the time limits of the server's role are those of requests, wherever the
   }
   for (const [file, count] of [
     ['ops/roles.sql', 3],
-    ['docker-compose.yml', 3],
     ['docs/limits.md', 1],
   ] as const) {
     const settings = (await readFile(file, 'utf8')).matchAll(
