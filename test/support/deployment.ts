@@ -58,9 +58,9 @@ export async function startDeployment(t: Test, { commit, settings = [] }: Deploy
     async checkOut() {
       await sh('find . -mindepth 1 -maxdepth 1 ! -name .env -exec rm -r {} +')
       await sh(copyProject)
-      // Version 2.0.0 had the balancer in a file of its own.
+      // Version 2.0.0 had the balancer in a file of its own, and REPLICAS are now of each half.
       const env = await readFile(path.join(cwd, '.env'), 'utf8')
-      await writeFile(path.join(cwd, '.env'), env.replace(/^COMPOSE_FILE=.*\n/m, ''))
+      await writeFile(path.join(cwd, '.env'), env.replace(/^(COMPOSE_FILE|REPLICAS)=.*\n/gm, ''))
     },
   }
 }
@@ -87,7 +87,9 @@ export async function underLoad(t: Test, { port }: Deployment, name: string, act
   await Promise.all(loads.map((load) => load.stop()))
   const failures = loads.flatMap((load) => load.failures)
   const requests = failures.length + loads.reduce((sum, { successes }) => sum + successes, 0)
-  t.comment(`${name}: ${failures.length} of ${requests} requests failed`)
+  const times = failures.map(({ time }) => time)
+  const seconds = failures.length === 0 ? 0 : (Math.max(...times) - Math.min(...times)) / 1000
+  t.comment(`${name}: ${failures.length} of ${requests} requests failed, within ${seconds.toFixed(1)} s`)
   return { error, failures: failures.map(describe), loads }
 }
 

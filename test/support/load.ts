@@ -22,6 +22,8 @@ export interface Exchange {
   readonly answer: Answer | undefined
   /** The code of the error with which it broke. */
   readonly error?: string
+  /** When it ended, in milliseconds. */
+  readonly time: number
 }
 
 export interface LoadOptions {
@@ -59,7 +61,8 @@ export function startLoad(t: Test, { ports, clients, pets, keepAlive = true, key
   let isStopping = false
   const successes = (): number => counts.update.success + counts.list.success
 
-  const note = (exchange: Exchange, isDecided: boolean): void => {
+  const note = (outcome: Omit<Exchange, 'time'>, isDecided: boolean): void => {
+    const exchange = { ...outcome, time: performance.now() }
     counts[exchange.kind][isDecided ? 'success' : 'failure']++
     if (!isDecided) failures.push(exchange)
     else if (exchange.kind === 'update' && exchange.answer?.status === 200) updates.push(exchange)
