@@ -1,5 +1,6 @@
-/** Returns the message of an error; any other thrown value as text. */
+/** Returns the message of an error; any other thrown value as text. If a host has several addresses, the error has one for each. */
 export function messageOf(error: unknown): string {
+  if (error instanceof AggregateError) return messageOf(error.errors[0])
   return error instanceof Error ? error.message : String(error)
 }
 

@@ -11,7 +11,7 @@ import type { Tracing } from '../tracing/tracing.ts'
 import { routedTarget } from './ambiguity.ts'
 import { requireApiKey } from './authentication.ts'
 import { handleErrors } from './error-handler.ts'
-import { healthRoutes } from './health.ts'
+import { addHealthChecks } from './health.ts'
 import { httpServer, httpTimeouts } from './http-server.ts'
 import { MAX_BODY_BYTES, parseJsonBodies } from './json-body.ts'
 import { refuseOtherMethods } from './methods.ts'
@@ -78,11 +78,7 @@ export async function buildApp(options: AppOptions) {
 
   await app.register(async (publicScope) => {
     const refuseOthers = refuseOtherMethods(publicScope)
-    await publicScope.register(healthRoutes, {
-      version: options.version,
-      readiness: options.readiness,
-      isStopping: () => isStopping,
-    })
+    addHealthChecks(publicScope, options.version, options.readiness, () => isStopping)
     serveReference(publicScope)
     refuseOthers()
   })

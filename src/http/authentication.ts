@@ -58,11 +58,9 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
       return true
     },
   })
-  const { verifyBearerAuth } = scope
-  if (verifyBearerAuth === undefined)
-    throw new Error('@fastify/bearer-auth was registered without its decorator')
   scope.addHook('onRequest', (request, reply, done) => {
-    verifyBearerAuth(request, reply, (error) => done(reply.statusCode === 401 ? unauthorized() : error))
+    const onVerified = (error?: Error): void => done(reply.statusCode === 401 ? unauthorized() : error)
+    scope.verifyBearerAuth?.(request, reply, onVerified)
   })
   // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication. One of them answers 404.
   scope.setNotFoundHandler(() => {})

@@ -1,4 +1,5 @@
 import type { FastifyError, FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
+import { messageOf } from '../config/messages.ts'
 import { ApiError, nothingChanged, serviceUnavailable } from '../contract/api-error.ts'
 import { unavailableCauseOf } from '../database/causes.ts'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from '../database/outcomes.ts'
@@ -23,7 +24,9 @@ export function handleErrors(app: FastifyInstance): void {
   app.setErrorHandler<FastifyError>(sendError)
   // Not in a not-found handler, which runs after the body is parsed: a 404 takes precedence over errors in the body.
   app.addHook('preParsing', (request, _reply, _payload, done) => {
-    done(request.is404 || hasEmptyParameter(request) ? new ApiError(404, NO_ROUTE) : null)
+    // The router matches `/inventory/` with `/inventory/:petId`.
+    const hasEmptyParameter = Object.values(Object(request.params)).includes('')
+    done(request.is404 || hasEmptyParameter ? new ApiError(404, NO_ROUTE) : null)
   })
 }
 
@@ -33,7 +36,7 @@ function sendError(error: FastifyError | ApiError, request: FastifyRequest, repl
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
   if (response.cause !== undefined) {
     // The error of the database or the network says more than the response.
-    const reason = reasonOf(error instanceof ApiError ? response : originalError(error))
+    const reason = messageOf(error instanceof ApiError ? response : originalError(error))
     request.unavailable = { cause: response.cause, reason }
   }
   reply
@@ -68,15 +71,4 @@ function responseTo(error: FastifyError | ApiError, { headers, method }: Fastify
     500,
     'Internal error. The log of the service has the details under the X-Request-Id of this response.',
   )
-}
-
-/** Returns the message of an error. That of a host with several addresses has none, but a code. */
-function reasonOf(cause: unknown): string {
-  if (!(cause instanceof Error)) return String(cause)
-  return cause.message === '' && 'code' in cause ? String(cause.code) : cause.message
-}
-
-/** Whether a path parameter is empty: the router matches `/inventory/` with `/inventory/:petId`, but that path is a 404. */
-function hasEmptyParameter({ params }: FastifyRequest): boolean {
-  return typeof params === 'object' && params !== null && Object.values(params).includes('')
 }

@@ -26,7 +26,10 @@ export function parseJsonBodies(app: FastifyInstance): void {
 
 /** @throws {ApiError} 415 or 400 */
 function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
-  if (!isUtf8(headers)) throw unsupportedMediaType(headers)
+  const { 'content-type': type = '' } = headers
+  // The charset of JSON is UTF-8, whether it is named or not.
+  const { charset = 'utf-8' } = type === JSON_TYPE ? {} : parseContentType(type).parameters
+  if (!/^utf-?8$/i.test(charset)) throw unsupportedMediaType(headers)
   // RFC 9110, section 8.4.
   if (!/^(identity)?$/i.test(headers['content-encoding'] ?? ''))
     throw unsupportedMediaType(headers, { 'accept-encoding': 'identity' })
@@ -44,12 +47,6 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   } catch {
     throw new ApiError(400, `The body ${wrong}. It must be a JSON object in UTF-8.`)
   }
-}
-
-/** Whether the charset of a Content-Type is UTF-8, which is that of JSON. */
-function isUtf8(headers: IncomingHttpHeaders): boolean {
-  const type = headers['content-type'] ?? ''
-  return type === JSON_TYPE || /^utf-?8$/i.test(parseContentType(type).parameters['charset'] ?? 'utf-8')
 }
 
 /**

@@ -32,7 +32,7 @@ export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly
         // Not `identifier`, which OpenAPI 3.0 lacks.
         license: { name: 'MIT', url: 'https://opensource.org/license/mit' },
       },
-      servers: serversOf(publicUrls),
+      servers: publicUrls.length === 0 ? [{ url: '/v1' }] : publicUrls.map(serverOf),
       tags: [{ name: 'Inventory', description: 'Stock levels' }],
       components: {
         securitySchemes: {
@@ -82,10 +82,8 @@ function commonErrors({ params, body }: FastifySchema): Record<string, TSchema> 
   }
 }
 
-function serversOf(publicUrls: readonly string[]): { url: string; description?: string }[] {
-  if (publicUrls.length === 0) return [{ url: '/v1' }]
-  const names = ['Production', 'Staging']
-  return publicUrls.map((url, index) => ({ url, description: names[index] ?? `Environment ${index + 1}` }))
+function serverOf(url: string, index: number) {
+  return { url, description: ['Production', 'Staging'][index] ?? `Environment ${index + 1}` }
 }
 
 /**

@@ -24,12 +24,8 @@ const headers = {
 /** The files of the reference page. The same place, seen from `src` and from `dist`. */
 const folder = new URL('../../reference/', import.meta.url)
 
-/** The types of the files that are served, by extension. */
-const types = new Map([
-  ['.html', 'text/html; charset=utf-8'],
-  ['.css', 'text/css; charset=utf-8'],
-  ['.js', 'text/javascript; charset=utf-8'],
-])
+/** The types of text that are served, by extension. */
+const types = new Map(Object.entries({ '.html': 'html', '.css': 'css', '.js': 'javascript' }))
 
 /**
  * Serves the OpenAPI document at `/openapi.json`, and the API reference page at `/docs` with its files below that path. Register
@@ -49,7 +45,8 @@ export function serveReference(app: FastifyInstance): void {
     if (type === undefined) continue
     const content = readFileSync(new URL(name, folder))
     const url = name === 'index.html' ? '/docs' : `/docs/${name}`
-    app.get(url, options, (_request, reply) => reply.headers(headers).type(type).send(content))
+    const textType = `text/${type}; charset=utf-8`
+    app.get(url, options, (_request, reply) => reply.headers(headers).type(textType).send(content))
   }
   // Relative for the same reason. From here, the page's links would lead elsewhere.
   app.get('/docs/', options, (_request, reply) => reply.redirect('../docs', 308))

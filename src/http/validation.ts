@@ -33,15 +33,10 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
 export function validationError(errors: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
   const [error] = errors
   const schema = error?.parentSchema
-  const field = error?.instancePath.slice(1) ?? ''
-  if (part === 'params') {
-    if (error?.keyword === 'maxLength')
-      return new ApiError(
-        414,
-        `${field} in the path is too long. The maximum is ${error.params['limit']} characters.`,
-      )
-    return new ApiError(400, `${field} in the path must be ${expected(schema)}.`)
-  }
+  const field = error?.instancePath.slice(1) || 'The body'
+  const place = part === 'params' ? `${field} in the path` : field
+  if (error?.keyword === 'maxLength')
+    return new ApiError(414, `${place} is too long. The maximum is ${error.params['limit']} characters.`)
   if (error?.keyword === 'required') {
     const missing = String(error.params['missingProperty'])
     return new ApiError(
@@ -49,7 +44,7 @@ export function validationError(errors: FastifySchemaValidationError[], part: Sc
       `The body must have the field ${missing}: ${expected(schema?.['properties'][missing])}.`,
     )
   }
-  return new ApiError(400, `${field === '' ? 'The body' : field} must be ${expected(schema)}.`)
+  return new ApiError(400, `${place} must be ${expected(schema)}.`)
 }
 
 /** Describes what a schema accepts, in words that follow "must be". */

@@ -39,9 +39,7 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
 
 /** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
 function explainOutage(error: unknown, variable: string): string {
-  const original = originalError(error)
-  // A host with several addresses causes an error of several, without a message.
-  const said = printable(messageOf(original instanceof AggregateError ? original.errors[0] : original))
+  const said = printable(messageOf(originalError(error)))
   const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? UNEXPLAINED
   return `${meaning}: ${said}. ${(loginAdvice(said) ?? advice).replace('{variable}', variable)}`.trimEnd()
 }
