@@ -275,7 +275,7 @@ t.test('HTTPS is TLS 1.2 or newer, HTTP redirects to it, and a renewal loses no 
   await serve(backend)
   await put('no certificate')
   await reload()
-  await output(/no start line/)
+  await output(/unable to load certificate/)
   await serve(backend)
   await put(newer.pem)
   await reload()
