@@ -3,7 +3,7 @@ import type { Logger } from 'pino'
 import { readEnvironment } from './config/environment.ts'
 import { type Config, loadConfig } from './config/load-config.ts'
 import { version } from './config/version.ts'
-import { parseAddress } from './database/address.ts'
+import { nameOfAddress } from './database/address.ts'
 import { OperatorError } from './database/operator-error.ts'
 import { serveMetrics } from './metrics/metrics-server.ts'
 import { measureProcess } from './metrics/process-metrics.ts'
@@ -45,7 +45,7 @@ async function start(config: Config, traces: boolean, log: Logger): Promise<void
 
   const { databasePoolSize, behindPooler, metricsPort = null, publicUrls, trustProxy } = config
   const settings = {
-    database: parseAddress(databaseUrl).name,
+    database: nameOfAddress(databaseUrl),
     databasePoolSize,
     behindPooler,
     fixedKeys: apiKeys.map(({ name }) => name),

@@ -1,6 +1,5 @@
 import { readEnvironment } from '../config/environment.ts'
 import { loadOperatorDatabase } from '../config/load-config.ts'
-import { parseAddress } from '../database/address.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { printable } from '../process/printable.ts'
 import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
@@ -26,7 +25,7 @@ export async function runCommand(args: readonly string[]): Promise<void> {
     for (const warning of set?.warnings ?? []) report(`inventory: ${printable(warning)}`)
     const url =
       set?.url ?? (await import('../local/local-setup.ts').then(({ runningDatabase }) => runningDatabase()))
-    if (url !== undefined) return parseAddress(url).url
+    if (url !== undefined) return url
     throw new OperatorError(
       'DATABASE_URL must be set, unless "npm start" is running in this folder, and none is running',
     )

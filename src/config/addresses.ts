@@ -1,5 +1,6 @@
 import pg from 'pg'
-import { effectiveParameters, parseAddress } from '../database/address.ts'
+import { nameOfAddress } from '../database/address.ts'
+import { effectiveParameters } from '../database/session.ts'
 import type { Variables } from './environment.ts'
 import { readFailureOf } from './messages.ts'
 
@@ -39,9 +40,9 @@ export function readAddress(variable: string, text: string, env: Variables) {
   // With a password among the parameters, the name of another one may be the part behind its ampersand.
   const isShown = parameters.every(([name]) => name !== 'password')
   const shown = ([name]: readonly [string, string]): string => (isShown ? name : 'a parameter')
-  const { url: connectionString } = parseAddress(url, variable)
+  nameOfAddress(url, variable)
   try {
-    new pg.Client({ connectionString })
+    new pg.Client({ connectionString: url })
   } catch (error) {
     const reason = readFailureOf(error)
     throw new Error(`${variable} must be one that pg accepts, with files that can be read: ${reason}`)

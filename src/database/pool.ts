@@ -1,5 +1,4 @@
 import pg from 'pg'
-import { parseAddress } from './address.ts'
 import { ConnectionFault, hasCause, isUnavailable, isUnexpected } from './causes.ts'
 import { DatabaseConnection } from './database-connection.ts'
 import { DatabaseUnavailableError } from './outcomes.ts'
@@ -84,7 +83,7 @@ export function createPool(options: PoolOptions) {
   }
 
   const pool = new pg.Pool({
-    ...sessionConfig(parseAddress(options.url).url, session.options),
+    ...sessionConfig(options.url, session.options),
     max: size,
     connectionTimeoutMillis: limits.connect,
     idleTimeoutMillis: options.staysOpen ? 0 : IDLE_TIMEOUT_MS,

@@ -68,6 +68,12 @@ export function pooledSession(limits: TimeLimits): SessionUse {
 }
 
 /**
+ * The parameters of an address with an effect. pg takes others, such as `connection`, for objects of the program, and those that the
+ * service sets are not among them, such as the time limits, and `application_name`: `migrations/grants.sql` tells the versions by it.
+ */
+export const effectiveParameters = /^(host|port|user|password|options|ssl\w*|uselibpqcompat)$/
+
+/**
  * Returns what the sessions of a pool are opened with. Call it when the pool is opened, because it also reads the certificate
  * files: if one were missing when a connection is opened, nothing could catch the error.
  *
@@ -75,10 +81,11 @@ export function pooledSession(limits: TimeLimits): SessionUse {
  * @param options options of the startup message, which those in the address do not replace
  */
 export function sessionConfig(url: string, options: string, program = 'server'): pg.ClientConfig {
-  const { options: given = '', ...address } = parseIntoClientConfig(url)
+  const { options: given, ...address } = parseIntoClientConfig(url)
+  const isEffective = (name: string): boolean => name === 'database' || effectiveParameters.test(name)
   return {
+    ...Object.fromEntries(Object.entries(address).filter(([name]) => isEffective(name))),
     application_name: `petstore-inventory ${program}`,
-    ...address,
     // If a setting occurs twice, PostgreSQL uses the last one.
     options: [given, options].filter(Boolean).join(' '),
     keepAlive: true,

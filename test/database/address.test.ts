@@ -1,9 +1,13 @@
-import { parseIntoClientConfig } from 'pg-connection-string'
+import pg from 'pg'
 import t from 'tap'
-import { parseAddress } from '../../src/database/address.ts'
+import { nameOfAddress } from '../../src/database/address.ts'
+import { sessionConfig } from '../../src/database/session.ts'
 
-/** Returns what pg reads from an address. */
-const configOf = (url: string): object => ({ ...parseIntoClientConfig(url) })
+/** What pg connects with. */
+const connectionOf = (config: pg.ClientConfig): object => {
+  const { host, port, user, database, password } = new pg.Client(config)
+  return { host, port, user, database, password }
+}
 
 t.test('an address is passed on as it is, and shown by its host, port and database', (t) => {
   for (const [url, name] of [
@@ -18,9 +22,12 @@ t.test('an address is passed on as it is, and shown by its host, port and databa
     ['postgres://u@ignored:5433/db?host=h', 'h:5433/db'],
     ['postgres://u:p%2B+%20@h/?options=-c%20a%3D1%2B1+-c%20b=2&user=a%26b', 'h:5432'],
   ] as const) {
-    t.strictSame(configOf(parseAddress(url).url), configOf(url), url)
-    t.equal(parseAddress(url).name, name, url)
+    t.strictSame(connectionOf(sessionConfig(url, '')), connectionOf({ connectionString: url }), url)
+    t.equal(nameOfAddress(url), name, url)
   }
-  t.strictSame(configOf(parseAddress('postgres://h/db?connection=x').url), configOf('postgres://h/db'))
+  t.strictSame(
+    sessionConfig('postgres://h/db?connection=x&lock_timeout=1', ''),
+    sessionConfig('postgres://h/db', ''),
+  )
   t.end()
 })
