@@ -1,17 +1,15 @@
-/** How long after a renewal there is no other: at first, at most, and how long it takes to be as at first again. */
-const PAUSE_MS = 500
-const MAX_PAUSE_MS = 30_000
-const QUIET_MS = 60_000
+/** How long after a renewal there is no other, and after one that did not help. */
+const PAUSE_MS = 1000
+const LONG_PAUSE_MS = 30_000
 
 /**
- * Decides which connections of a pool are renewed after an ERROR that nobody expected. A session may remember what has changed since,
- * such as the plan of a function. So the statement, which has changed nothing, is sent once more, on a connection that was opened
- * after the renewal began, and each older connection is renewed when it has such an error, too. As a statement that fails always, or
- * often, must not cost a login each time, the pause between renewals doubles, and is the longest after one that did not help.
+ * Decides which connections of a pool are renewed after an ERROR that nobody expected; see `isUnexpected`. The statement, which has
+ * changed nothing, is sent once more on a connection that was opened after the renewal began, and each older connection is renewed
+ * when it has such an error, too. A statement that always fails must not cost a login each time.
  */
 export class Renewal {
   #beganAt = Number.NEGATIVE_INFINITY
-  #pauseMs = PAUSE_MS
+  #nextAt = Number.NEGATIVE_INFINITY
 
   /**
    * Returns when the renewal began that a connection has missed, which was opened at a time; undefined if it is to be used again. All
@@ -19,16 +17,15 @@ export class Renewal {
    */
   missedBy(openedAt: number): number | undefined {
     const now = performance.now()
-    const sinceLast = now - this.#beganAt
-    if (sinceLast >= this.#pauseMs) {
-      this.#pauseMs = sinceLast >= QUIET_MS ? PAUSE_MS : Math.min(2 * this.#pauseMs, MAX_PAUSE_MS)
+    if (now >= this.#nextAt) {
       this.#beganAt = now
+      this.#nextAt = now + PAUSE_MS
     }
     return openedAt < this.#beganAt ? this.#beganAt : undefined
   }
 
   /** Is called when the statement has failed on the new connection, too. */
   onFailure(): void {
-    this.#pauseMs = MAX_PAUSE_MS
+    this.#nextAt = performance.now() + LONG_PAUSE_MS
   }
 }
