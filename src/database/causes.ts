@@ -1,10 +1,7 @@
 import pg from 'pg'
 import { DatabaseUnavailableError, OutcomeUnknownError, originalError } from './outcomes.ts'
 
-/**
- * The reasons why the service is not ready, by the value of a metric's label, as messages that are safe to show to anyone. `{said}` is
- * what PostgreSQL says about a statement.
- */
+/** Why the service is not ready, by the label of the metric; safe to show to anyone. `{said}` is PostgreSQL's message. */
 export const notReadyReasons = {
   unreachable: 'The database cannot be reached.',
   read_only: 'The database is read-only: a standby, or default_transaction_read_only is on.',
@@ -20,33 +17,30 @@ export type NotReadyKind = keyof typeof notReadyReasons
 /** How a cause is known, and what follows from it. */
 interface Meaning {
   /**
-   * What is to blame: the `values` of a statement, which a constraint or a trigger rejects; the `statement`, which is not possible in
-   * this database, as readiness finds out; the `moment`, so that the same statement may succeed; or the `server` or the connection.
-   * Only `values` do not make the database unavailable.
+   * What is to blame: the `values` of a statement, which a constraint or a trigger rejects; the `statement`, which this database does
+   * not support; the `moment`, so that the same statement may succeed; or the `server` or the connection. Only `values` do not make
+   * the database unavailable.
    */
   readonly blame: 'values' | 'statement' | 'moment' | 'server'
-  /**
-   * SQLSTATEs (PostgreSQL manual, appendix A). Any other one rejects the statement, which would fail again. The severity tells nothing,
-   * because PostgreSQL translates it.
-   */
+  /** SQLSTATEs (PostgreSQL manual, appendix A). Any other one rejects the statement, which would fail again. */
   readonly code?: RegExp
   /** The function of PostgreSQL that reports it with a SQLSTATE of another meaning. */
   readonly routine?: string
-  /** Messages of pg and pg-pool, and codes of the system and of OpenSSL. */
+  /** Messages of pg and pg-pool, and codes of the system and OpenSSL. */
   readonly text?: RegExp
-  /** The cause of a 503 in the log and the metrics, unless it is that the database cannot be reached, or has failed. */
+  /** The cause of a 503 in the log and the metrics, unless `unavailableCauseOf` has a general one. */
   readonly logged?: 'late' | 'locked' | 'read_only'
   /** Why the service is not ready, unless it is that the database cannot be reached. */
   readonly notReady?: NotReadyKind
 }
 
-/** What can happen, and what follows from it. Whether something was changed does not: only the protocol says that. */
+/** What can happen, and what follows from it. Whether something was changed does not: the protocol says that. */
 const meanings = {
   /** For example by `statement_timeout`. */
   canceled: { blame: 'moment', code: /^57014/, logged: 'late' },
   /** Serialization failures and deadlocks. */
   conflict: { blame: 'moment', code: /^40(001|P01)/ },
-  /** The server, or another one that it uses, has failed to do it: its disk is full, its data are damaged. */
+  /** The server, or another one that it uses, cannot do it: its disk is full, its data are damaged, a commit may be lost. */
   failed: { blame: 'server', code: /^(53(?!300)|57(?!014|P)|58|XX)/ },
   forbidden: { blame: 'statement', code: /^42501/, notReady: 'privileges' },
   formerPrimary: { blame: 'server', logged: 'read_only', notReady: 'former_primary' },
@@ -58,10 +52,7 @@ const meanings = {
     logged: 'late',
   },
   locked: { blame: 'moment', code: /^55P03/, logged: 'locked' },
-  /**
-   * Connection exceptions, a shutdown, a crash, a reset: a read may succeed on another connection. One that cannot be opened, or that
-   * has not responded in time, is not lost.
-   */
+  /** An open connection was lost, as in a shutdown, a crash or a reset: a read may succeed on another one. */
   lost: {
     blame: 'server',
     code: /^(08|40003|57P)/,
@@ -78,18 +69,16 @@ const meanings = {
   },
   /**
    * Constraints, RAISE, the check option of a view, a policy, and what an expression of the operator's own cannot compute. 22P is about
-   * text and COPY, not about a quantity; Citus uses one for statements that it does not support.
+   * text and COPY; Citus uses one for statements that it does not support.
    */
   rule: { blame: 'values', code: /^(22(?!P)|23|44000|P0001)/, routine: 'ExecWithCheckOptions' },
-  /** What poolers such as PgBouncer and RDS Proxy say about the settings that a session requests in its startup message. */
+  /** What PgBouncer and RDS Proxy say about settings in the startup message. */
   settings: { blame: 'server', text: /^unsupported startup parameter|support command-line options/ },
   /** A statement of ours left a transaction open, or ended one. */
   transactions: { blame: 'server' },
-  /** PostgreSQL has committed and warned, so that the change may be lost. */
-  uncertain: { blame: 'server' },
   unknownColumn: { blame: 'statement', code: /^42703/, notReady: 'unsupported' },
   unknownTable: { blame: 'statement', code: /^42P01/, notReady: 'schema_behind' },
-  /** By Citus or a server that is only compatible with PostgreSQL: a feature, the syntax, a type, a function. */
+  /** By Citus or a server that is merely compatible: a feature, the syntax, a type, a function. */
   unsupported: { blame: 'statement', code: /^(0A000|42601|42704|42883)/, notReady: 'unsupported' },
   untrusted: {
     blame: 'server',
@@ -97,7 +86,7 @@ const meanings = {
   },
 } as const satisfies Record<string, Meaning>
 
-/** What has happened. `explanations` in `process/explain.ts` says what operators do about it. */
+/** What has happened. `process/explain.ts` says what operators do about it. */
 export type Cause = keyof typeof meanings
 
 /** Returns the cause whose meaning fulfills a condition. */
@@ -135,7 +124,7 @@ export function causeOf(error: unknown): Cause | undefined {
   return findCause(({ text }) => text && texts.some((said) => text.test(said))) ?? 'other'
 }
 
-/** Returns the cause of an error that the server, or a pooler in its place, has reported. */
+/** Returns the cause of an error that the server, or a pooler in its place, reports. */
 function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause | undefined {
   const { code = '', routine = 'none', message } = error
   if (!isOfFunction && meanings.settings.text.test(message)) return 'settings'
@@ -145,27 +134,21 @@ function reportedCauseOf(error: pg.DatabaseError, isOfFunction: boolean): Cause 
   const ofOperator = routine === 'exec_stmt_raise' ? 'rule' : undefined
   if (!isOfFunction) return cause ?? ofOperator
   if (cause === undefined || meanings[cause].blame === 'statement') return ofOperator
-  // Otherwise, its connection to another server would pass for ours, and that server's state for that of this one.
+  // Its connection to another server must not pass for ours.
   return meanings[cause].blame === 'server' ? 'failed' : cause
 }
 
-/**
- * Whether a function or trigger of the operator's own failed, for example because its table is missing. PostgreSQL adds a context
- * to errors inside of functions; Citus, to those of another server.
- */
+/** Whether a function or trigger of the operator's own failed: PostgreSQL adds a context; Citus, to errors of another server. */
 export function isInFunction(error: unknown): error is pg.DatabaseError {
   return error instanceof pg.DatabaseError && error.where !== undefined && !isOfWorker(error)
 }
 
-/** Whether the error is one of another server, which Citus passes on. */
+/** Whether Citus passes on an error of another server. */
 function isOfWorker({ where = '' }: pg.DatabaseError): boolean {
   return /^while executing command on /m.test(where)
 }
 
-/**
- * Whether a statement has waited for a lock until `lock_timeout`, so that it may succeed later. A trigger with NOWAIT, or one that
- * raises the same SQLSTATE, has not waited.
- */
+/** Whether a statement has waited for a lock until `lock_timeout`. A trigger with NOWAIT has the same SQLSTATE, but has not waited. */
 export function isLockTimeout(error: unknown): boolean {
   const original = originalError(error)
   if (!(original instanceof pg.DatabaseError) || !hasCause(error, 'locked')) return false
@@ -173,8 +156,8 @@ export function isLockTimeout(error: unknown): boolean {
 }
 
 /**
- * Whether nobody expects an ERROR of this kind: neither the values nor the moment nor the server is to blame. A session may remember what
- * has changed since: the plan of a function, a setting of an extension, the type of a column of a prepared statement.
+ * Whether neither the values nor the moment nor the server is to blame for an ERROR, but perhaps what its session remembers: the plan of
+ * a function, a setting of an extension, the type of a column of a prepared statement.
  */
 export function isUnexpected(error: unknown): boolean {
   return (meaningOf(error)?.blame ?? 'statement') === 'statement'
@@ -197,7 +180,7 @@ export function isUnavailable(error: unknown): boolean {
   return (meaningOf(error)?.blame ?? 'values') !== 'values'
 }
 
-/** Whether PostgreSQL responded with an ERROR and rolled back, so that the statement has certainly changed nothing. */
+/** Whether PostgreSQL responded with an ERROR and rolled back, so that nothing has changed. */
 export function wasRolledBack(error: unknown): boolean {
   // A pool returns an error of PostgreSQL as it is only if the server was ready for the next statement.
   return error instanceof DatabaseUnavailableError
@@ -210,7 +193,7 @@ export function unavailableCauseOf(error: unknown) {
   return meaningOf(error)?.logged ?? (wasRolledBack(error) ? 'database_error' : 'database_unreachable')
 }
 
-/** Whether the database rejects the values, for example because of a constraint or the RAISE of a trigger. */
+/** Whether the database rejects the values. */
 export function isRuleViolation(error: unknown): error is pg.DatabaseError {
   return error instanceof pg.DatabaseError && hasCause(error, 'rule')
 }

@@ -15,17 +15,16 @@ declare module 'pg' {
 }
 
 /**
- * The functions of PostgreSQL and of Citus that warn when a commit is not everywhere where it should be. PostgreSQL has committed
- * then, and the change is lost if this server is lost ("canceling wait for synchronous replication due to user request"); Citus,
- * which commits on several servers, has not committed on one of them ("failed to commit transaction on …"). Everything else may
- * warn at any time: functions of the operator, auto_explain, pgaudit. The text cannot be used, because PostgreSQL translates it.
+ * The functions that warn when a commit is not everywhere where it should be. PostgreSQL has committed then, but not on its synchronous
+ * standby; Citus, which commits on several servers, has not committed on one of them. Everything else may warn at any time: functions
+ * of the operator, auto_explain, pgaudit. The text does not tell, because PostgreSQL translates it.
  */
 const COMMIT_ROUTINES: readonly (string | undefined)[] = [
   'SyncRepWaitForLSN',
   'FinishRemoteTransactionCommit',
 ]
 
-/** A connection to PostgreSQL that knows what has become of a statement. */
+/** A connection that knows what has become of a statement. */
 export class DatabaseConnection extends pg.Client {
   readonly descriptions: Descriptions = new Map()
   /** By `performance.now()`. */
@@ -36,7 +35,7 @@ export class DatabaseConnection extends pg.Client {
 
   constructor(config?: pg.ClientConfig) {
     super(config)
-    // A pool listens only while a client is idle. Without a listener, an error between two statements would end the process.
+    // A pool listens only while a client is idle: an error between two statements would end the process.
     this.on('error', () => {})
     this.on('notice', ({ routine, message }) => {
       if (COMMIT_ROUTINES.includes(routine)) this.#commitWarning = message
@@ -45,9 +44,9 @@ export class DatabaseConnection extends pg.Client {
   }
 
   /**
-   * Makes each error of a login an error of `connect`, which closes the connection. pg's parser throws at a method of authentication
-   * that it does not know, which would end the process. It keeps the socket open if it has no password, for example, so that the
-   * server would keep a process for each attempt until its `authentication_timeout`.
+   * Makes each error of a login an error of `connect`, which closes the connection. pg's parser throws at an unknown method of
+   * authentication, which would end the process. If it lacks a password, it keeps the socket open, and the server a process for each
+   * attempt until its `authentication_timeout`.
    */
   #failOnLoginErrors(): void {
     const { connection } = this
@@ -72,15 +71,15 @@ export class DatabaseConnection extends pg.Client {
     this.connection.stream.destroy()
   }
 
-  /** Closes it, because the results of statements in progress are not used any more, and the old server may never respond. */
+  /** Closes it without waiting for its statements, because the old server may never respond. */
   discard(): void {
     this.isDiscarded = true
     this.cut()
   }
 
   /**
-   * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`), as it should have
-   * (ReadyForQuery; PostgreSQL manual, section 54.7). Otherwise, what a statement of ours has done may be rolled back.
+   * Throws unless the last statement has left the connection outside of a transaction (`I`), or in one (`T`; PostgreSQL manual, section
+   * 54.7, ReadyForQuery). Otherwise, what a statement has done may be rolled back.
    */
   expectState(expected: 'I' | 'T'): void {
     if (this.getTransactionStatus() === expected) return
@@ -95,18 +94,18 @@ export class DatabaseConnection extends pg.Client {
     )
   }
 
-  /** Throws unless the last statement is committed, and PostgreSQL has not warned that the commit may be lost. */
+  /** Throws unless the last statement is committed, without a warning that it may be lost. */
   expectCommit(): void {
     this.expectState('I')
     const warning = this.#commitWarning
     this.#commitWarning = undefined
-    if (warning !== undefined) throw new ConnectionFault('uncertain', warning)
+    if (warning !== undefined) throw new ConnectionFault('failed', warning)
   }
 
   /**
-   * Resolves to whether PostgreSQL has rolled back a statement and nothing else has happened: it responded with an ERROR,
-   * and is ready for the next statement, outside of a transaction. After FATAL and PANIC, it closes the connection (PostgreSQL
-   * manual, section 54.2.8). The SQLSTATE says nothing about it: a trigger can raise any.
+   * Whether PostgreSQL has rolled back a statement and nothing else has happened: it responded with an ERROR, and is ready for the
+   * next statement, outside of a transaction. After FATAL and PANIC, it closes the connection (PostgreSQL manual, section 54.2.8). The
+   * SQLSTATE says nothing about it: a trigger can raise any.
    */
   async hasRolledBack(error: unknown): Promise<boolean> {
     // A pooler may keep the connection when the server has closed its own.

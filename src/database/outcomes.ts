@@ -1,13 +1,7 @@
-/**
- * What is known about a statement that failed: it was not sent; PostgreSQL responded with an error, rolled back, and stayed ready for the
- * next statement, so that it has changed nothing; or neither.
- */
+/** What is known about a statement that failed: it was not sent, PostgreSQL has rolled it back and was ready again, or neither. */
 export type Outcome = 'notSent' | 'rolledBack' | 'unknown'
 
-/**
- * PostgreSQL cannot serve now: it cannot be reached, is too busy, or does not let this service in. The request itself is correct, so a
- * retry may succeed later. The cause is for logs only.
- */
+/** PostgreSQL cannot serve now: a retry may succeed later. The cause is for logs only. */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError'
   readonly outcome: Outcome
@@ -18,7 +12,7 @@ export class DatabaseUnavailableError extends Error {
   }
 }
 
-/** Nobody knows whether a change was committed, because the response was lost, or it may be lost or take effect later. */
+/** Nobody knows whether a change was or will be committed. */
 export class OutcomeUnknownError extends Error {
   override readonly name = 'OutcomeUnknownError'
 
@@ -27,7 +21,7 @@ export class OutcomeUnknownError extends Error {
   }
 }
 
-/** Returns the error of PostgreSQL or the connection that made the database unavailable or an outcome unknown, or any other error. */
+/** Returns the error of PostgreSQL or the connection behind one of these; any other error as it is. */
 export function originalError(error: unknown): unknown {
   const isWrapped = error instanceof DatabaseUnavailableError || error instanceof OutcomeUnknownError
   return isWrapped ? originalError(error.cause) : error

@@ -13,32 +13,32 @@ import type { TimeLimits } from './time-limits.ts'
 export interface PoolOptions {
   /** A `postgres://` address. */
   readonly url: string
-  /** Verifies the server of each connection. Absent if a connection to any server is allowed, including a standby. */
+  /** Verifies the server of each connection. Absent if any server is allowed, including a standby. */
   readonly server?: PrimaryServer
   /** Maximum connections. */
   readonly size: number
   readonly limits: TimeLimits
-  /** Whether a connection pooler in transaction mode is between this process and the server; see `pooledSession`. */
+  /** Whether a connection pooler is in between; see `pooledSession`. */
   readonly behindPooler?: boolean
-  /** Further settings of each session, whatever the options in the address are. Ignored behind a pooler. */
+  /** Further settings of each session. Ignored behind a pooler. */
   readonly settings?: Readonly<Record<string, string>>
-  /** How long a connection is used before it is closed, in seconds. There is no limit by default. */
+  /** How long a connection is used before it is closed, in seconds; by default, without limit. */
   readonly lifetimeSeconds?: number
-  /** Whether idle connections stay open. By default, they are closed after a while. */
+  /** Whether idle connections stay open. */
   readonly staysOpen?: boolean
   /**
    * Whether no connection is opened while a commit waits for a synchronous standby for longer than a statement may take. Its server
-   * process stays even if the client disconnects, so that each new connection could leave another process behind.
+   * process stays even if the client disconnects: each new connection could leave another one behind.
    */
   readonly isForUpdates?: boolean
   /** Called with the reason when an idle connection is lost. The pool replaces it on its own. */
   readonly onConnectionLost: (reason: string) => void
 }
 
-/** How long a connection may be idle before it is closed, unless the pool's stay open. */
+/** How long a connection may be idle, unless it stays open. */
 const IDLE_TIMEOUT_MS = 30_000
 
-/** Leaves every value as the text that PostgreSQL sends. */
+/** Leaves every value as text. */
 const asText: pg.CustomTypesConfig = { getTypeParser: () => (text: string) => text }
 
 type Deadline = ReturnType<typeof deadlineIn>
@@ -59,7 +59,7 @@ function deadlineIn(ms: number) {
 /** A pool of connections to PostgreSQL. */
 export type Pool = ReturnType<typeof createPool>
 
-/** Creates a pool. It connects when a connection is first needed, so it does not fail if the database is down now. */
+/** Creates a pool, which connects when a connection is first needed. */
 export function createPool(options: PoolOptions) {
   const { server, size, limits } = options
   const session = options.behindPooler ? pooledSession(limits) : directSession(limits, options.settings ?? {})
@@ -96,17 +96,14 @@ export function createPool(options: PoolOptions) {
   const isCurrent = (client: pg.PoolClient): client is DatabaseConnection & pg.PoolClient =>
     client instanceof DatabaseConnection && !client.isDiscarded
 
-  // Only the message is passed on, because the error refers to the client, which contains the secret key for canceling.
+  // Only the message, because the error refers to the client with the secret key for canceling.
   pool.on('error', ({ message }, client) => {
-    // When the pool has ended, its connections may not have: a server that stops then is no loss.
+    // Its connections may end after the pool has: a server that stops then is no loss.
     if (isCurrent(client) && !pool.ending) options.onConnectionLost(message)
   })
 
   /** Returns a connection to the server in use that was opened after a time. */
-  const take = async (
-    deadline: Deadline,
-    openedAfter: number,
-  ): Promise<DatabaseConnection & pg.PoolClient> => {
+  const take = async (deadline: Deadline, openedAfter: number) => {
     for (;;) {
       const connecting = pool.connect()
       const client = await deadline.within(connecting).catch((error: unknown) => {
@@ -118,10 +115,7 @@ export function createPool(options: PoolOptions) {
     }
   }
 
-  /**
-   * Runs one statement on a connection, and once more if that is renewed. `work` sends it, and calls `onProgress` when a part of the
-   * response has arrived.
-   */
+  /** Runs one statement, and once more if its connection is renewed. `work` calls `onProgress` when a part of the response arrives. */
   const run = <Result>(
     work: (client: DatabaseConnection, onProgress: () => void) => Promise<Result>,
   ): Promise<Result> => {
@@ -132,12 +126,12 @@ export function createPool(options: PoolOptions) {
       deadline.extend()
     }
 
-    /** @param renewedAt when the renewal began after which the statement is sent once more, or 0 */
+    /** @param renewedAt when the renewal began after which it is sent once more, or 0 */
     const send = async (renewedAt = 0): Promise<Result> => {
       const client = await take(deadline, renewedAt)
       try {
         const result = await deadline.within(work(client, onProgress))
-        // Otherwise, the response may come from a server that is no longer in use.
+        // The response may come from a server that is no longer in use.
         if (!isCurrent(client))
           throw new ConnectionFault('lost', 'the connections were renewed while the statement was under way')
         client.expectCommit()
@@ -161,14 +155,13 @@ export function createPool(options: PoolOptions) {
 
   return {
     /**
-     * SQL expression that identifies the server process in which a statement runs. Two processes may have the same value only if a
-     * connection was opened in between; see `statistics`.
+     * SQL expression that identifies the server process of a statement. Two have the same value only if a connection was opened in
+     * between; see `statistics`.
      */
     backend: session.backend,
 
     /**
-     * Runs one statement and returns its rows; `bigint` columns arrive as BigInt. A statement with a name is parsed only once
-     * per connection.
+     * Runs one statement and returns its rows; `bigint` columns arrive as BigInt.
      *
      * @throws {DatabaseUnavailableError} if no connection is available or no response arrives in time, if the server cannot
      *   serve now, or if PostgreSQL warns about the commit, which may then be lost
@@ -182,10 +175,8 @@ export function createPool(options: PoolOptions) {
     },
 
     /**
-     * Runs a statement without parameters and calls `onRow` with each row as it arrives. The rows come from a snapshot that was
-     * taken after the statement got its locks. `onRow` must not throw.
-     *
-     * @throws what `query` throws; the time limit for a response applies to each row
+     * Runs a statement without parameters and calls `onRow`, which must not throw, with each row as it arrives. The snapshot of the rows
+     * is taken after the statement got its locks. Throws what `query` throws; the time limit for a response applies to each row.
      */
     readRows(text: string, onRow: (row: TextRow) => void): Promise<void> {
       const inOneTransaction = [...session.settings, text].join('; ')
@@ -203,20 +194,16 @@ export function createPool(options: PoolOptions) {
       })
     },
 
-    /**
-     * Discards the connections of every pool that shares the server, because a statement showed that the server is read-only.
-     * Returns the error to throw.
-     */
+    /** Discards all connections to the server, because a statement showed that it is read-only. Returns the error to throw. */
     discardReadOnly: () => new DatabaseUnavailableError(server?.discardReadOnly(), 'rolledBack'),
 
-    /** Returns the current state of the pool. */
     statistics: () => ({
       /** Maximum connections. */
       size,
       /** Connections that run a statement or are being opened. */
       used: pool.totalCount - pool.idleCount,
       idle: pool.idleCount,
-      /** Callers that are waiting for a connection. */
+      /** Callers that wait for a connection. */
       waiting: pool.waitingCount,
       /** Connections opened since the pool was created. */
       opened,

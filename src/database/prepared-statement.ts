@@ -4,7 +4,7 @@ import type { NamedStatement, Value } from './statement.ts'
 
 declare module 'pg' {
   interface Connection {
-    /** Texts of the statements that the server has parsed, by name. pg maintains it, also for queries of its own. */
+    /** Texts of the statements that the server has parsed, by name. pg maintains it. */
     readonly parsedStatements: Readonly<Record<string, string>>
   }
 }
@@ -14,14 +14,13 @@ interface Column {
   readonly parse: (text: string) => unknown
 }
 
-/** Columns of the statements that were described on a connection, by statement name. */
+/** Columns of the statements that a connection has described, by name. */
 export type Descriptions = Map<string, readonly Column[]>
 
 /**
  * Runs a named statement (PostgreSQL manual, section 54.2.3), and returns its rows when it is committed. The server parses and
- * describes it once per connection; after that, only Bind, Execute and Sync are sent. pg's own named queries request a description at
- * each execution, which takes this process twice the CPU time. A description stays valid: if the type of a column changes,
- * PostgreSQL rejects the statement (SQLSTATE 0A000).
+ * describes it once per connection. pg's own named queries request a description at each execution, for twice the CPU time of this
+ * process. A description stays valid: if the type of a column changes, PostgreSQL rejects the statement (SQLSTATE 0A000).
  */
 export function queryNamed<Row extends QueryResultRow>(
   client: Client & { readonly descriptions: Descriptions },
@@ -63,7 +62,6 @@ export function queryNamed<Row extends QueryResultRow>(
       },
       handleReadyForQuery: () => resolve(rows),
       handleCommandComplete() {},
-      /** Called with the server's error, or the one that broke the connection. */
       handleError: reject,
     })
   })

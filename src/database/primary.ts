@@ -3,8 +3,7 @@ import type { DatabaseConnection } from './database-connection.ts'
 import type { SessionServer } from './session-server.ts'
 
 /**
- * Keeps all pools of a process on one server, the primary. Each new connection is verified before its first use. As soon as one of
- * them shows that the server is read-only or that another server was promoted, all are discarded, and no pool uses one again.
+ * Keeps all pools of a process on one server, the primary: each new connection is verified before its first use.
  *
  * | A new connection is on | What happens |
  * |---|---|
@@ -27,11 +26,7 @@ export class PrimaryServer {
     this.#onRenewal = onRenewal
   }
 
-  /**
-   * Verifies the server of a new connection, which may be used then.
-   *
-   * @throws {ConnectionFault} if the server is read-only, or a newer primary has been in use
-   */
+  /** Verifies the server of a new connection. Throws a ConnectionFault if it must not be used. */
   verify(connection: DatabaseConnection, server: SessionServer): void {
     if (server.isReadOnly) throw this.discardReadOnly()
     if (server.timeline !== null) this.#compare(server, server.timeline)

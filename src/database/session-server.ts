@@ -11,20 +11,15 @@ export const HAS_CITUS = "EXISTS (SELECT FROM pg_extension WHERE extname = 'citu
 
 /** The server that a session is connected to. */
 export interface SessionServer {
-  /** Whether transactions of this session cannot write: on a standby, or because of `default_transaction_read_only`. */
   readonly isReadOnly: boolean
-  /** Whether the settings of `directSession` took effect. */
   readonly hasSettings: boolean
-  /** Whether a commit of the role has waited for a synchronous standby for longer than a statement may take. */
+  /** Whether a commit of the role waits for a synchronous standby for longer than a statement may take. */
   readonly hasLateCommit: boolean
-  /** Identifies the database cluster. A primary and its standbys have the same one. */
+  /** That of the database cluster: a primary and its standbys have the same one. */
   readonly systemIdentifier: string | null
-  /**
-   * Increases with each promotion (PostgreSQL manual, section 25.3.6). Null on a standby, or if the role or the database service
-   * does not allow the query for what identifies the server.
-   */
+  /** Increases with each promotion (PostgreSQL manual, section 25.3.6). Null on a standby, or if the query is not allowed. */
   readonly timeline: number | null
-  /** When the server was started: Unix time in seconds, as text. */
+  /** When the server was started, in Unix time. */
   readonly startedAt: string | null
 }
 
@@ -39,7 +34,7 @@ const IDENTITY = `system_identifier::text AS "systemIdentifier",
 
 const NO_IDENTITY = 'NULL AS "systemIdentifier", NULL AS timeline, NULL AS "startedAt"'
 
-/** Asks which server a session is on, within the limit for a connection; there is a second query if the first is not allowed. */
+/** Asks which server a session is on, within the limit for a connection. Not every role or service allows to ask for its identity. */
 export async function askServer(client: pg.ClientBase, limits: TimeLimits): Promise<SessionServer> {
   const ask = async (identity: string): Promise<SessionServer> => {
     const text = `SELECT ${IS_READ_ONLY} AS "isReadOnly", ${HAS_SETTINGS} AS "hasSettings",

@@ -9,10 +9,10 @@ export const resultTypes: pg.CustomTypesConfig = {
   getTypeParser: (oid, format) => (oid === INT8_OID ? BigInt : pg.types.getTypeParser(oid, format)),
 }
 
-/** A parameter of our own. A session has it if its other settings took effect, too: PostgreSQL takes all options or none. */
+/** A parameter of our own. PostgreSQL takes all options or none. */
 const MARKER = 'inventory.session'
 
-/** SQL condition for a session whose settings took effect. A connection pooler may ignore them without an error. */
+/** SQL condition for a session whose settings took effect. A pooler may ignore them without an error. */
 export const HAS_SETTINGS = `coalesce(current_setting('${MARKER}', true), '') = 'set'`
 
 /** How a pool uses its sessions: directly, or through a connection pooler. */
@@ -23,11 +23,11 @@ export interface SessionUse {
   readonly settings: readonly string[]
   /** Whether statements have names, so that a session parses each of them only once. */
   readonly hasNames: boolean
-  /** SQL expression that tells the server process of the session from every other one while a connection is open. */
+  /** SQL expression that identifies the server process while a connection is open. */
   readonly backend: string
 }
 
-/** Returns how sessions of the server itself are used. `settings` are set beside the time limits. */
+/** Returns how sessions of the server itself are used, with further settings. */
 export function directSession(limits: TimeLimits, settings: Readonly<Record<string, string>>): SessionUse {
   const all = {
     [MARKER]: 'set',
@@ -68,17 +68,14 @@ export function pooledSession(limits: TimeLimits): SessionUse {
 }
 
 /**
- * The parameters of an address with an effect. pg takes others, such as `connection`, for objects of the program, and those that the
- * service sets are not among them, such as the time limits, and `application_name`: `migrations/grants.sql` tells the versions by it.
+ * The parameters of an address with an effect. pg would take others, such as `connection`, for objects of the program. The service sets
+ * the time limits and `application_name`, by which `migrations/grants.sql` tells the versions.
  */
 export const effectiveParameters = /^(host|port|user|password|options|ssl\w*|uselibpqcompat)$/
 
 /**
- * Returns what the sessions of a pool are opened with. Call it when the pool is opened, because it also reads the certificate
- * files: if one were missing when a connection is opened, nothing could catch the error.
- *
- * @param url a `postgres://` address with one host
- * @param options options of the startup message, which those in the address do not replace
+ * Returns what sessions are opened with, from an address. It also reads the certificate files: if one were missing when a connection is
+ * opened, nothing could catch the error.
  */
 export function sessionConfig(url: string, options: string, program = 'server'): pg.ClientConfig {
   const { options: given, ...address } = parseIntoClientConfig(url)
@@ -89,7 +86,7 @@ export function sessionConfig(url: string, options: string, program = 'server'):
     // If a setting occurs twice, PostgreSQL uses the last one.
     options: [given, options].filter(Boolean).join(' '),
     keepAlive: true,
-    // Networks forget an idle connection after some minutes: 4 in Azure, 6 in AWS.
+    // Networks forget an idle connection: Azure after 4 minutes, AWS after 6.
     keepAliveInitialDelayMillis: 60_000,
     types: resultTypes,
   }

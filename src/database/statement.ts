@@ -6,18 +6,15 @@ export interface NamedStatement {
   readonly text: string
 }
 
-/** An SQL statement. */
 export type Statement = string | NamedStatement
 
-/** Returns the text of a statement. */
 export function textOf(statement: Statement): string {
   return typeof statement === 'string' ? statement : statement.text
 }
 
-/** A value of a statement. */
 export type Value = string | number | bigint | null
 
-/** The values of a row as text, in the order of its columns. */
+/** The values of a row as text. */
 export type TextRow = readonly (string | null)[]
 
 /** Runs single statements: a pool, or a transaction. */

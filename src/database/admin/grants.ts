@@ -8,14 +8,13 @@ import type { StatementRunner } from '../statement.ts'
 import { APPLIED_TABLE, MIGRATIONS_FOLDER } from './migrations.ts'
 import { inTransaction, type TransactionOptions } from './transaction.ts'
 
-/** Which role, if any, is the server's, and which one the operators'. The owner of the tables needs no grants. */
+/** The roles to grant privileges. The owner of the tables needs none. */
 export type Roles = Readonly<Partial<Record<'server' | 'operator', string | undefined>>>
 
 /**
- * Grants each role what it needs, in one transaction, and revokes from the server's role what only version 2.0.0 needed. Processes
- * wait for each other, and for migrations, because two grants on a table at the same time fail.
+ * Grants each role what it needs, as the owner of the tables, in one transaction. Processes wait for each other, and for migrations,
+ * because two grants on a table at the same time fail.
  *
- * @param options with the address of the owner of the tables
  * @throws {OperatorError} if PostgreSQL has refused a grant, or has only sent a warning and not made it
  * @throws what `inTransaction` throws
  */
@@ -37,7 +36,7 @@ export async function grantPrivileges(options: TransactionOptions, roles: Roles)
   })
 }
 
-/** Returns an OperatorError if PostgreSQL has rejected a statement; any other error is returned unchanged. */
+/** Returns an OperatorError if PostgreSQL has rejected a statement; any other error as it is. */
 export function explained(what: string, error: unknown, outcome: string): unknown {
   if (!(error instanceof pg.DatabaseError) || hasCause(error, 'failed', 'late', 'lost')) return error
   const advice = hasCause(error, 'forbidden') ? ' Run this as the owner of the tables.' : ''
@@ -46,7 +45,7 @@ export function explained(what: string, error: unknown, outcome: string): unknow
 
 const UNCHANGED = 'no privilege was changed, and migrations that were applied remain'
 
-/** Whether a role can reach the tables. If their owner does not own the database or the schema, PostgreSQL only warns of these grants. */
+/** If their owner does not own the database or the schema, PostgreSQL only warns of these grants. */
 const REACHES_TABLES = `SELECT WHERE has_database_privilege($1, current_database(), 'CONNECT')
   AND has_schema_privilege($1, (SELECT relnamespace FROM pg_class WHERE oid = '${APPLIED_TABLE}'::regclass), 'USAGE')`
 

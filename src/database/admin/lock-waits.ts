@@ -7,9 +7,9 @@ import { isoTime } from '../time.ts'
 const CHECK_INTERVAL_MS = 400
 
 /**
- * Describes what the session of the process $1 waits for, if it does, and the session in its way with the oldest transaction. One that
- * has ended meanwhile is none; the process 0 is a prepared transaction. A session waits for a row by waiting for the transaction that
- * has changed or locked it, and meanwhile has a lock on the row's place. A role may not see everything of another one's session.
+ * Describes what the session of the process $1 waits for, and the session in its way with the oldest transaction, of which a role may
+ * not see everything. The process 0 is a prepared transaction. A session waits for a row by waiting for the transaction that has changed
+ * or locked it, and meanwhile has a lock on the row's place.
  */
 const FIND_WAIT = `
   SELECT clock_timestamp() - wanted.waitstart >= interval '2 seconds' AS "isLong", format('waiting for %s, which %s%s has',
@@ -31,12 +31,9 @@ const FIND_WAIT = `
   ORDER BY xact_start, holder LIMIT 1`
 
 /**
- * Runs `work`, and calls `onWait` when its session has waited for a lock for two seconds, or when `work` fails meanwhile, as at the limit
- * for the lock: once for each lock and session that has it. Names in the description are as they are in the database. Watches over a
- * connection of its own; without one, for example because the role may open no more, nothing is reported.
- *
- * @param url the address of the database of the session
- * @param pid the session's process
+ * Runs `work`, and calls `onWait` when the session of the process `pid` has waited for a lock for two seconds, or when `work` fails
+ * meanwhile, as at the limit for the lock: once for each lock and session that has it. Names are as in the database. Watches over a
+ * connection of its own; without one, nothing is reported.
  */
 export async function watchingLocks<Result>(
   url: string,

@@ -12,13 +12,12 @@ const SETTINGS = { TimeZone: 'UTC' }
 
 export interface MigrateOptions extends TransactionOptions {
   readonly direction: 'up' | 'down'
-  /** Maximum number of migrations. By default, all pending ones are applied, or one is rolled back. */
+  /** Maximum number of migrations; by default, all pending ones up, and one down. */
   readonly count?: number | undefined
 }
 
 /**
- * Applies or rolls back migrations in one transaction, and returns their names. Processes that migrate the same database wait for
- * each other, so that the first one does the work.
+ * Applies or rolls back migrations in one transaction, and returns their names. Processes wait for each other.
  *
  * @throws {OperatorError} if a migration cannot run or has failed
  * @throws what `inTransaction` throws
@@ -50,7 +49,7 @@ async function run(
     await client.query(await readFile(path.join(MIGRATIONS_FOLDER, 'order.sql'), 'utf8'))
   let what = 'The migrations cannot run'
   const loader = migrationLoader((name) => (what = `The migration ${name} failed`))
-  /** The first error of PostgreSQL or of the connection, which node-pg-migrate may replace with one of its own. */
+  /** The first error of PostgreSQL or the connection, which node-pg-migrate may replace with its own. */
   let failure: unknown
   const keep = (error: unknown): unknown => (failure ??= error)
   client.on('error', keep).connection.on('errorMessage', keep)
@@ -76,10 +75,7 @@ async function run(
   }
 }
 
-/**
- * Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. They run in the
- * transaction of the connection.
- */
+/** Returns a loader of files with an up and a down part, in this order, that calls `onRun` when one of them runs. */
 function migrationLoader(onRun: (name: string) => void) {
   const load = async (file: string) => {
     const text = `\n${await readFile(file, 'utf8')}`

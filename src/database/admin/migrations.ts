@@ -5,7 +5,7 @@ import type { StatementRunner } from '../statement.ts'
 import { isoTime } from '../time.ts'
 import { hasTable } from './server-status.ts'
 
-/** Contains one SQL file per migration, each with an up and a down part. The relative path is valid in `src` and `dist`. */
+/** Contains an SQL file for each migration. The path is valid in `src` and `dist`. */
 export const MIGRATIONS_FOLDER = fileURLToPath(new URL('../../../migrations', import.meta.url))
 
 /** The names of all migrations of this version, oldest first. */
@@ -16,15 +16,12 @@ export const knownMigrations: readonly string[] = readdirSync(MIGRATIONS_FOLDER)
 /** The table in which node-pg-migrate records the applied migrations. */
 export const APPLIED_TABLE = 'pgmigrations'
 
-/**
- * A migration that the database, this version or both know. A database may have more than this version: in a rolling deployment, the
- * older version sees the migrations of the newer one.
- */
+/** A migration that the database, this version or both know. In a rolling deployment, the older version sees those of the newer one. */
 export interface MigrationRecord {
   readonly name: string
   /** `unknown`: applied by another version. */
   readonly state: 'applied' | 'pending' | 'unknown'
-  /** In ISO 8601, and in UTC. Versions before 3.0.0 recorded the time in the time zone of their session. */
+  /** In ISO 8601, in UTC. Versions before 3.0.0 recorded the time of their session's zone. */
   readonly appliedAt: string | null
 }
 
@@ -46,7 +43,7 @@ export function namesOf(records: readonly MigrationRecord[], state: MigrationRec
   return records.filter((record) => record.state === state).map(({ name }) => name)
 }
 
-/** Returns the names of the applied migrations, oldest first. Refuses the table of another program with an OperatorError. */
+/** Returns the names of the applied migrations, oldest first. Throws an OperatorError if the table is another program's. */
 export async function appliedMigrations(database: StatementRunner): Promise<string[]> {
   const applied = (await migrationRecords(database)).filter(({ state }) => state !== 'pending')
   const [first] = applied

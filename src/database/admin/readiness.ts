@@ -7,11 +7,10 @@ import { migrationRecords, namesOf } from './migrations.ts'
 /** How long it is cached that the service is ready. */
 const MAX_AGE_MS = 1000
 
-/** Why requests cannot be served now. */
 export interface NotReady {
   /** For programs. */
   readonly kind: NotReadyKind
-  /** A message that is safe to show to anyone. */
+  /** Safe to show to anyone. */
   readonly reason: string
   /** The error, for logs only. */
   readonly cause?: unknown
@@ -20,14 +19,13 @@ export interface NotReady {
 /** Returns why this process cannot serve requests; undefined if it can. Never rejects. */
 export type Readiness = () => Promise<NotReady | undefined>
 
-/** The texts of the statements of requests. Without the optional ones, requests cost more. */
+/** Texts of statements. Without the optional ones, requests cost more. */
 export type Statements = Readonly<Record<'required' | 'optional', readonly string[]>>
 
 /**
  * Returns the readiness check of a service. A call shares the check in progress, or that the service was ready in the last second.
  * A reason is not cached, so that several failures for a load balancer are several checks.
  *
- * @param probe the pool that it uses, unless the server has no connection for it
  * @param statements those of requests, which the server plans
  */
 export function readinessOf(probe: Pool, requests: Pool, statements: Statements): Readiness {
@@ -68,10 +66,7 @@ async function check(pool: Pool, { required, optional }: Statements): Promise<No
   }
 }
 
-/**
- * Has the server plan each statement, which needs everything that running it needs: its tables, columns, functions, syntax and
- * privileges. The version number of a server that is merely compatible with PostgreSQL does not say what it supports.
- */
+/** Has the server plan each statement, which needs what running it needs: tables, columns, functions, syntax and privileges. */
 async function explainAll(pool: Pool, statements: readonly string[], isOptional = false): Promise<void> {
   for (const text of statements) {
     try {
@@ -88,8 +83,5 @@ async function explainAll(pool: Pool, statements: readonly string[], isOptional 
   }
 }
 
-/**
- * PostgreSQL must not plan with a policy that hides rows, also behind a pooler; see `directSession`. Citus must not plan on the servers
- * with the rows, of which one may be down; other servers ignore it.
- */
+/** PostgreSQL must not plan with a policy that hides rows, also behind a pooler, nor Citus on its workers, of which one may be down. */
 const SETTINGS = 'SET LOCAL row_security = off; SET LOCAL citus.explain_distributed_queries = off'

@@ -1,7 +1,7 @@
 import { onlyRow } from '../only-row.ts'
 import type { StatementRunner } from '../statement.ts'
 
-/** Returns the version of the server, such as `18.4`, and why sessions cannot write (`default_transaction_read_only`), if so. */
+/** Returns the version of the server, and why sessions cannot write, if so. */
 export async function serverStatus(database: StatementRunner) {
   const rows = await database.query<{ version: string; readOnly: 'standby' | 'setting' | null }>(
     `SELECT split_part(current_setting('server_version'), ' ', 1) AS version,
@@ -10,7 +10,7 @@ export async function serverStatus(database: StatementRunner) {
   return onlyRow(rows)
 }
 
-/** Lists the triggers of the inventory that do not fire, such as those of the history, which then has gaps. */
+/** Lists the triggers of the inventory that do not fire: without those of the history, it has gaps. */
 export async function disabledTriggers(database: StatementRunner): Promise<string[]> {
   const rows = await database.query<{ name: string }>(
     `SELECT quote_ident(tgname) AS name FROM pg_trigger
@@ -19,7 +19,7 @@ export async function disabledTriggers(database: StatementRunner): Promise<strin
   return rows.map(({ name }) => name)
 }
 
-/** Returns whether there is a table of that name in a schema that the role may use. */
+/** Whether there is such a table in a schema that the role may use. */
 export async function hasTable(database: StatementRunner, name: string): Promise<boolean> {
   return (await database.query('SELECT WHERE to_regclass($1) IS NOT NULL', [name])).length > 0
 }
@@ -28,8 +28,8 @@ const BACKUP_TIME = `SELECT substring(shobj_description(oid, 'pg_database') FROM
   FROM pg_database WHERE datname = current_database()`
 
 /**
- * Returns when the last recorded backup of the database was made; undefined if none is recorded. The record is the comment of
- * the database: every role can read it without a grant, and no dump contains it.
+ * Returns when the last recorded backup was made; undefined if none is recorded. The record is the comment of the database: every role
+ * can read it, and no dump contains it.
  */
 export async function lastBackup(database: StatementRunner): Promise<Date | undefined> {
   const [row] = await database.query<{ time: string | null }>(BACKUP_TIME)

@@ -7,40 +7,33 @@ import { DatabaseUnavailableError, OutcomeUnknownError } from '../outcomes.ts'
 import { directSession, HAS_SETTINGS, sessionConfig } from '../session.ts'
 import { watchingLocks } from './lock-waits.ts'
 
-/** Only waiting for a lock, which another open transaction may hold, and idle time are limited. */
+/** Only the wait for a lock and idle time are limited. */
 const LIMITS = { connect: 10_000, lock: 30_000, statement: 0, answer: 0 }
 
 /** A program that hangs must not hold locks forever. */
 const SETTINGS = { idle_in_transaction_session_timeout: '60s' }
 
-/**
- * Settings that not every server has. The first makes PostgreSQL end a statement soon after the connection is closed. Otherwise, one
- * that takes minutes would hold its locks until it ends.
- */
+/** Settings that not every server has. With the first, PostgreSQL ends a statement, and its locks, soon after the connection closes. */
 const SETTINGS_OF_SOME_SERVERS = `SELECT set_config(name, value, false) FROM pg_settings
   JOIN (VALUES ('client_connection_check_interval', '200ms'), ('transaction_timeout', '0')) AS wanted (name, value) USING (name)`
 
 export interface TransactionOptions {
-  /** A `postgres://` address. */
   readonly url: string
   /** Whether the transaction changes nothing, and reads everything from one snapshot. */
   readonly readOnly?: boolean
-  /** Settings of the session, whatever the options in the address are. */
+  /** Further settings of the session. */
   readonly settings?: Readonly<Record<string, string>>
-  /**
-   * Closes the connection, so that PostgreSQL ends the running statement and rolls the transaction back. The promise rejects
-   * with the signal's reason.
-   */
+  /** Ends the running statement and rolls the transaction back. The promise rejects with the signal's reason. */
   readonly signal?: AbortSignal
-  /** Called when COMMIT is sent. From then on the signal has no effect, because the transaction can no longer be undone. */
+  /** Called when COMMIT is sent. From then on the signal has no effect. */
   readonly onCommit?: (commit: Promise<void>) => void
-  /** Called with a description when the transaction waits for a lock; see `watchingLocks`. */
+  /** Called when the transaction waits for a lock; see `watchingLocks`. */
   readonly onWait?: (description: string) => void
 }
 
 /**
- * Runs `work` in one transaction on a connection of its own. The transaction is committed when `work` resolves, and rolled back when
- * it rejects. A connection pooler, which would lose the settings of the session, is refused.
+ * Runs `work` in one transaction on a connection of its own: commits it when `work` resolves, and rolls it back when it rejects. A
+ * connection pooler, which would lose the settings of the session, is refused.
  *
  * @throws {DatabaseUnavailableError} if the server cannot be reached or cannot serve now; nothing has changed
  * @throws {OutcomeUnknownError} if the connection was lost during COMMIT, or if PostgreSQL warned about the commit
@@ -104,7 +97,6 @@ export async function inTransaction<Result>(
   }
 }
 
-/** Runs statements in a transaction. */
 export type Transaction = ReturnType<typeof transactionOf>
 
 /** Runs statements on a connection, in the transaction that it is in. */
@@ -116,12 +108,12 @@ export function transactionOf(client: pg.Client) {
     ): Promise<Row[]> {
       return (await client.query<Row>(text, [...values])).rows
     },
-    /** Takes an advisory lock, and waits for it without a time limit, as `onWait` reports. The end of the transaction releases it. */
+    /** Takes an advisory lock until the end of the transaction, and waits for it without a time limit. */
     async takeAdvisoryLock(key: number): Promise<void> {
       const lock = `SELECT pg_advisory_xact_lock(${key})`
       await client.query(`SET LOCAL lock_timeout = 0; ${lock}; SET LOCAL lock_timeout TO DEFAULT`)
     },
-    /** Runs a statement and returns the number of rows that it changed. */
+    /** Runs a statement and returns how many rows it changed. */
     change: async (text: string): Promise<number> => (await client.query(text)).rowCount ?? 0,
     /** Runs a `COPY … FROM STDIN`. The rows written to the stream are in the table when the stream has finished. */
     copyIn: (text: string): Writable => client.query(copyFrom(text)),
