@@ -5,7 +5,7 @@ import { connect, type Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import t, { type Test } from 'tap'
 import { apiKey } from '../support/app.ts'
-import { entrancesOf } from '../support/balancer.ts'
+import { type Entrance, entrancesOf } from '../support/balancer.ts'
 import { testDatabase } from '../support/database.ts'
 import { type Answer, callerOf, json } from '../support/http.ts'
 import { usageOf } from '../support/process-usage.ts'
@@ -58,10 +58,12 @@ const held: Readonly<Record<string, Held>> = {
 const HELD_SECONDS = 120
 const PER_SECOND = 50
 
-/** Polite callers, each with one request at a time, and how many requests each sends. */
+/** Polite callers, each with one request at a time. */
 const CALLERS = 4
-const REQUESTS = 20
 const PAUSE_MS = 5
+
+/** How often each updates, lists and asks for /livez. Without HAProxy, each request may take seconds. */
+const ROUNDS = { alone: 2, 'behind HAProxy': 10 }
 
 /**
  * How many answers the flood may get while a polite caller waits for its own, at the 99th percentile: five of each connection, or as
@@ -158,7 +160,7 @@ function startHttp2(t: Test, url: string): Flood {
  * Sends the requests of polite callers, each of which updates and lists its own pet, and asks for /livez on new connections. Returns
  * what failed, and for each request, how many milliseconds it took and how many answers the flood got meanwhile.
  */
-async function callPolitely(port: number, flood: Flood) {
+async function callPolitely(port: number, flood: Flood, rounds: number) {
   const failures: string[] = []
   const waits: number[] = []
   const milliseconds: number[] = []
@@ -177,7 +179,7 @@ async function callPolitely(port: number, flood: Flood) {
   const caller = async (_: unknown, index: number): Promise<void> => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     const send = callerOf(port, { authorization: `Bearer ${apiKey}` }, agent)
-    for (let quantity = 1; quantity <= REQUESTS / 2; quantity++) {
+    for (let quantity = 1; quantity <= rounds; quantity++) {
       const update = send('PATCH', `/v1/inventory/${index + 2}`, json({ quantity }))
       await measure(update, (text) => JSON.parse(text).quantity === quantity)
       await measure(send('GET', '/v1/inventory'), (text) => JSON.parse(text)[index + 1].quantity === quantity)
@@ -200,11 +202,11 @@ async function startService(t: Test): Promise<RunningServer> {
 async function servesOthers(
   t: Test,
   title: string,
-  { name, port, server }: { readonly name: string; readonly port: number; readonly server: RunningServer },
+  { name, port, server }: { readonly name: Entrance; readonly port: number; readonly server: RunningServer },
   flood: Flood,
   connections = 0,
 ): Promise<void> {
-  const { waits, failures, milliseconds } = await callPolitely(port, flood)
+  const { waits, failures, milliseconds } = await callPolitely(port, flood, ROUNDS[name])
   const { memory = 0 } = (await usageOf(server.process.pid)) ?? {}
   flood.stop()
   t.strictSame(failures.slice(0, 5), [], `${title}: every polite request is served`)

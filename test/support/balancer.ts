@@ -64,7 +64,10 @@ async function startContainer(t: Test, config: string, env: Environment, image =
 }
 
 /** Where clients reach a service: its own port, and that of HAProxy in front of it. */
-export async function entrancesOf(t: Test, server: number): Promise<[name: string, port: number][]> {
+export type Entrance = 'alone' | 'behind HAProxy'
+
+/** Starts HAProxy in front of a service. Returns both ports. */
+export async function entrancesOf(t: Test, server: number): Promise<[name: Entrance, port: number][]> {
   const { port } = await startBalancer(t, [server])
   return [
     ['alone', server],
