@@ -19,7 +19,7 @@ import { tracingSettings } from './tracing/variables.ts'
 /** How long shutdown may take. Docker kills a container 10 seconds after SIGTERM. */
 const STOP_TIMEOUT_MS = 9000
 
-/** Aborted when the process begins to stop, so that a start in progress ends. */
+/** Aborted when the process begins to stop: a start in progress ends. */
 const stopping = new AbortController()
 
 const closers: (() => Promise<void>)[] = []
@@ -69,12 +69,12 @@ async function start(config: Config, traces: boolean, log: Logger): Promise<void
     console.log(local.welcome(address, config.apiKeys.length === 0 ? local.key.key : '<your API key>'))
 }
 
-/** Sets up a database to try the service. Imported only here, because other servers need neither it nor the migrations. */
+/** Sets up a database to try the service, with modules that other servers do not need. */
 async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
   for (const wanted of [port, metricsPort]) await checkPort(host, wanted)
   const { setUpLocally } = await import('./local/local-setup.ts')
   const setup = setUpLocally(stopping.signal)
-  // Registered before the setup is complete, so that a signal during the setup leaves no database running.
+  // A signal during the setup must leave no database running.
   closers.push(async () => (await setup.catch(() => undefined))?.stop())
   const local = await setup
   void local.ended.then((reason) => {
@@ -84,7 +84,7 @@ async function setUpLocally(host: string, { port, metricsPort = 0 }: Config) {
   return local
 }
 
-/** Starts tracing. The module is imported on demand, because loading it costs time and memory. */
+/** Starts tracing. Loading its module costs time and memory. */
 async function openTracing(log: Logger): Promise<Tracing> {
   const { startTracing } = await import('./tracing/tracing.ts')
   const tracing = startTracing(version, log)

@@ -16,13 +16,11 @@ import { checkDatabase, warnOfKeys, warnOfSettings } from './service/start-check
 import type { Tracing } from './tracing/tracing.ts'
 
 /**
- * Maximum connections waiting to be accepted; the system may have a lower limit (`net.core.somaxconn` in Linux). With Node's
- * default of 511, the system drops some of a thousand simultaneous connections, which clients retry only after one to three
- * seconds.
+ * Maximum connections waiting to be accepted; the system may have a lower limit (`net.core.somaxconn` in Linux). With Node's default of
+ * 511, it drops some of a thousand simultaneous ones, which clients retry after one to three seconds.
  */
 const BACKLOG = 65_535
 
-/** The configuration of a service. */
 export interface ServiceOptions extends Config {
   readonly databaseUrl: string
   /** The version of this software. */
@@ -37,12 +35,11 @@ export const serviceTimings = { ...databaseLimits, app: appTimeouts, apiKeys: ap
 export type ServiceTimings = typeof serviceTimings
 
 /**
- * Starts a service: checks the database, and listens. It also starts if the database is down, and responds with 503 until it is
- * available. Returns its URL, its metrics, and a function that stops listening, completes the requests in flight, and closes the
- * database connections.
+ * Starts a service, also if the database is down: then it responds with 503. Returns its URL, its metrics, and a function that completes
+ * the requests in flight and closes everything.
  *
  * @param overrides replaces options of the HTTP side, for tests
- * @throws what `checkDatabase` throws, and what Fastify's `listen` throws, for example if the port is in use
+ * @throws what `checkDatabase` and Fastify's `listen` throw, for example if the port is in use
  */
 export async function startService(
   options: ServiceOptions,

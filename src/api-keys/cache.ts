@@ -4,11 +4,10 @@ import type { StatementRunner } from '../database/statement.ts'
 import { type ApiKeyOwner, type FindApiKey, type FixedKey, hashApiKey, isApiKey } from './key.ts'
 import { findActiveKeys } from './stored-keys.ts'
 
-/** How often the key cache reads. */
 export interface ApiKeyIntervals {
-  /** Between two reads of the cached keys. A revoked key is accepted for at most this long, plus one query. */
+  /** Between two reads of the cached keys. A revoked key is accepted for so long, plus one query. */
   readonly refreshMs: number
-  /** Minimum time between two reads. It limits what requests with unknown keys can cost the database. */
+  /** Minimum between two reads, which limits what unknown keys can cost the database. */
   readonly minReadMs: number
 }
 
@@ -25,8 +24,7 @@ interface Entry {
 
 /**
  * The keys that a running server accepts: the fixed ones, and those of the database, which it reads when they are first used and then
- * every two seconds. It costs what is in use, however many keys there are. Logs when keys cannot be read, once for consecutive
- * failures, and when they can be read again.
+ * every two seconds. It costs what is in use, however many keys there are. Logs when keys cannot be read, and when they can be again.
  */
 export class ApiKeyCache {
   readonly #database: StatementRunner
@@ -34,7 +32,7 @@ export class ApiKeyCache {
   readonly #intervals: ApiKeyIntervals
   readonly #closed = new AbortController()
   readonly #timer: NodeJS.Timeout
-  /** By digest. A look-up need not be constant-time: callers cannot choose the digest of the key that they present. */
+  /** By digest. A look-up need not be constant-time: callers cannot choose the digest of a key. */
   readonly #fixed: ReadonlyMap<string, ApiKeyOwner>
   #active = new Map<string, Entry>()
   /** Digests of unknown keys that the next read looks up. */
@@ -47,7 +45,6 @@ export class ApiKeyCache {
   #currentRead: Promise<void> = Promise.resolve()
   #nextRead: Promise<void> | undefined
 
-  /** From now on, it refreshes the cached keys periodically. */
   constructor(
     database: StatementRunner,
     fixed: readonly FixedKey[],
@@ -62,7 +59,7 @@ export class ApiKeyCache {
     this.#timer = setInterval(() => this.refresh().catch(() => {}), intervals.refreshMs).unref()
   }
 
-  /** Finds a key. A well-formed key that is not cached waits for the next read, and rejects if that fails. */
+  /** Finds a key. A well-formed one that is not cached waits for the next read, and rejects if that fails. */
   find(key: string): ReturnType<FindApiKey> {
     const digest = hashApiKey(key)
     const owner = this.#fixed.get(digest)
@@ -74,18 +71,18 @@ export class ApiKeyCache {
     return this.#read().then(() => activeOwner(this.#active.get(digest)))
   }
 
-  /** When the cached keys were last refreshed, in `Date.now()` time; 0 before the first time. */
+  /** When the cached keys were last refreshed, in `Date.now()` time; at first 0. */
   get refreshedAt(): number {
     return this.#refreshedAt
   }
 
-  /** Reads the cached keys again. Rejects if the database cannot be queried; the cache then stays as it is. */
+  /** Reads the cached keys again. Rejects, and leaves the cache as it is, if the database cannot be queried. */
   refresh(): Promise<void> {
     this.#isDue = true
     return this.#read()
   }
 
-  /** Stops refreshing the cache. */
+  /** Stops refreshing. */
   async close(): Promise<void> {
     this.#closed.abort()
     clearInterval(this.#timer)

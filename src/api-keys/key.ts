@@ -1,7 +1,7 @@
 import { hash, randomBytes } from 'node:crypto'
 import { crc32 } from 'node:zlib'
 
-/** Identifies the caller of a request in logs and metrics. The key itself is never kept. */
+/** Identifies the caller of a request. The key itself is never kept. */
 export interface ApiKeyOwner {
   readonly name: string
   /** Distinguishes the keys of one name; keys from the configuration have none. */
@@ -17,8 +17,8 @@ export interface FixedKey {
 }
 
 /**
- * Returns the owner of a presented key, or undefined if no such key is accepted now. Returns a promise only if the key has to be
- * looked up in the database; it rejects if the key cannot be checked.
+ * Returns the owner of a key, or undefined if it is not accepted now: a promise, which may reject, only if the key has to be looked up
+ * in the database.
  */
 export type FindApiKey = (key: string) => ApiKeyOwner | undefined | Promise<ApiKeyOwner | undefined>
 
@@ -32,24 +32,20 @@ const DIGITS = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz'
 const KEY_PATTERN = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`)
 
 /**
- * Generates an API key: a prefix that people and secret scanners recognize, 256 random bits, and the CRC-32 of both. The
- * checksum tells a key from other text and catches typing errors without a database query. Base 62 lets a double click
- * select the whole key.
+ * Generates an API key: a prefix that people and secret scanners recognize, 256 random bits, and the CRC-32 of both, which catches
+ * typing errors without a query. Base 62 lets a double click select the whole key.
  */
 export function makeApiKey(): string {
   const body = PREFIX + base62(BigInt(`0x${randomBytes(32).toString('hex')}`), SECRET_LENGTH)
   return body + checksum(body)
 }
 
-/** Whether a text has the form and the checksum of an API key; says nothing about whether the key exists. */
+/** Whether a text has the form and the checksum of an API key. */
 export function isApiKey(text: string): boolean {
   return KEY_PATTERN.test(text) && text.endsWith(checksum(text.slice(0, -CHECKSUM_LENGTH)))
 }
 
-/**
- * Returns the SHA-256 digest of a key of any length, in hexadecimal digits. A fast hash is enough because keys are random: no
- * dictionary attack applies.
- */
+/** Returns the SHA-256 digest of a key in hexadecimal digits. A fast hash is enough: keys are random, so no dictionary has them. */
 export function hashApiKey(key: string): string {
   return hash('sha256', key, 'hex')
 }

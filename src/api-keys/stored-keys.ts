@@ -3,7 +3,7 @@ import { isoTime } from '../database/time.ts'
 
 /** An API key without the key itself, which is not stored. */
 export interface ApiKey {
-  /** The first 12 hexadecimal digits of its digest: too short a part to search for the key. */
+  /** The first 12 hexadecimal digits of its digest: too few to search for the key. */
   readonly id: string
   readonly name: string
   /** `ending`: the key was rotated and is accepted until `revokedAt`. */
@@ -33,10 +33,7 @@ const ID = `left(encode(digest, 'hex'), 12)`
 const API_KEY = `${ID} AS id, name, ${STATE} AS state, is_read_only AS "readOnly", ${isoTime('created_at')} AS "createdAt",
   ${isoTime('expires_at')} AS "expiresAt", ${isoTime('revoked_at')} AS "revokedAt"`
 
-/**
- * Creates a key. `lifetime` is in seconds; without it the key never expires. Returns undefined if another key has the name, and
- * is neither revoked nor expired.
- */
+/** Creates a key. `lifetime` is in seconds; without it, it never expires. Returns undefined if an active key has the name. */
 export async function createKey(
   database: StatementRunner,
   name: string,
@@ -61,9 +58,9 @@ export async function createKey(
 }
 
 /**
- * Replaces the active key of the name with a new one, and revokes the old key after `overlap` seconds. Revokes keys that are still
- * ending at once, so at most two keys of a name are valid. The new key has the permissions of the old one and, unless `lifetime`
- * is given, its lifetime; both are in seconds. Returns undefined if no key of the name is active. Needs a transaction.
+ * Replaces the active key of the name with a new one, which has its permissions and, unless `lifetime` is given, its lifetime, and
+ * revokes the old one after `overlap` seconds; those that are still ending, at once, so at most two keys of a name are valid. Returns
+ * undefined if no key of the name is active. Needs a transaction.
  */
 export async function rotateKey(
   transaction: StatementRunner,
@@ -90,10 +87,7 @@ export async function rotateKey(
   return row
 }
 
-/**
- * Revokes all valid keys of the name, or only the one with the id, including the new key of a rotation that is under way. Returns
- * the revoked keys. Needs a transaction.
- */
+/** Revokes and returns the valid keys of the name, or the one with the id, also one of a rotation under way. Needs a transaction. */
 export async function revokeKeys(transaction: StatementRunner, name: string, id?: string): Promise<ApiKey[]> {
   await lockKeysOf(transaction, name)
   return transaction.query<ApiKey>(
@@ -105,27 +99,26 @@ export async function revokeKeys(transaction: StatementRunner, name: string, id?
 }
 
 /**
- * Waits for the rotations and revocations of the name that are under way, and delays later ones until the end of the transaction.
- * A statement of its own, because a statement does not see the keys added by what it has waited for.
+ * Waits for the rotations and revocations of the name that are under way, and delays later ones. A statement of its own, because one
+ * does not see the keys added by what it has waited for.
  */
 async function lockKeysOf(transaction: StatementRunner, name: string): Promise<void> {
   const lock = 'SELECT FROM api_keys WHERE name = $1 ORDER BY created_at, digest FOR UPDATE'
   await transaction.query(lock, [name])
 }
 
-/** Lists all keys, including expired and revoked ones, by name, oldest first. */
+/** Lists all keys by name, oldest first. */
 export function listKeys(database: StatementRunner): Promise<ApiKey[]> {
   return database.query<ApiKey>(`SELECT ${API_KEY} FROM api_keys ORDER BY name, created_at, digest`)
 }
 
-/** A key that is accepted now. */
 export interface ActiveKey extends Pick<ApiKey, 'id' | 'name' | 'readOnly'> {
   readonly digest: string
-  /** How long it will be accepted, in milliseconds by the clock of PostgreSQL; may be infinite. */
+  /** How long it will be accepted, by the clock of PostgreSQL; may be infinite. */
   readonly remainingMs: number
 }
 
-/** The statement that finds active keys. The difference of an infinite time and now is an error before PostgreSQL 17. */
+/** Before PostgreSQL 17, the difference of an infinite time and now is an error. */
 export const ACTIVE_KEYS = `SELECT encode(digest, 'hex') AS digest, ${ID} AS id, name, is_read_only AS "readOnly",
     ((extract(epoch FROM ${END}) - extract(epoch FROM now())) * 1000)::float8 AS "remainingMs"
   FROM api_keys WHERE digest = ANY ($1::bytea[]) AND ${IS_ACTIVE}`
@@ -135,7 +128,7 @@ export function findActiveKeys(database: StatementRunner, digests: readonly stri
   return database.query<ActiveKey>(ACTIVE_KEYS, [digests.map((digest) => `\\x${digest}`)])
 }
 
-/** Returns whether any key is accepted now. */
+/** Whether any key is accepted now. */
 export async function hasActiveKeys(database: StatementRunner): Promise<boolean> {
   return (await database.query(`SELECT FROM api_keys WHERE ${IS_ACTIVE} LIMIT 1`)).length > 0
 }

@@ -20,8 +20,7 @@ export function commandLine(
       'after',
       '\nUses the database at OPERATOR_DATABASE_URL, or else DATABASE_URL, from the environment or a file .env;\nif neither is set, the one that "npm start" is running in this folder.',
     )
-    .addHelpText('after', '\nExample:\n  inventory keys create --name ops')
-    .addHelpText('after', exitCodeHelp)
+    .addHelpText('after', `\nExample:\n  inventory keys create --name ops\n${exitCodeHelp}`)
     .version(version, '--version', 'print the version')
     .showHelpAfterError('Add --help for usage.')
     .exitOverride()

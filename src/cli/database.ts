@@ -19,7 +19,7 @@ export function change<Result>(url: string, work: Work<Result>): Promise<Result>
   return inTransaction({ url, ...options }, (transaction) => work(transaction, options.signal))
 }
 
-/** Returns the options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
+/** The options of a command's transaction: a signal rolls it back, and the locks that it waits for are reported. */
 export function commandOptions() {
   const onWait = (description: string): void => report(`inventory: ${printable(description)}`)
   return { ...abortOnSignals(), onWait }

@@ -5,7 +5,7 @@ import { explain } from '../process/explain.ts'
 import { printableLines } from '../process/printable.ts'
 import { InterruptedError } from '../process/signals.ts'
 
-/** A command cannot do what it was asked to, for a reason that the operator can fix; the message names it. */
+/** A command cannot do what it was asked to; the message names a reason that the operator can fix. */
 export class CommandFailure extends Error {
   override readonly name = 'CommandFailure'
   readonly exitCode: number
@@ -16,7 +16,7 @@ export class CommandFailure extends Error {
   }
 }
 
-/** Returns the failure of a command that needs an option to confirm what it cannot undo. `consequence` has no period. */
+/** Returns the failure of a command that needs an option to confirm what it cannot undo. */
 export function unconfirmed(consequence: string, option: string): CommandFailure {
   return new CommandFailure(
     `${consequence}; nothing was changed. To confirm, add ${option}.`,
@@ -29,11 +29,7 @@ export function report(line: string): void {
   console.error(printableLines(line))
 }
 
-/**
- * Reports why a command failed, on standard error, and returns the exit code.
- *
- * @param variable the setting that the database address came from
- */
+/** Reports why a command failed, and returns the exit code. `variable` is the setting with the address of the database. */
 export function reportFailure(error: unknown, variable: string | undefined): number {
   if (error instanceof CommanderError) {
     // Commander has already printed the usage error, or the help that was asked for.

@@ -1,6 +1,6 @@
 import { printable } from '../process/printable.ts'
 
-/** Formats rows below headings in aligned columns, without borders or colors, for people and for tools such as awk. */
+/** Formats rows below headings in aligned columns, for people and for tools such as awk. */
 export function formatTable(headings: string[], rows: string[][]): string {
   const lines = [headings, ...rows].map((cells) => cells.map(printable))
   const widths = headings.map((_, column) =>

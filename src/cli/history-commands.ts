@@ -15,7 +15,7 @@ import { CommandFailure, report } from './failure.ts'
 import { formatNumber } from './format.ts'
 import { print, printablePieces, writeOutput } from './output.ts'
 
-/** How long a statement without callers may be under way: servers send the last one when they notice, and it takes this long. */
+/** How long statements without callers may be under way: until servers notice, and until the last one has ended. */
 const UNNAMED_MS = MAX_AGE_MS + requestLimits.answer
 
 /** Adds `inventory history` and `inventory history on|off|prune|status`. */

@@ -79,7 +79,7 @@ async function importFrom(
   })
 }
 
-/** Refuses to remove more than a tenth of the entries, which suggests a wrong file. */
+/** More than a tenth of the entries to remove suggests a wrong file. */
 function refuseManyRemovals({ changed, unchanged, removed }: ImportCounts): void {
   const total = changed + unchanged + removed
   if (removed * 10 <= total) return
@@ -87,7 +87,7 @@ function refuseManyRemovals({ changed, unchanged, removed }: ImportCounts): void
   throw unconfirmed(consequence, '--allow-removals')
 }
 
-/** Explains that the input is wrong, or that a constraint or trigger of the operator's own rejects the entries. */
+/** Explains that the input is wrong, or that the operator's own constraint or trigger rejects the entries. */
 function explainRefusal(name: string): (error: unknown) => never {
   return (error) => {
     if (error instanceof InvalidInputError) {
@@ -103,8 +103,8 @@ function explainRefusal(name: string): (error: unknown) => never {
 }
 
 /**
- * Opens a file by its name, or standard input by `-`, and returns it with its name for messages. As the end of a pipe does not
- * prove that all of it arrived, the operator must know the number of its rows.
+ * Opens a file by its name, or standard input by `-`. The end of a pipe does not prove that all of it arrived: the operator must know
+ * the number of its rows.
  *
  * @throws {CommandFailure} if it is a folder, standard input with an unknown number of rows, or a pipe by its name
  * @throws the error of a system call; the stream reports others
@@ -114,7 +114,6 @@ async function openSource(file: string, expectedRows: number | undefined) {
   const status = isStandardInput ? fstatSync(0) : await stat(file)
   if (status.isDirectory())
     throw new CommandFailure(`${printable(file)} is a folder. Nothing was done.`, exitCodes.wrongUsage)
-  /** Its end looks the same if the program that writes to it was killed. */
   const isPipe = !status.isFile()
   if (isPipe && (!isStandardInput || expectedRows === undefined)) {
     throw new CommandFailure(
@@ -138,7 +137,7 @@ Nothing was done.`,
     name: isStandardInput ? 'standard input' : printable(file),
     stream,
     isPipe,
-    /** Whether a file has grown or changed since, as one that another program is writing. */
+    /** Whether another program has written to the file since. */
     hasChanged: () => !isPipe && state() !== opened,
   }
 }

@@ -86,8 +86,8 @@ export function addKeysCommands(program: Command, databaseUrl: () => Promise<str
 }
 
 /**
- * Creates a key with `create` and prints it. Commits only after printing: if the output fails, no unknown key remains and
- * the key that it was to replace stays valid. Without a key, fails with the message.
+ * Creates a key with `create` and prints it, or fails with the message. Commits only after printing: if the output fails, no unknown key
+ * remains, and the one that it was to replace stays valid.
  */
 async function issueKey(
   url: string,

@@ -5,11 +5,7 @@ import { exitCodes } from '../process/exit-codes.ts'
 import { printableLines } from '../process/printable.ts'
 import { CommandFailure } from './failure.ts'
 
-/**
- * Writes a line to standard output, and resolves when the operating system has accepted it.
- *
- * @throws {CommandFailure}
- */
+/** Writes a line to standard output, and resolves when the system has accepted it. Throws a CommandFailure. */
 export function print(line: string): Promise<void> {
   return new Promise((resolve, reject) => {
     process.stdout.write(`${printableLines(line)}\n`, (error) => {
@@ -19,18 +15,13 @@ export function print(line: string): Promise<void> {
   })
 }
 
-/** Escapes the lines of a text that comes in pieces, as `printableLines` does. */
+/** Escapes a text that comes in pieces, as `printableLines` does. */
 export async function* printablePieces(pieces: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const decoder = new TextDecoder()
   for await (const piece of pieces) yield Buffer.from(printableLines(decoder.decode(piece, { stream: true })))
 }
 
-/**
- * Streams to standard output, with backpressure.
- *
- * @throws {CommandFailure}
- * @throws the reason of `signal` when it aborts
- */
+/** Streams to standard output, with backpressure. Throws a CommandFailure, or the reason of the signal when it aborts. */
 export async function writeOutput(pieces: AsyncIterable<Buffer>, signal: AbortSignal): Promise<void> {
   const failed = new Promise<never>((_, reject) => {
     process.stdout.once('error', (error) => reject(outputFailure(error)))

@@ -6,12 +6,7 @@ import { InterruptedError, ignoreInspectorSignal } from '../process/signals.ts'
 import { commandLine } from './command-line.ts'
 import { report, reportFailure } from './failure.ts'
 
-/**
- * Runs the command that the arguments name, in the environment of this process. Reports a failure on standard error. Sets the
- * exit code of this process; an interruption exits.
- *
- * @param args without the names of Node and the program
- */
+/** Runs a command, reports its failure on standard error, and sets the exit code of this process; an interruption exits. */
 export async function runCommand(args: readonly string[]): Promise<void> {
   ignoreInspectorSignal()
   // A stream that fails must not crash the process; whoever writes to it still gets the error.

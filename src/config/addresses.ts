@@ -6,18 +6,16 @@ import { readFailureOf } from './messages.ts'
 
 const sslModes = ['disable', 'no-verify', 'prefer', 'require', 'verify-ca', 'verify-full']
 
-/** The parameters for TLS that pg has, and those of their values that it knows. It ignores others. */
+/** The parameters for TLS, and their values, that pg knows. It ignores others. */
 const TLS_PARAMETER = new RegExp(
   `^(sslmode=(${sslModes.join('|')})|ssl=(true|1|0|no-verify)|ssl(negotiation|rootcert|cert|key)=.*)$`,
   's',
 )
 
 /**
- * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with that in SSL_CERT_FILE, as OpenSSL and
- * libpq read it, or with the authorities that Node trusts. The name of the server is checked whatever else is set, because those
- * authorities have certified servers of everyone.
- *
- * Weaker modes than `verify-full` are `verify-full` for pg, unless the address asks for those of libpq. It warns of that.
+ * Returns the address for pg, which would take `sslrootcert=system` for the name of a file: with that in SSL_CERT_FILE, as libpq reads
+ * it, or with the authorities that Node trusts. They have certified servers of everyone, so the server's name is checked, too. Modes
+ * weaker than `verify-full` are `verify-full` for pg, which warns of it, unless the address asks for those of libpq.
  */
 function addressForPg(url: string, env: Variables): string {
   if (!/[?&]sslrootcert=system(&|$)/.test(url))
@@ -32,7 +30,7 @@ function addressForPg(url: string, env: Variables): string {
 /**
  * Returns the address in a variable for pg, and what has no effect in it.
  *
- * @throws an error that says what the address must be, without secrets; also if a file that it names cannot be read
+ * @throws an error that says what the address must be, without secrets, or that a file cannot be read
  */
 export function readAddress(variable: string, text: string, env: Variables) {
   const url = addressForPg(text, env)
@@ -47,7 +45,7 @@ export function readAddress(variable: string, text: string, env: Variables) {
     const reason = readFailureOf(error)
     throw new Error(`${variable} must be one that pg accepts, with files that can be read: ${reason}`)
   }
-  // They would be less security than the address seems to ask for.
+  // They would be less secure than they seem.
   const unknown = parameters.filter(
     ([name, value]) => /ssl|tls/i.test(name) && !TLS_PARAMETER.test(`${name}=${value}`),
   )

@@ -9,9 +9,9 @@ export type Variables = Readonly<Record<string, string | undefined>>
 const STATEMENT = /^[ \t]*(#|(export[ \t]+)?[\w.-]+[ \t]*=[ \t]*((["'`])[\s\S]*?\4)?).*$/gm
 
 /**
- * Returns the environment variables, plus those of `.env` in the working directory that are not set in the environment.
+ * Returns the environment variables, plus those of `.env` in the working directory that are not set.
  *
- * @throws {OperatorError} if there is a `.env` that cannot be read, or that has a line which `parseEnv` would ignore
+ * @throws {OperatorError} if `.env` cannot be read, or has a line which `parseEnv` would ignore
  */
 export function readEnvironment(): NodeJS.ProcessEnv {
   if (!existsSync('.env')) return process.env
@@ -27,7 +27,7 @@ export function readEnvironment(): NodeJS.ProcessEnv {
   return process.env
 }
 
-/** Returns the text of a file. Throws an OperatorError that names it by `name`, its setting, if it cannot be read. */
+/** Returns the text of a file. Throws an OperatorError with the `name` of its setting if it cannot be read. */
 export function readText(path: string, name: string): string {
   try {
     // Windows writes a byte order mark, which it removes, or UTF-16, in which no setting would be found.
@@ -37,7 +37,7 @@ export function readText(path: string, name: string): string {
   }
 }
 
-/** Returns the environment of a program that needs no variable of ours, which may be secrets. */
+/** The environment of a program that needs no variable of ours, which may be secrets. */
 export function bareEnvironment(): NodeJS.ProcessEnv {
   // Without a locale, the one of macOS starts threads in PostgreSQL, which then refuses to run.
   return { PATH: process.env['PATH'], LC_ALL: 'C' }

@@ -2,14 +2,10 @@ import type { FixedKey } from '../api-keys/key.ts'
 import type { Variables } from './environment.ts'
 import { readSettings, variableOf } from './variables.ts'
 
-/** The validated settings of the server, with defaults. */
+/** The settings of the server, with defaults. */
 export type Config = Readonly<ReturnType<typeof loadConfig>>
 
-/**
- * Reads the server's configuration from environment variables.
- *
- * @throws {OperatorError} if variables are missing or invalid; the message says for each what it must be
- */
+/** Reads the settings of the server. Throws an OperatorError that says for each variable what it must be. */
 export function loadConfig(env: Variables) {
   const { values, warnings } = readSettings(env, (name) => name !== 'OPERATOR_DATABASE_URL')
   return Object.freeze({
@@ -33,10 +29,8 @@ export function loadConfig(env: Variables) {
 }
 
 /**
- * Reads the address of the database for the operators' command line: OPERATOR_DATABASE_URL or else DATABASE_URL, undefined if
- * neither is set. Ignores variables that only the server uses. The result names the variable, and says what has no effect.
- *
- * @throws {OperatorError} if variables are missing or invalid
+ * Reads the address of the database for the command line: OPERATOR_DATABASE_URL or else DATABASE_URL; undefined if neither is set.
+ * Throws an OperatorError for invalid variables, but for those that only the server uses.
  */
 export function loadOperatorDatabase(env: Variables) {
   const own = env[variableOf(env, 'OPERATOR_DATABASE_URL')]?.trim()

@@ -4,7 +4,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Returns why a file cannot be read, without its name: an operator may have set the secret itself instead. */
+/** Returns why a file cannot be read, without its name, which may be the secret itself. */
 export function readFailureOf(error: unknown): string {
   return messageOf(error).replace(/, .*/s, '')
 }

@@ -29,10 +29,7 @@ const apiKey = format(
 const port = { minimum: 0, maximum: 65535 }
 const databaseAddress = Type.Optional(Type.String({ writeOnly: true }))
 
-/**
- * The environment variables that the server and the command line read. An empty variable counts as unset; lists are
- * comma-separated. `writeOnly` marks those that may contain a secret, which no message shows.
- */
+/** The settings. An empty one counts as unset. `writeOnly` marks those that may contain a secret, which no message shows. */
 export const Environment = Type.Object({
   NODE_ENV: Type.Optional(oneOf(['production', 'development', 'test'])),
   HOST: Type.String({ default: '127.0.0.1' }),
@@ -55,14 +52,14 @@ function oneOf<const Text extends string>(texts: readonly Text[], options: { def
   return Type.Unsafe<Text>(Type.Union(schemas, { ...options, expected: `one of ${texts.join(', ')}` }))
 }
 
-/** Returns `NAME_FILE` if a setting should come from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
+/** Returns `NAME_FILE` if a setting comes from a file, as Docker and Kubernetes mount secrets; otherwise its name. */
 export function variableOf(env: Variables, name: string): string {
   const hasFile = ['DATABASE_URL', 'OPERATOR_DATABASE_URL', 'API_KEYS'].includes(name)
   return hasFile && env[`${name}_FILE`]?.trim() ? `${name}_FILE` : name
 }
 
 /**
- * Reads the used settings. Returns them, with defaults for those that are not set, and what has no effect in addresses.
+ * Reads the used settings. Returns them, with defaults, and what has no effect in addresses.
  *
  * @throws {OperatorError} with all errors: each says what a setting must be and, unless that is secret, what it is
  */
@@ -105,7 +102,7 @@ export function readSettings(env: Variables, isUsed: (name: string) => boolean) 
   return { values, warnings }
 }
 
-/** Returns the text of a setting, which may come from a file. Throws an error that is complete for the operator. */
+/** Returns the text of a setting, which may come from a file. */
 function textOf(env: Variables, name: string): string | undefined {
   const variable = variableOf(env, name)
   const text = env[variable]?.trim()

@@ -1,9 +1,6 @@
 import { type Static, Type } from '@sinclair/typebox'
 
-/**
- * The machine-readable error code of each status; see `ApiError.code` for the others. Callers branch on the codes, so within a
- * version of the interface none is renamed or removed.
- */
+/** The error code of each status. Callers branch on the codes: within a version of the interface, none is renamed or removed. */
 const codeOfStatus = {
   400: 'invalid_request',
   401: 'unauthorized',
@@ -47,19 +44,15 @@ export const ErrorBody = Type.Object(
 )
 export type ErrorBody = Static<typeof ErrorBody>
 
-/** What an error may have beside its status and message. */
 interface ApiErrorDetails {
   readonly headers?: Readonly<Record<string, string>>
-  /** Why the service cannot serve the request, for the log and as the label of a metric; see `unavailableCauseOf`. Only for a 503. */
+  /** Of a 503, for the log and as the label of a metric; see `unavailableCauseOf`. */
   readonly cause?: string
-  /** Without it, an error has that of its status, and a 4xx without one is `invalid_request`, a 5xx `internal_error`. */
+  /** By default that of the status; for other statuses, `invalid_request` or `internal_error`. */
   readonly code?: ErrorCode | undefined
 }
 
-/**
- * An error with a status and a message that are safe to show to the caller. `http/error-handler.ts` sends it as the
- * response.
- */
+/** An error with a status and a message that are safe to show to the caller. */
 export class ApiError extends Error {
   override readonly name = 'ApiError'
   readonly status: number
@@ -68,7 +61,7 @@ export class ApiError extends Error {
   override readonly cause: string | undefined
 
   constructor(status: number, message: string, { headers, cause, code }: ApiErrorDetails = {}) {
-    // Nobody reads the stack trace, and capturing it would be a large part of the cost of refusing a request.
+    // Nobody reads the stack trace, a large part of the cost of refusing a request.
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0
     super(message)
@@ -92,7 +85,7 @@ export function serviceUnavailable(cause: string, message: string, code?: 'nothi
   return new ApiError(503, message, { headers: { 'retry-after': '1' }, cause, code })
 }
 
-/** Creates a 503 that says for certain that the update was not made, so that any caller may send it again. */
+/** Creates a 503 that says that the update was certainly not made, so that any caller may send it again. */
 export function nothingChanged(cause: string, reason: string): ApiError {
   return serviceUnavailable(cause, `${reason} Nothing was changed. Try again shortly.`, 'nothing_changed')
 }

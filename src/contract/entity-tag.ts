@@ -10,13 +10,12 @@ export type EntityTags = readonly string[] | '*'
  */
 const LIST_ELEMENT = /[ \t]*(?:(W\/)?"([\x21\x23-\x7e\x80-\xff]*)"[ \t]*)?(,|$)/gy
 
-/** What a proxy that compresses responses appends to their tags, such as Apache, Caddy, Jetty or LiteSpeed. */
+/** What proxies that compress responses append to their tags, such as Apache, Caddy, Jetty and LiteSpeed. */
 const CODING_SUFFIX = /(?:--?|;)(?:(?:x-)?gzip|gz|br|zstd|deflate|(?:x-)?compress)$/
 
 /**
- * Returns the tags in `If-Match`, or in `If-None-Match`, with which a tag of the service is compared; undefined if the header is
- * absent. A tag with the suffix of a content coding stands for the one without it, too. Comparison is strong for `If-Match`,
- * so weak tags are left out, and weak for `If-None-Match` (RFC 9110, section 8.8.3.2).
+ * Returns the tags in a header with which a tag of the service is compared; undefined if it is absent. A tag with the suffix of a
+ * content coding stands for the one without it, too. `If-Match` leaves weak tags out (RFC 9110, section 8.8.3.2).
  *
  * @throws {ApiError} 400 for a header that is neither `*` nor a list of entity tags: the caller would not notice the mistake
  */
@@ -34,16 +33,13 @@ export function entityTags(
   )
 }
 
-/**
- * Whether `If-None-Match` of a request that only reads has the current tag, which has its quotes. A malformed header has no tag:
- * the caller gets the representation, and loses only the saving.
- */
+/** Whether `If-None-Match` of a read has the current tag, which has its quotes. With a malformed header, only the saving is lost. */
 export function hasCurrent(headers: IncomingHttpHeaders, etag: string): boolean {
   const header = headers['if-none-match']
   return header !== undefined && includesTag(tagsIn(header, true), etag)
 }
 
-/** Returns the tags in a header, weak ones only if `isWeak`; undefined if it is malformed. */
+/** Returns the tags, weak ones only if `isWeak`; undefined if the header is malformed. */
 function tagsIn(header: string, isWeak: boolean): EntityTags | undefined {
   if (header.trim() === '*') return '*'
   const elements = [...header.matchAll(LIST_ELEMENT)]

@@ -197,6 +197,7 @@ export function createPool(options: PoolOptions) {
     /** Discards all connections to the server, because a statement showed that it is read-only. Returns the error to throw. */
     discardReadOnly: () => new DatabaseUnavailableError(server?.discardReadOnly(), 'rolledBack'),
 
+    /** Returns the state of the pool. */
     statistics: () => ({
       /** Maximum connections. */
       size,

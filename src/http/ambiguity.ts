@@ -4,8 +4,8 @@ import { authorityOf, isAuthority, isPercentEncoded } from '../contract/request-
 import { MAX_HEADERS } from './http-server.ts'
 
 /**
- * Returns the error for a request that Node's parser accepts, but that a proxy in front may have read in another way: its end,
- * its host or its target. What follows it on its connection could be a smuggled request.
+ * Returns the error for a request that Node's parser accepts, but whose end, host or target a proxy in front may have read in another
+ * way. What follows it on its connection could be a smuggled request.
  */
 export function ambiguityOf(request: IncomingMessage, target: string): ApiError | undefined {
   const { headers, httpVersion, rawHeaders } = request
@@ -31,8 +31,8 @@ export function ambiguityOf(request: IncomingMessage, target: string): ApiError 
 }
 
 /**
- * Returns what the router gets of a request target. It would answer an invalid one before any hook runs, and read an absolute URL
- * as browsers do: it would resolve dots in the path, and refuse hosts such as `a:99999`.
+ * Returns what the router gets of a request target. It would answer an invalid one before any hook runs, and read an absolute URL as
+ * browsers do: resolve dots in the path, and refuse hosts such as `a:99999`.
  */
 export function routedTarget(target: string): string {
   return isUnambiguous(target) ? target.replace(/^https?:\/\/[^/?]*\/?/i, '/') : '/'

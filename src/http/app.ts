@@ -26,25 +26,22 @@ export const appTimeouts = { ...httpTimeouts, updates: updateTimes }
 
 export interface AppOptions {
   readonly logger: FastifyBaseLogger
-  /** The version of this software. */
   readonly version: string
   readonly findApiKey: FindApiKey
   readonly inventory: Pick<InventoryOptions, 'reader' | 'repository'>
   readonly readiness: Readiness
-  /** Updated for every request. */
   readonly requestStatistics: RequestStatistics
-  /** Updated for every list and batch of updates. */
   readonly inventoryStatistics: InventoryStatistics
   /** Absent if tracing is off. */
   readonly tracing?: Tracing | undefined
   /** Base addresses for the OpenAPI document, production first. */
   readonly publicUrls: readonly string[]
-  /** Proxies whose `X-Forwarded-For` is trusted, as IP addresses or networks. */
+  /** Addresses or networks of proxies whose `X-Forwarded-For` is trusted. */
   readonly trustProxy: readonly string[]
   readonly timeouts: typeof appTimeouts
 }
 
-/** Builds the HTTP server with all of its options, and a function that stops it. Tests use it, too, so they run what production runs. */
+/** Builds the HTTP server with all of its options, and a function that stops it. */
 export async function buildApp(options: AppOptions) {
   const { logger, requestStatistics: statistics, timeouts } = options
   const http = httpServer(timeouts, statistics, logger)
@@ -60,7 +57,7 @@ export async function buildApp(options: AppOptions) {
     schemaErrorFormatter: validationError,
     // High enough that the route's schema rejects a long parameter, after authentication, and not the router.
     routerOptions: { maxParamLength: 16_384 },
-    // While it closes, what arrives on open connections is answered with `Connection: close`, and what stays open is then closed.
+    // While it closes, requests are answered with `Connection: close`, and what stays open is then closed.
     return503OnClosing: false,
     forceCloseConnections: true,
     rewriteUrl: ({ url = '' }) => routedTarget(url),

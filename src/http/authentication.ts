@@ -6,19 +6,18 @@ import { Reference } from '../contract/schema-types.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** The API key that the request presented; null if it is not accepted or the route needs none. */
+    /** The owner of the accepted API key, if any. */
     apiKey: ApiKeyOwner | null
   }
 }
 
-/** The name of the security scheme in the OpenAPI document. */
+/** The name in the OpenAPI document. */
 export const SECURITY_SCHEME = 'apiKey'
 
 /**
- * Requires an API key as a bearer token (RFC 6750) for all routes and unknown paths of `scope`, before the body is read.
- * It adds the security requirement and the 401 to the schema of each route, and a 403 for read-only keys to the routes
- * that write. A request without a valid key fails with a 401; if the key cannot be checked, the request fails with the
- * error of `findApiKey`.
+ * Requires an API key as a bearer token (RFC 6750) for all routes and unknown paths of `scope`, before the body is read, and one with
+ * write access for the routes that write. It adds the security requirement, the 401 and the 403 to their schemas. If a key cannot be
+ * checked, the request fails with the error of `findApiKey`.
  */
 export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiKey): Promise<void> {
   scope.addHook('onRoute', (route) => {
@@ -62,7 +61,7 @@ export async function requireApiKey(scope: FastifyInstance, findApiKey: FindApiK
     const onVerified = (error?: Error): void => done(reply.statusCode === 401 ? unauthorized() : error)
     scope.verifyBearerAuth?.(request, reply, onVerified)
   })
-  // Without a handler in this scope, unknown paths would skip the scope's hooks and with them authentication. One of them answers 404.
+  // Without a handler in this scope, unknown paths would skip its hooks, and with them authentication. One of them answers 404.
   scope.setNotFoundHandler(() => {})
 }
 
@@ -70,7 +69,6 @@ const challengeHeader = {
   'WWW-Authenticate': { type: 'string', description: 'How to authenticate (RFC 6750)' },
 } as const
 
-/** Refuses a read-only key before the body is read. */
 const refuseReadOnlyKey: preParsingHookHandler = (request, _reply, _payload, done) => {
   if (request.apiKey?.isReadOnly !== true) return done()
   done(refusal(403, 'This API key is read-only. Use a key with write access.', 'insufficient_scope'))

@@ -7,7 +7,7 @@ import { MAX_BODY_BYTES, unsupportedMediaType } from './json-body.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Why the request got a 503, for the log and the metrics; null if it did not. */
+    /** Why the request got a 503, for the log and the metrics. */
     unavailable: { cause: string; reason: string } | null
   }
 }
@@ -15,10 +15,7 @@ declare module 'fastify' {
 const NO_ROUTE =
   'There is nothing at this path. The inventory is at /v1/inventory, and the documentation of the API at /docs.'
 
-/**
- * Answers errors and unmatched routes with the error body of the interface. Errors of Node's HTTP parser never reach
- * Fastify; see `malformed-requests.ts`.
- */
+/** Answers errors and unmatched routes with the error body of the interface. For errors of Node's parser, see `malformed-requests.ts`. */
 export function handleErrors(app: FastifyInstance): void {
   app.decorateRequest('unavailable', null)
   app.setErrorHandler<FastifyError>(sendError)
@@ -30,7 +27,6 @@ export function handleErrors(app: FastifyInstance): void {
   })
 }
 
-/** Sends the error response. Logs the cause of a 500, and records that of a 503 in the request. */
 function sendError(error: FastifyError | ApiError, request: FastifyRequest, reply: FastifyReply): void {
   const response = responseTo(error, request)
   if (response.status === 500) request.log.error({ err: error }, 'request failed')
@@ -56,7 +52,7 @@ function responseTo(error: FastifyError | ApiError, { headers, method }: Fastify
   if (error instanceof DatabaseUnavailableError) {
     const cause = unavailableCauseOf(error)
     const reason = 'The database cannot be reached or is too busy.'
-    // A request that only reads never changes anything, and needs no code that says so.
+    // A request that only reads needs no code that says that nothing was changed.
     const isUpdate = method !== 'GET' && method !== 'HEAD'
     return isUpdate
       ? nothingChanged(cause, reason)

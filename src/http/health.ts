@@ -4,8 +4,8 @@ import { ApiError, serviceUnavailable } from '../contract/api-error.ts'
 import type { Readiness } from '../database/admin/readiness.ts'
 
 /**
- * Registers the health checks. `/livez` (liveness) says that the process responds, and its version; it checks nothing that
- * a restart would not fix. `/readyz` (readiness) says whether this process can serve requests.
+ * Registers the health checks. `/livez` (liveness) has the version, and checks nothing that a restart would not fix. `/readyz`
+ * (readiness) says whether this process can serve requests.
  */
 export function addHealthChecks(
   app: FastifyInstance,

@@ -20,25 +20,22 @@ export const httpTimeouts = {
 }
 
 /**
- * How long a connection may be idle between requests. It must exceed the idle timeout of clients and proxies, so that they
- * close the connection: a request sent just as the service closes it would be lost. Go, reqwest and Azure keep an idle
- * connection for 90 seconds, OkHttp for 300, AWS load balancers for 60 and Google Cloud's for 600.
+ * How long a connection may be idle. It must exceed the idle timeout of clients and proxies: a request sent just as the service closes
+ * the connection would be lost. Go, reqwest and Azure keep one for 90 seconds, OkHttp for 300, AWS load balancers for 60 and Google
+ * Cloud's for 600.
  */
 export const KEEP_ALIVE_TIMEOUT_MS = 620_000
 
-/**
- * Maximum headers of a request. In memory, a header of a few bytes takes about a hundred, so the limit on the size of all
- * headers does not bound the memory of a request.
- */
+/** Maximum headers of a request. In memory, each takes about a hundred bytes more than the limit on their size counts. */
 export const MAX_HEADERS = 256
 
-/** Maximum open connections. Further ones are closed at once, for the memory, and for the file descriptors of the database. */
+/** Maximum open connections, for the memory, and for the file descriptors of the database. Further ones are closed at once. */
 export const MAX_CONNECTIONS = 20_000
 
-/** Maximum open requests of a connection. Node starts all that it has parsed, thousands at once, and keeps them in memory. */
+/** Maximum open requests of a connection. Node would start all that it has parsed, thousands at once. */
 export const MAX_PIPELINED = 16
 
-/** Returns what makes Node's HTTP server, with the limits and the errors of the service, and what waits for its end. */
+/** Returns what makes Node's HTTP server, with the limits and errors of the service, and what waits for its end. */
 export function httpServer(
   timeouts: typeof httpTimeouts,
   statistics: RequestStatistics,
@@ -57,7 +54,7 @@ export function httpServer(
     })
   }
 
-  /** Records a request. Returns whether to serve it: Node goes on with what it has read, also behind the last of its connection. */
+  /** Records a request. Returns whether to serve it: Node also starts what it has read behind the last of a connection. */
   const begin = (response: ServerResponse): boolean => {
     const { req } = response
     const responses = connections.get(req.socket) ?? new Set()
@@ -69,11 +66,11 @@ export function httpServer(
   }
 
   /**
-   * Ends a connection with the error for data that Node's HTTP parser rejects, or for a request that is not complete in time (event
+   * Ends a connection with the error for data that Node's parser rejects, or for a request that is not complete in time (event
    * `clientError`), after the requests before it are answered (RFC 9112, section 9.3.2).
    */
   const refuse = async (code: string, socket: Socket): Promise<void> => {
-    // The address is read now: a socket that its client has closed has none any more.
+    // Read now: a socket that its client has closed has no address any more.
     const client = socket.remoteAddress
     const responses = [...(connections.get(socket) ?? [])]
     const last = responses.at(-1)
@@ -94,22 +91,20 @@ export function httpServer(
   return {
     refuse,
 
-    /** Creates Node's server, which serves requests with the handler. */
     create(handler: RequestListener): Server {
       const server = createServer({
         requestTimeout: timeouts.arrivalMs,
         headersTimeout: timeouts.arrivalMs,
-        // Node's default of 30 seconds could extend the request timeout from 10 to 40 seconds.
+        // Node's default could extend the request timeout by 30 seconds.
         connectionsCheckingInterval: 1000,
         keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
         requireHostHeader: false,
-        // Node would use the first of several Host, Authorization or Content-Type headers, and a proxy may have used the last. Joined,
-        // none of them is valid.
+        // Of several Host, Authorization or Content-Type headers, Node would use the first, and a proxy the last. Joined, none is valid.
         joinDuplicateHeaders: true,
       })
-      // Serves clients that half-close the connection after a request. Node's types lack this option.
+      // For clients that half-close the connection after a request. Node's types lack it.
       Object.assign(server, { httpAllowHalfOpen: true })
-      // Node silently drops the headers beyond this number, so it must exceed the maximum.
+      // Node silently drops further ones; one more shows that there are too many.
       server.maxHeadersCount = MAX_HEADERS + 1
       server.maxConnections = MAX_CONNECTIONS
       server.timeout = timeouts.stallMs
@@ -124,7 +119,7 @@ export function httpServer(
       return server
     },
 
-    /** Waits until every request that has arrived is answered, and clients had time to send another one, or have left. */
+    /** Waits until all requests that have arrived are answered, and clients had time to send another one, or have left. */
     async idle(): Promise<void> {
       let busyAt = performance.now()
       while (connections.size > 0 && performance.now() - busyAt < timeouts.closeGraceMs) {

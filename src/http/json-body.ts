@@ -5,7 +5,7 @@ import { parse } from 'lossless-json'
 import { ApiError } from '../contract/api-error.ts'
 import { readNumber } from '../contract/int64.ts'
 
-/** Maximum size of a request body. The only body of the interface takes about 30 bytes. */
+/** Maximum size of a body. The only one of the interface takes about 30 bytes. */
 export const MAX_BODY_BYTES = 4096
 
 const JSON_TYPE = 'application/json'
@@ -49,11 +49,7 @@ function readJson(headers: IncomingHttpHeaders, body: Buffer): unknown {
   }
 }
 
-/**
- * Creates the 415 for a body that is not JSON in UTF-8. The message quotes the headers of the request.
- *
- * @param accepted names the accepted media type (RFC 5789, section 2.2) or content coding (RFC 9110, section 12.5.3)
- */
+/** Creates the 415 with a header that names the accepted media type (RFC 5789, section 2.2) or coding (RFC 9110, section 12.5.3). */
 export function unsupportedMediaType(
   headers: IncomingHttpHeaders,
   accepted: Record<string, string> = { 'accept-patch': JSON_TYPE },

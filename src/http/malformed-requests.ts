@@ -8,7 +8,7 @@ export function isHttp({ method = '', httpVersionMajor }: IncomingMessage): bool
   return methods.has(method) && httpVersionMajor === 1
 }
 
-/** Creates the error for data that no handler can answer. The code is that of the error of Node's HTTP server. */
+/** Creates the error for data that no handler can answer, by the code of the error of Node's server. */
 export function refusalOf(code: string): ApiError {
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
@@ -23,7 +23,7 @@ export function refusalOf(code: string): ApiError {
   }
 }
 
-/** Returns an error response as text, for a connection without a request that could be answered, which closes after it. */
+/** Returns an error response as text, for a connection without a request that could be answered. */
 export function errorMessage({ status, headers, body }: ApiError, requestId: string): string {
   const json = JSON.stringify(body)
   const lines = Object.entries({

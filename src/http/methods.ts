@@ -3,9 +3,8 @@ import type { FastifyInstance } from 'fastify'
 import { ApiError } from '../contract/api-error.ts'
 
 /**
- * Returns a function to call after the routes of `scope` are registered. It adds routes that answer the other methods
- * of the same paths with 405 and `Allow` (RFC 9110, section 15.5.6). They belong to the scope, so they need the same
- * authentication.
+ * Returns a function to call after the routes of `scope` are registered. It adds routes that answer the other methods of the same paths
+ * with 405 and `Allow` (RFC 9110, section 15.5.6), with the same authentication.
  */
 export function refuseOtherMethods(scope: FastifyInstance): () => void {
   // By default, Fastify has no route for those of WebDAV and others, and would answer 404.

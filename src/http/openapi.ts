@@ -8,14 +8,14 @@ import { MAX_BODY_BYTES } from './json-body.ts'
 
 declare module 'fastify' {
   interface FastifySchema {
-    /** Stability of an operation; absent if it is stable. */
+    /** Absent if an operation is stable. */
     'x-stability'?: 'experimental' | 'beta'
   }
 }
 
 /**
- * Generates an OpenAPI 3.1 document from the routes that are registered after this call. `publicUrls` are the base
- * addresses, production first; without any, the document names the server that it was loaded from.
+ * Generates an OpenAPI 3.1 document from the routes that are registered after this call. Without `publicUrls`, it names the server that
+ * it was loaded from.
  */
 export async function generateOpenApi(app: FastifyInstance, publicUrls: readonly string[]): Promise<void> {
   await app.register(swagger, {
@@ -86,10 +86,7 @@ function serverOf(url: string, index: number) {
   return { url, description: ['Production', 'Staging'][index] ?? `Environment ${index + 1}` }
 }
 
-/**
- * Returns the schema as callers see it: with the errors that every operation can have, and with an int64 in the path as an integer,
- * which validation treats as text.
- */
+/** Returns the schema as callers see it: with the common errors, and an int64 in the path, which is validated as text, as an integer. */
 function publishedSchema(schema: FastifySchema): FastifySchema {
   const responses = Object.entries({ ...commonErrors(schema), ...Object(schema.response) })
   return {

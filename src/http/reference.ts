@@ -21,16 +21,15 @@ const headers = {
   ].join('; '),
 }
 
-/** The files of the reference page. The same place, seen from `src` and from `dist`. */
+/** The same place, seen from `src` and from `dist`. */
 const folder = new URL('../../reference/', import.meta.url)
 
 /** The types of text that are served, by extension. */
 const types = new Map(Object.entries({ '.html': 'html', '.css': 'css', '.js': 'javascript' }))
 
 /**
- * Serves the OpenAPI document at `/openapi.json`, and the API reference page at `/docs` with its files below that path. Register
- * it outside the scope that requires an API key. All links are relative, so that the page works behind a proxy that adds a path
- * prefix.
+ * Serves the OpenAPI document at `/openapi.json`, and the API reference page at `/docs`, outside the scope that requires an API key.
+ * All links are relative: a proxy may add a path prefix.
  */
 export function serveReference(app: FastifyInstance): void {
   const options = { schema: { hide: true } }

@@ -5,22 +5,19 @@ import { pathOf } from '../contract/request-target.ts'
 import { ambiguityOf } from './ambiguity.ts'
 import { methodLabel, type RequestStatistics } from './request-statistics.ts'
 
-/** Maximum characters of a path in the log, which clients could otherwise fill with 16 kB a request. */
+/** Maximum characters of a path in the log. Clients can send 16 kB. */
 const MAX_LOGGED_PATH = 256
 
-/** Disables the framework's own two lines for each request: `addRequestHooks` writes one. */
+/** Disables Fastify's own two lines for each request: `recordEnd` writes one. */
 export const requestLog = new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' })
 
-/**
- * Returns the id of a request: its `X-Request-Id`, if that is safe to store and search for, or a new one. A longer one, or one
- * with other characters, could forge log lines in other programs.
- */
+/** Returns the id of a request: its `X-Request-Id`, unless that could forge log lines in other programs, or a new one. */
 export function requestId({ headers }: IncomingMessage): string {
   const given = headers['x-request-id']
   return typeof given === 'string' && /^[A-Za-z0-9._-]{1,128}$/.test(given) ? given : randomUUID()
 }
 
-/** Adds the hooks that begin and end each request. They must run before all others but those that trace requests. */
+/** Adds the hooks that begin and end each request, before all others but those that trace requests. */
 export function addRequestHooks(app: FastifyInstance, statistics: RequestStatistics): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id)
@@ -44,7 +41,7 @@ function recordEnd(request: FastifyRequest, reply: FastifyReply, statistics: Req
     const durationMs = performance.now() - start
     const { method, apiKey, unavailable } = request
     const route = request.routeOptions.url
-    // Undefined if the client got no response, for example because the body never arrived.
+    // The client may have got none, for example because the body never arrived.
     const status = raw.headersSent ? raw.statusCode : undefined
     const labels = {
       http_route: route ?? '',

@@ -3,9 +3,9 @@ import { Counter, Histogram } from 'prom-client'
 /** Methods with a series of their own; all others count as `_OTHER` (semantic conventions, `http.request.method`). */
 const NAMED_METHOD = /^(?:CONNECT|DELETE|GET|HEAD|OPTIONS|PATCH|POST|PUT|QUERY|TRACE)$/
 
-/** Counts requests and their durations since the start of the process. */
+/** Counts requests and their durations. */
 export class RequestStatistics {
-  /** Requests in flight: those that have started, until their response has closed. */
+  /** Requests that have started, until their response has closed. */
   inFlight = 0
   /** Seconds from the head of a request until its response has closed. */
   readonly durations = new Histogram({

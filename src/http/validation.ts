@@ -12,10 +12,8 @@ declare module 'fastify/types/schema.js' {
 }
 
 /**
- * Validation accepts or rejects a value, and never converts it. Fastify's defaults convert null to 0 and "5" to 5, and
- * remove unknown members, so the service would store values that no client sent.
- *
- * The format `int64-text` is the text of an int64, for path parameters. The OpenAPI document shows it as an integer.
+ * Validation never converts a value: Fastify's defaults convert null to 0 and "5" to 5, so the service would store values that no client
+ * sent. The format `int64-text` is for path parameters; the OpenAPI document shows it as an integer.
  */
 export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
   customOptions: {
@@ -29,7 +27,7 @@ export const ajvOptions: NonNullable<FastifyServerOptions['ajv']> = {
   },
 }
 
-/** Creates the response to the first validation error: what is wrong, and what is accepted. */
+/** Creates the response to the first error: what is wrong, and what is accepted. */
 export function validationError(errors: FastifySchemaValidationError[], part: SchemaErrorDataVar): ApiError {
   const [error] = errors
   const schema = error?.parentSchema

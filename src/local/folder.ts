@@ -5,17 +5,14 @@ import path from 'node:path'
 
 const isRoot = process.getuid?.() === 0
 
-/**
- * Returns the folder of a server: the wanted one, or as root, one that only root can replace and that the account of PostgreSQL can
- * enter, whatever the folders above the wanted one are.
- */
+/** Returns the folder of a server: the wanted one, or as root, one that only root can replace and PostgreSQL's account can enter. */
 export function serverFolder(wanted: string): string {
   const folder = path.resolve(wanted)
   const name = createHash('sha256').update(folder).digest('hex').slice(0, 16)
   return isRoot ? `/var/lib/petstore-inventory/${name}` : folder
 }
 
-/** Creates the folder of a server, and returns it. As root, only what is created in it for another account will belong to that. */
+/** Creates the folder of a server, and returns it. */
 export async function createServerFolder(wanted: string): Promise<string> {
   const directory = serverFolder(wanted)
   await mkdir(directory, { recursive: true, mode: 0o700 })
@@ -26,8 +23,7 @@ export async function createServerFolder(wanted: string): Promise<string> {
 
 /**
  * Creates a folder or a file unless it exists. `fill` creates it under a temporary name, so that an interrupted creation never looks
- * complete. If several processes create it at once, the first one to finish wins, and the others use what it has created: `finish`
- * gives it its name, and fails if there is another one.
+ * complete. Of several processes, the first one to finish wins: `finish` gives it its name, and fails if there is another one.
  */
 export async function createOnce(
   target: string,
@@ -49,8 +45,8 @@ export async function createOnce(
 }
 
 /**
- * Reads a secret from a file that only its owner can read, and generates it if there is none, or if someone has emptied the file.
- * Concurrent processes that create the file get the same.
+ * Reads a secret from a file that only its owner can read, and generates it if the file is missing or empty. Concurrent processes get
+ * the same.
  */
 export async function loadOrCreateSecret(file: string, generate: () => string): Promise<string> {
   const load = async (): Promise<string> => (await readFile(file, 'utf8')).trim()

@@ -9,7 +9,7 @@ import { createServerFolder, loadOrCreateSecret, serverFolder } from './folder.t
 import { copyPrograms } from './programs.ts'
 import { logOf } from './server-process.ts'
 
-/** The folder of the server, unless root starts it, and the file of the API key, below the working directory. */
+/** The folder of the server, unless root starts it, and the file of the API key. */
 const SERVER = '.data/postgres'
 const API_KEY = '.data/api-key'
 
@@ -31,9 +31,9 @@ const ADD_SAMPLE_ENTRIES = `
   WHERE NOT EXISTS (SELECT FROM inventory)`
 
 /**
- * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries
- * if it has none, and creates an API key. Keeps everything for the next start, and prints where. When the signal is aborted, it
- * stops what it has started and rejects with the signal's reason.
+ * Sets up the service for a first try without a database: starts an embedded PostgreSQL, migrates it, adds sample entries if it has
+ * none, and creates an API key. Keeps everything for the next start. The signal stops what has started; the promise rejects with its
+ * reason.
  *
  * @throws {OperatorError} if the embedded PostgreSQL cannot run
  */
@@ -57,12 +57,12 @@ export async function setUpLocally(signal: AbortSignal) {
     return {
       databaseUrl: databaseUrl.href,
       key: { name: 'local', key },
-      /** Resolves when the database has ended, also on its own, with a message for the operator. */
+      /** Resolves when the database has ended, with a message for the operator. */
       ended: server.ended.then(
         (how) => `The embedded PostgreSQL has exited: ${how}. Its log is ${logOf(directory)}`,
       ),
       stop: server.stop,
-      /** Returns the welcome text for a service at an address: two commands to paste, and where to continue. */
+      /** Returns the welcome text of a service at an address. */
       welcome: (address: string, apiKey: string) => `
   The Petstore inventory service is ready at ${address}
 
@@ -86,7 +86,7 @@ export async function setUpLocally(signal: AbortSignal) {
   }
 }
 
-/** Returns the address of the local database that another process is running; undefined if none is. */
+/** Returns the address of the local database that another process runs; undefined if none does. */
 export function runningDatabase(): Promise<string | undefined> {
   return findRunningServer(serverFolder(SERVER))
 }

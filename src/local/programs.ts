@@ -7,8 +7,8 @@ import { OperatorError } from '../database/operator-error.ts'
 import { createOnce } from './folder.ts'
 
 /**
- * Copies the package with PostgreSQL's programs for this platform into a folder, unless it is there, and returns the folder with `bin`.
- * Another account may be unable to enter the package's own folder, and a newer package cannot read the data of an older one.
+ * Copies the package with PostgreSQL's programs into a folder, unless it is there, and returns the folder with `bin`. Another account
+ * may be unable to enter the package's own folder, and a newer package cannot read the data of an older one.
  *
  * @throws {OperatorError} if it is not installed
  */
@@ -18,7 +18,7 @@ export async function copyPrograms(directory: string): Promise<string> {
     const installed = installedPackage()
     const options = { cwd: temporary, env: bareEnvironment() }
     await cp(installed, temporary, { recursive: true, verbatimSymlinks: true })
-    // The links between libraries, which npm cannot pack: it may not have run the package's own install script.
+    // Links between libraries, which npm cannot pack: it may not have run the package's install script.
     execFileSync(process.execPath, [path.join(installed, 'scripts/hydrate-symlinks.js')], options)
     // Files that root has installed with a strict umask are readable only for root.
     if (process.getuid?.() === 0) execFileSync('chmod', ['-R', 'a+rX', '.'], options)

@@ -7,10 +7,7 @@ import { bareEnvironment } from '../config/environment.ts'
 import { OperatorError } from '../database/operator-error.ts'
 import { createOnce } from './folder.ts'
 
-/**
- * Returns the account to run PostgreSQL as: without ids, the current user; because PostgreSQL refuses to run as root, `postgres` or
- * else `nobody` instead of root.
- */
+/** Returns the account to run PostgreSQL as: instead of root, as which it refuses to run, `postgres` or else `nobody`. */
 export function serverAccount() {
   if (process.getuid?.() !== 0) return {}
   const script = 'for name in postgres nobody; do id -u $name && id -g $name && break; done'
@@ -27,17 +24,12 @@ export interface Place {
   readonly directory: string
 }
 
-/**
- * Becomes initdb, which opens the password by a path. Another account may open neither root's files nor Node's pipes so, but a
- * here-document of its own shell.
- */
+/** Becomes initdb, which opens the password by a path: of root's files and pipes, another account may open none, but a here-document. */
 const INITDB_SCRIPT = 'read -r password; exec "$@" <<END\n$password\nEND\n'
 
 /**
- * Creates the database cluster (PostgreSQL manual, section 18.2), unless it exists. When the signal is aborted, ends initdb and
- * rejects.
- *
- * @param password that of its superuser
+ * Creates the database cluster (PostgreSQL manual, section 18.2), unless it exists, with the password of its superuser. The signal ends
+ * initdb.
  */
 export async function createCluster(place: Place, password: string, signal: AbortSignal): Promise<void> {
   const { uid, gid } = serverAccount()
@@ -61,19 +53,16 @@ export async function createCluster(place: Place, password: string, signal: Abor
   })
 }
 
-/**
- * Becomes PostgreSQL, after it has started a process that stops PostgreSQL when standard input closes. The operating system closes
- * it when this process ends, whatever ended it.
- */
+/** Becomes PostgreSQL, and leaves a process that stops it when standard input closes, as the system does whatever ends this process. */
 const SERVER_SCRIPT = 'exec 3<&0; ( { cat <&3; kill -INT $$; } >/dev/null 2>&1 & ); exec "$@" 3<&- </dev/null'
 
-/** Starts the server on an existing cluster, as a child of this process. It may not accept connections yet. */
+/** Starts the server on an existing cluster. It may not accept connections yet. */
 export function startServer(place: Place, settings: Readonly<Record<string, string>>) {
   const options = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`])
   const server = ['postgres', '-D', path.join(place.directory, 'data'), ...options]
   const { child, ended } = startProgram(place, SERVER_SCRIPT, server)
   return {
-    /** Resolves when the server has ended, also on its own, with how it ended. */
+    /** Resolves when the server has ended, with how it ended. */
     ended,
     /** Stops the server in fast mode, which rolls back open transactions. */
     async stop() {
@@ -108,7 +97,7 @@ function startProgram(
   return { child, ended: endOf(child, logOf(directory)) }
 }
 
-/** Waits for a program, and for what is left of its process group. Returns how it ended, and the last error in its log. */
+/** Waits for a program and its process group. Returns how it ended, and the last error in its log. */
 async function endOf(child: ChildProcess, log: string): Promise<string> {
   const [code, signal] = await once(child, 'exit')
   // The process that waits for standard input to close. PostgreSQL's others have left the group.

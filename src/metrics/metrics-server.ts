@@ -7,14 +7,13 @@ import { refuseOtherMethods } from '../http/methods.ts'
 export interface MetricsServerOptions {
   readonly host: string
   readonly port: number
-  /** Returns the current metrics in Prometheus's text format. */
+  /** Returns the metrics in Prometheus's text format. */
   readonly scrape: () => Promise<string>
   readonly log: Logger
 }
 
 /**
- * Serves `/metrics` for Prometheus on a port of its own, until the process exits. It requires no API key, so the port must not
- * be public.
+ * Serves `/metrics` for Prometheus until the process exits. It requires no API key, so its port must not be public.
  *
  * @throws the error of `listen`, such as EADDRINUSE
  */

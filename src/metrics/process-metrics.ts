@@ -11,11 +11,7 @@ const omittedMetrics = [
   'nodejs_active_resources_total',
 ]
 
-/**
- * Adds the metrics of this process: prom-client's default metrics, the version, the event loop and the log. Call it once.
- *
- * @param droppedLogLines returns how many log lines were dropped so far
- */
+/** Adds the metrics of this process: prom-client's, the version, the event loop and the log. Call it once. */
 export function measureProcess(register: Registry, version: string, droppedLogLines: () => number): void {
   const registers = [register]
   collectDefaultMetrics({ register })

@@ -7,19 +7,16 @@ import type { InventoryStatistics } from '../inventory/statistics.ts'
 
 /** What the metrics of the service are read from at each scrape. */
 export interface ServiceSources {
-  /** Returns why requests cannot be served; undefined if they can. */
   readonly notReadyKind: () => Promise<NotReadyKind | undefined>
-  /** Returns the latest counts of entries; empty if the count failed. */
+  /** Empty if the count failed. */
   readonly stock: () => Promise<readonly StockLevel[]>
-  /** Returns when the last recorded backup was made; undefined if there is none, or if it cannot be read. */
   readonly lastBackup: () => Promise<Date | undefined>
   readonly requests: RequestStatistics
   readonly inventory: InventoryStatistics
-  /** Connection pools by name. */
   readonly pools: Readonly<Record<string, Pool>>
-  /** Returns when the cached API keys were last refreshed, in milliseconds since 1970; 0 before the first time. */
+  /** When the cached API keys were last refreshed, in milliseconds since 1970; at first 0. */
   readonly keysReadAt: () => number
-  /** Returns until when, in Unix time, each name has a valid key that expires; undefined if they cannot be read. */
+  /** Until when, in Unix time, each name has a valid key that expires; undefined if they cannot be read. */
   readonly endsOfKeys: () => Promise<readonly { name: string; end: number }[] | undefined>
 }
 
@@ -27,8 +24,8 @@ export interface ServiceSources {
 type Samples = Iterable<readonly [labels: Record<string, string>, value: number]>
 
 /**
- * Creates the metrics of the service. Metrics that the OpenTelemetry semantic conventions define have those names, as
- * OpenTelemetry's Prometheus exporters write them; all others begin with `inventory_`.
+ * Creates the metrics of the service. Those of the OpenTelemetry semantic conventions are named as its Prometheus exporters write
+ * them; all others begin with `inventory_`.
  */
 export function serviceMetrics(sources: ServiceSources) {
   const { requests, inventory, pools } = sources
@@ -131,9 +128,8 @@ export function serviceMetrics(sources: ServiceSources) {
   )
 
   return {
-    /** Those of the process can be added to it. */
     register,
-    /** Returns the metrics in Prometheus's text format, after it has checked readiness and counted the entries. */
+    /** Returns the metrics in Prometheus's text format. */
     async scrape() {
       // Not in `collect`: the statements of a scrape must not count among the callers that wait for a connection.
       const { notReadyKind, stock, lastBackup, endsOfKeys } = sources

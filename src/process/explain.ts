@@ -7,8 +7,8 @@ import { HOW_TO_FIND_OUT } from './exit-codes.ts'
 import { printable } from './printable.ts'
 
 /**
- * Describes an error for the operator: what happened and what to do. Only an unexpected error, which is a bug, keeps its
- * stack trace. `variable` is the environment variable with the address of the database.
+ * Describes an error for the operator: what happened and what to do. Only a bug keeps its stack trace. `variable` is the setting with
+ * the address of the database.
  */
 export function explain(error: unknown, variable = 'DATABASE_URL'): string {
   if (error instanceof OperatorError) return error.message
@@ -37,7 +37,7 @@ function listenAdvice({ code, port = 0 }: Error & { code?: unknown; port?: unkno
   return 'Set HOST to an address of this machine, or to 0.0.0.0 for all.'
 }
 
-/** Describes why the database cannot be used. Messages of the server and the network never contain the password. */
+/** Describes why the database cannot be used. No message of the server or the network contains the password. */
 function explainOutage(error: unknown, variable: string): string {
   const said = printable(messageOf(originalError(error)))
   const [meaning, advice] = explanations[causeOf(error) ?? 'failed'] ?? UNEXPLAINED
@@ -51,7 +51,7 @@ const SCHEMA_BEHIND = [
   'Run "inventory migrate up" as the owner of the tables, with --operator-role ROLE for another role.',
 ] as const
 
-/** What a cause means for an operator, and what to do. The others pass, or need what PostgreSQL says. */
+/** What causes mean for an operator, and what to do. The others pass, or need what PostgreSQL says. */
 const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, advice: string]>>> = {
   forbidden: [
     'The database role lacks a privilege',
@@ -79,7 +79,7 @@ const explanations: Readonly<Partial<Record<Cause, readonly [meaning: string, ad
   ],
 }
 
-/** Returns what to do about some errors of pg itself at a login, which PostgreSQL knows nothing about. */
+/** Returns what to do about some errors of pg itself at a login. */
 function loginAdvice(said: string): string | undefined {
   if (said.includes('client password must be'))
     return 'Set the password in {variable}: postgres://user:password@host:5432/database.'

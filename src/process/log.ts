@@ -13,12 +13,12 @@ interface Destination extends DestinationStream {
 
 let dropped = 0
 
-/** Returns how many log lines were dropped, because standard output was not read or did not accept them. */
+/** Returns how many log lines were dropped. */
 export function droppedLogLines(): number {
   return dropped
 }
 
-/** Opens the log on standard output: JSON lines or, on a terminal of a developer, where pino-pretty is installed, readable ones. */
+/** Opens the log on standard output: JSON lines or, on a terminal, where pino-pretty is installed, readable ones. */
 export async function openLog(level: string): Promise<Logger> {
   // No process id: a container has one process.
   const base = null
@@ -30,8 +30,8 @@ export async function openLog(level: string): Promise<Logger> {
 }
 
 /**
- * Writes the lines of a few milliseconds together: a system call for each would cost as much as the rest of a log line. Lines
- * that cannot be written are dropped.
+ * Writes the lines of a few milliseconds together: a system call for each would cost as much as the rest of a log line. Drops those
+ * that cannot be written.
  *
  * Not pino's own destination: if the disk is full when the process exits, it retries forever (`flushSync` in sonic-boom), and
  * if no one reads a pipe, its write blocks a thread that Node waits for.

@@ -1,13 +1,12 @@
 /**
- * Control characters, format characters such as those that reverse the direction of text, line separators, spaces other than the
- * plain one, unpaired surrogates (Unicode general categories Cc, Cf, Zl, Zp, Zs and Cs), and whatever else has no width.
+ * Control and format characters, such as those that reverse the direction of text, line separators, spaces other than the plain one,
+ * unpaired surrogates, and whatever else has no width.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}\p{Default_Ignorable_Code_Point}]|(?! )\p{Zs}/gu
 
 /**
- * Returns a text with each character that a terminal would obey, or not show, as an escape such as `\u001b`. The escapes are those
- * of JSON, so JSON stays valid and keeps its value. For every text that is not ours: of a file, a name in the database, a message
- * of PostgreSQL.
+ * Returns a text with each character that a terminal would obey, or not show, as an escape of JSON, such as `\u001b`, so that JSON keeps
+ * its value. For every text that is not ours: of a file, a name in the database, a message of PostgreSQL.
  */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, (character) =>

@@ -2,10 +2,10 @@ import { constants } from 'node:os'
 import type { Logger } from 'pino'
 import { exitCodes, HOW_TO_FIND_OUT } from './exit-codes.ts'
 
-/** npm forwards a Ctrl-C that the terminal has already sent to this process; within this time it is the same signal. */
+/** npm forwards a Ctrl-C that the terminal has already sent: within this time, it is the same signal. */
 const DUPLICATE_SIGNAL_MS = 200
 
-/** The last one is sent when the terminal closes, for example because an SSH connection is lost. */
+/** The last one is sent when the terminal closes, as when an SSH connection is lost. */
 const stopSignals: readonly NodeJS.Signals[] = ['SIGINT', 'SIGTERM', 'SIGHUP']
 
 /** Calls a function on each stop signal that does not repeat the one before. */
@@ -20,15 +20,14 @@ function onStopSignal(act: (signal: NodeJS.Signals) => void): void {
   }
 }
 
-/** Keeps SIGUSR1 from opening Node's inspector, through which any local user could run code in the process. */
+/** Keeps SIGUSR1 from opening Node's inspector, through which any local user could run code. */
 export function ignoreInspectorSignal(): void {
   process.on('SIGUSR1', () => {})
 }
 
 /**
- * Shuts down gracefully on a stop signal, uncaught exceptions and unhandled rejections: runs `close` and exits. The exit
- * code is 0 if a signal was the reason and `close` completed within `timeoutMs`, otherwise 1. A second signal or error exits
- * at once.
+ * Runs `close` on a stop signal or an unhandled error, and exits. The exit code is 0 if a signal was the reason and `close` completed
+ * within `timeoutMs`, otherwise 1. A second signal or error exits at once.
  */
 export function closeOnSignals(log: Logger, timeoutMs: number, close: () => Promise<void>): void {
   let isStopping = false
@@ -89,7 +88,7 @@ export function abortOnSignals() {
   return {
     /** Aborts with an InterruptedError on the first signal before the commit. */
     signal: controller.signal,
-    /** Call it when the commit begins. Meanwhile, a signal cannot roll back the transaction, and exits without its outcome. */
+    /** Call it when the commit begins. */
     onCommit(commit: Promise<void>) {
       phase = 'commit'
       void commit.then(

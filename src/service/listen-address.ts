@@ -3,9 +3,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * Resolves a host name to one address to listen on: its first IPv4 address, or its first IPv6 address if it has no IPv4
- * address. Returns an IP address unchanged. For `localhost`, Fastify would listen on all of its addresses, with a second
- * server that lacks the listeners of this service.
+ * Resolves a host name to one address to listen on, IPv4 if it has one. For `localhost`, Fastify would listen on all of its addresses,
+ * with a second server that lacks the listeners of this service.
  *
  * @throws the error of `lookup`, such as ENOTFOUND
  */
@@ -14,11 +13,7 @@ export async function listenAddress(host: string): Promise<string> {
   return address
 }
 
-/**
- * Checks that a server could listen on a port, before anything that takes longer.
- *
- * @throws the error of `listen`, such as EADDRINUSE
- */
+/** Checks that a server could listen on a port. Throws the error of `listen`, such as EADDRINUSE. */
 export async function checkPort(host: string, port: number): Promise<void> {
   const server = createServer().listen(port, host)
   await once(server, 'listening')

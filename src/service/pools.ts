@@ -9,8 +9,8 @@ import { updateSettings, updateTexts } from '../inventory/updates/repository.ts'
 import type { Tracing } from '../tracing/tracing.ts'
 
 /**
- * How long the probe's connection is used. The API keys are read through it every few seconds, so that a new connection soon
- * shows where the address leads now, even while a former primary still responds on its open connections.
+ * How long the probe's connection is used. As the API keys are read through it, a new one soon shows where the address leads now, even
+ * while a former primary still responds on open connections.
  */
 const PROBE_LIFETIME_SECONDS = 5
 
@@ -22,7 +22,7 @@ export interface PoolsOptions extends Pick<Config, 'behindPooler' | 'databasePoo
 /** The time limits of each pool. */
 export const databaseLimits = { requests: requestLimits, lists: listLimits, probe: probeLimits }
 
-/** Opens the pools. None of them connects yet. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
+/** Opens the pools. Of `databasePoolSize`, one connection is for lists; the probe has one more. */
 export function createPools(options: PoolsOptions, limits: typeof databaseLimits, log: Logger) {
   const { databaseUrl: url, behindPooler, databasePoolSize, tracing } = options
   const onConnectionLost = (reason: string): void => log.warn({ reason }, 'a database connection was lost')
@@ -38,7 +38,7 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
     'requests',
     open(databasePoolSize - 1, { limits: limits.requests, settings: updateSettings, isForUpdates: true }),
   )
-  // Another connection may be one to a server that has crashed meanwhile, so the next list would be read in full.
+  // After a new connection, the next list is read in full: the server may have crashed meanwhile.
   const lists = traced('lists', open(1, { limits: limits.lists, settings: listSettings, staysOpen: true }))
   const listed = listTexts(lists.backend)
   return {
@@ -50,7 +50,7 @@ export function createPools(options: PoolsOptions, limits: typeof databaseLimits
     /** For updates, and for the count of the entries. */
     requests,
     lists,
-    /** For readiness checks and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
+    /** For readiness and API keys: a busy pool must not take the service out of rotation, or keep a revoked key active. */
     probe,
     async close(): Promise<void> {
       await Promise.all([requests, lists, probe].map((pool) => pool.close()))

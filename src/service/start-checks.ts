@@ -24,11 +24,11 @@ export async function checkDatabase(readiness: Readiness, log: Logger): Promise<
 }
 
 /**
- * Warns of settings of the role with which the service keeps less than it promises. Behind a connection pooler, it cannot set time
- * limits for its sessions, so that the role has to have them.
+ * Warns of settings of the role with which the service keeps less than it promises. Behind a connection pooler, only the role can have
+ * the time limits.
  */
 export async function warnOfSettings(database: Pool, behindPooler: boolean, log: Logger): Promise<void> {
-  const rows = await database
+  const settings = await database
     .query<{ name: string; value: string }>(
       `SELECT name, current_setting(name) AS value FROM pg_settings
        WHERE name = 'synchronous_commit' AND setting = 'off'
@@ -37,21 +37,15 @@ export async function warnOfSettings(database: Pool, behindPooler: boolean, log:
        ORDER BY name`,
     )
     .catch(() => [])
-  const limits = rows.filter(({ name }) => name !== 'synchronous_commit')
-  if (limits.length < rows.length)
+  for (const { name, value } of settings)
     log.warn(
-      'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on',
+      name === 'synchronous_commit'
+        ? 'synchronous_commit is off for the role, its database or the server: a crash of PostgreSQL loses acknowledged updates; set it to on'
+        : `the database role has ${name} = ${value}: updates may wait for longer than their callers, and a locked entry delays others; set the time limits of ops/roles.sql`,
     )
-  if (limits.length > 0) {
-    const found = limits.map(({ name, value }) => `${name} = ${value}`).join(', ')
-    log.warn(
-      `the database role has ${found}; an update may wait in the database for longer than its caller, and a locked entry delays ` +
-        'others: set the time limits of ops/roles.sql',
-    )
-  }
 }
 
-/** Warns if there are no API keys, or if a key in API_KEYS has fewer than 32 characters and may be guessed. */
+/** Warns if there are no API keys, or if one in API_KEYS may be guessed. */
 export async function warnOfKeys(fixed: readonly FixedKey[], database: Pool, log: Logger): Promise<void> {
   if (fixed.length === 0 && !(await hasActiveKeys(database).catch(() => true))) {
     log.warn(

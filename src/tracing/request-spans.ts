@@ -11,13 +11,13 @@ import {
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { pathOf } from '../contract/request-target.ts'
 
-/** Health checks come every few seconds, and no one looks for the trace of one. */
+/** They come every few seconds, and no one looks for the trace of one. */
 const untraced = new Set(['/livez', '/readyz'])
 
 /**
  * Creates a span for every request, from its head to the end of the response, in the trace of its `traceparent` (W3C Trace
- * Context) or in a new one. Its log lines have the ids of trace and span. Call it before any other hook is added. The span
- * has no query, headers or error messages, which may contain secrets.
+ * Context) or in a new one, without query, headers or error messages, which may contain secrets. Its log lines have the ids of trace
+ * and span. Call it before any other hook is added.
  */
 export function traceRequests(app: FastifyInstance, tracer: Tracer): void {
   const contexts = new WeakMap<FastifyRequest, Context>()

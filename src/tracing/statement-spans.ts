@@ -1,13 +1,12 @@
 import { context, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api'
 import { originalError } from '../database/outcomes.ts'
 import type { Pool } from '../database/pool.ts'
-import type { Statement } from '../database/statement.ts'
-import { textOf } from '../database/statement.ts'
+import { type Statement, textOf } from '../database/statement.ts'
 import { linksOf } from './batches.ts'
 
 /**
- * Returns the same database, with a span for each statement. The span has the name of the statement or its first word, but no
- * text, values or messages of PostgreSQL, which may contain values.
+ * Returns the same database, with a span for each statement: its name or its first word, but no text or messages of PostgreSQL, which
+ * may contain values.
  */
 export function traceStatements(database: Pool, pool: string, tracer: Tracer): Pool {
   const traced = <Result>(statement: Statement, work: () => Promise<Result>): Promise<Result> => {
@@ -42,7 +41,7 @@ export function traceStatements(database: Pool, pool: string, tracer: Tracer): P
   }
 }
 
-/** Returns the code of an error, for example its SQLSTATE, or its name if it has none. */
+/** Returns the code of an error, such as its SQLSTATE, or else its name. */
 function typeOf(error: unknown): string {
   if (!(error instanceof Error)) return 'unknown'
   return String(('code' in error && error.code) || error.name)

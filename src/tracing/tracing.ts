@@ -21,13 +21,11 @@ import { traceStatements } from './statement-spans.ts'
 /** How long shutdown waits for the last spans to be sent. */
 const FLUSH_TIMEOUT_MS = 2000
 
-/** Traces what this process does. */
 export type Tracing = ReturnType<typeof startTracing>
 
 /**
  * Starts to trace this process and to send the spans by OTLP. The SDK itself reads the endpoint, the interval and the sampler
- * from the environment (OpenTelemetry, Environment Variable Specification). Each failure to send spans is a warning in the log.
- * Imported only if traces are configured.
+ * from the environment. Each failure to send spans is a warning in the log.
  */
 export function startTracing(version: string, log: Logger, exporter: SpanExporter = new OTLPTraceExporter()) {
   const onError = (reason: string): void => log.warn({ reason }, 'OpenTelemetry reports an error')
@@ -70,7 +68,7 @@ export function startTracing(version: string, log: Logger, exporter: SpanExporte
   }
 }
 
-/** Describes an error in one line. An error of the exporter has the status of the collector's response as its code. */
+/** Describes an error in one line. The code of one of the exporter is the status of the collector's response. */
 function reasonOf(error: unknown): string {
   // If the name of the collector has several addresses, the error itself has no message.
   if (error instanceof AggregateError) return error.errors.map(reasonOf).join('; ')

@@ -17,10 +17,7 @@ const honored: readonly (readonly [name: RegExp, ...values: string[]])[] = [
   [/^OTEL_SPAN_((EVENT|LINK)|ATTRIBUTE_PER_(EVENT|LINK))_COUNT_LIMIT$/],
 ]
 
-/**
- * Reads the variables of OpenTelemetry: whether they turn on traces, with an endpoint, or with the exporter's default endpoint, and a
- * warning for each that has an effect elsewhere, but not here. Warnings contain no values that are set.
- */
+/** Returns whether the variables of OpenTelemetry turn on traces, and a warning, without its value, for each that has no effect here. */
 export function tracingSettings(env: Variables): { isEnabled: boolean; warnings: string[] } {
   if (env['OTEL_SDK_DISABLED']?.toLowerCase() === 'true') return { isEnabled: false, warnings: [] }
   const exporters = env['OTEL_TRACES_EXPORTER']
